@@ -1,0 +1,306 @@
+"""Readings of one node: what the probe said, in units that stand in the names.
+
+A value that couldn't be read is None, and the reading's `gaps` says why under the field's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class GapReason(StrEnum):
+    """Why a value is None."""
+
+    NOT_SUPPORTED = "not supported"
+    NO_PERMISSION = "no permission"
+    NOT_FOUND = "not found"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    NOT_YET = "not read yet"
+
+
+NO_GAPS: Mapping[str, GapReason] = MappingProxyType({})
+
+
+def no_gaps() -> Mapping[str, GapReason]:
+    """The one empty mapping, shared by every reading that lacks nothing."""
+    return NO_GAPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """/proc/meminfo, in bytes. On GB10 this is the GPU's memory too (facts/gb10.md section 2)."""
+
+    total_bytes: int
+    available_bytes: int
+    """MemAvailable: the figure to alarm on, never MemFree."""
+    free_bytes: int
+    buffers_bytes: int = 0
+    cached_bytes: int = 0
+    shared_bytes: int = 0
+    """Shmem: tmpfs and shared mappings; counted inside `cached_bytes` by the kernel, not reclaimable."""
+    slab_reclaimable_bytes: int = 0
+    slab_unreclaimable_bytes: int = 0
+    anonymous_bytes: int = 0
+    page_tables_bytes: int = 0
+    kernel_stack_bytes: int = 0
+    swap_total_bytes: int = 0
+    swap_free_bytes: int = 0
+    huge_pages_bytes: int = 0
+    """Reserved huge pages, used or not."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What can't be had: total less available."""
+        return self.total_bytes - self.available_bytes
+
+    @property
+    def page_cache_bytes(self) -> int:
+        """What dropping caches could give back at most: cache and buffers less shared memory."""
+        return max(0, self.cached_bytes + self.buffers_bytes - self.shared_bytes)
+
+    @property
+    def swap_used_bytes(self) -> int:
+        return self.swap_total_bytes - self.swap_free_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """One /proc/pressure file (PSI): percent of time some, or all, tasks waited."""
+
+    some_avg10: float
+    some_avg60: float
+    full_avg10: float
+    full_avg60: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds GPU memory, as NVML lists it."""
+
+    pid: int
+    name: str
+    used_bytes: int | None
+    kind: str = "C"
+    """C compute, G graphics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU through NVML. On GB10 `memory_*` is NOT_SUPPORTED and the bandwidth counter reads 0 always."""
+
+    name: str
+    uuid: str | None = None
+    driver_version: str | None = None
+    utilisation_percent: float | None = None
+    bandwidth_percent: float | None = None
+    """utilization.memory where it is known to move; None with NOT_SUPPORTED on GB10 (facts/gb10.md section 0)."""
+    power_w: float | None = None
+    """The GPU rail alone, not the whole machine."""
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    temperature_c: int | None = None
+    performance_state: str | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
+
+    @property
+    def is_gb10(self) -> bool:
+        return "GB10" in self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """All GPUs at one moment, or why there are none."""
+
+    boot_s: float
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process of the scanner's table (all GPU users, engine candidates, the desktop, the largest)."""
+
+    pid: int
+    parent_pid: int
+    command: str
+    """comm: at most 15 characters."""
+    state: str
+    """R, S, D, Z ... as /proc/PID/stat has it."""
+    resident_bytes: int
+    shared_bytes: int = 0
+    swapped_bytes: int = 0
+    user_id: int | None = None
+    started_boot_s: float = 0.0
+    container_id: str | None = None
+    """64 hex digits from the cgroup, where it runs in a container."""
+    cgroup: str = ""
+    argv: tuple[str, ...] = ()
+    """Only for engine candidates, with secrets already masked on the Spark; empty otherwise."""
+    wait_channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """What the scanner child saw, at its own slower rate."""
+
+    boot_s: float
+    processes: tuple[Process, ...]
+    total_count: int
+    zombie_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One tick of one node, placed by the node's boot-time clock, never by arrival."""
+
+    sequence: int
+    boot_s: float
+    """CLOCK_BOOTTIME on the node, seconds."""
+    wall_s: float
+    """The node's own idea of the time; never subtract it from another machine's."""
+    interval_s: float
+    """The rate the probe runs at now; it samples faster when memory is low or falling."""
+    memory: Memory
+    memory_pressure: Pressure | None = None
+    io_pressure: Pressure | None = None
+    cpu_pressure: Pressure | None = None
+    cpu_busy_ticks: int | None = None
+    cpu_total_ticks: int | None = None
+    """Counters of all cores together; the share between two samples is NodeView's."""
+    load_1m: float | None = None
+    load_5m: float | None = None
+    swap_in_pages: int | None = None
+    """Counters since boot (/proc/vmstat), as all counters here."""
+    swap_out_pages: int | None = None
+    major_faults: int | None = None
+    allocation_stalls: int | None = None
+    oom_kills: int | None = None
+    probe_cpu_s: float | None = None
+    """CPU time of the probe and its children since they started."""
+    probe_resident_bytes: int | None = None
+    skipped: int = 0
+    """Samples not sent so far because three were unacknowledged (a slow line shows fresh figures)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """Space on one filesystem."""
+
+    mount: str
+    total_bytes: int
+    free_bytes: int
+    """Free to an unprivileged user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What changes rarely: sent at the start and every minute."""
+
+    hostname: str
+    boot_id: str
+    machine_id_digest: str | None = None
+    """A digest of /etc/machine-id: equal on two nodes means cloned units (CVE-2026-24218)."""
+    kernel: str = ""
+    architecture: str = ""
+    os_name: str | None = None
+    dgx_release: str | None = None
+    """The last DGX_OTA_VERSION of /etc/dgx-release, else its DGX_SWBUILD_VERSION."""
+    product: str | None = None
+    """DMI product family: "DGX Spark" on every maker's unit."""
+    driver_version: str | None = None
+    cpu_count: int = 0
+    python_version: str = ""
+    user: str = ""
+    user_id: int | None = None
+    disks: tuple[Disk, ...] = ()
+    gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
+
+
+class CollectorState(StrEnum):
+    """How one part of the probe is doing."""
+
+    OK = "ok"
+    MISSING = "missing"
+    DENIED = "denied"
+    STUCK = "stuck"
+    FAILED = "failed"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """One part of the probe (nvml, processes, kernel, facts) and its health."""
+
+    name: str
+    state: CollectorState
+    detail: str = ""
+    since_boot_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of text from a node, already sanitised."""
+
+    text: str
+    wall_s: float | None = None
+    """When the writer said it was written, node time."""
+    boot_s: float | None = None
+    priority: int | None = None
+    """syslog 0 (emergency) to 7 (debug), kernel lines only."""
+    replaces_last: bool = False
+    """A `\\r` progress bar's next state: it takes the place of the line before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLines:
+    """A batch of the kernel log."""
+
+    source: str
+    """"journal", "sudo journal", "sudo dmesg" or "kmsg"."""
+    lines: tuple[LogLine, ...]
+    dropped: int = 0
+    """Lines the follower left out to bound its own cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The probe's first words on a connection."""
+
+    protocol: int
+    pid: int
+    probe_digest: str
+    facts: HostFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbled:
+    """A line of the probe's channel that is not a message: cut, too long, not JSON, of another shape."""
+
+    reason: str
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bye:
+    """The probe leaves, and says why."""
+
+    reason: str
+
+
+Message = Hello | Sample | GpuReading | ProcessTable | HostFacts | Collector | KernelLines | Garbled | Bye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A bounded history: parallel tuples, oldest first; None marks a gap."""
+
+    times: tuple[float, ...] = ()
+    """Node boot-time seconds, counted on across reboots (see observe.history)."""
+    values: tuple[float | None, ...] = ()

@@ -1,0 +1,1 @@
+"""What runs on the Spark, and how it is packed for the way there."""

@@ -1,0 +1,1 @@
+"""Panes: each draws one part of the picture."""

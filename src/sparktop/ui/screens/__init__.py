@@ -1,0 +1,1 @@
+"""Screens: the console, help, and the questions it asks."""

@@ -1,0 +1,35 @@
+"""The probe's protocol, version 1: one JSON object a line, each way; this is its one description.
+
+From the Spark (`kind` says which; numbers are integers or floats, times are CLOCK_BOOTTIME seconds of the node):
+
+    hello      protocol, pid, digest (crc32 of the probe's source, hex), facts {...}
+    sample     seq, boot, wall, interval, meminfo {MemTotal: kB ...}, psi {memory|io|cpu: [some10, some60, full10,
+               full60]}, vmstat {pswpin, pswpout, pgmajfault, allocstall, oom_kill}, cpu [busy, total] jiffies,
+               load [1m, 5m, 15m], cost [cpu seconds of probe and children so far, resident kB], skipped
+    gpu        boot, gpus [{name, uuid, driver, util, mem_util, power_mw, sm_mhz, sm_max_mhz, temp_c, pstate,
+               throttle (mask), mem_total, mem_used (bytes),
+               procs [[pid, name, bytes|null, "C"|"G"]], gaps {field: reason}}]
+    processes  boot, total, zombies, rows [{pid, ppid, comm, state, rss, shm, swap (bytes), uid, start (boot seconds),
+               cgroup, wchan, argv [...]}]
+    facts      as in hello: hostname, boot_id, machine_digest, kernel, arch, os, dgx, product, driver, cpus, python,
+               user, uid, disks [[mount, total, free]], gaps {field: reason}
+    collector  name, state, detail, since
+    kernel     source, lines [[boot|null, wall|null, priority|null, text]], dropped
+    bye        reason
+
+To the Spark: {"ack": seq} for each line received that has a seq (also proof of life), {"beat": 1} every 3 s,
+{"interval": seconds}, {"bye": 1}. Every line from the Spark that counts against the window carries `seq`.
+Before its first line the probe prints `SPARKTOP <nonce>` so that a login banner can't be mistaken for it.
+
+Unknown kinds and fields are ignored, so old recordings stay readable; anything else that isn't a message is Garbled.
+"""
+
+from __future__ import annotations
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 256 * 1024
+LEASE_S = 30.0
+"""The probe leaves when nothing came from the operator for so long: a dropped network closes nothing."""
+HEARTBEAT_S = 3.0
+WINDOW = 3
+"""Samples that may be unacknowledged; a slow line then shows fresh figures and not a queue."""
