@@ -1,0 +1,119 @@
+"""Where sparktop keeps and finds things: the TOML configuration, and the style sheets and recipes it ships.
+
+Configuration is `$XDG_CONFIG_HOME/sparktop/config.toml`; a flag on the command line wins over it, and it wins
+over the defaults here. An unknown key is refused with the nearest right one, so that a typo can't pass silently.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from sparktop.errors import ConfigError
+
+INTERVAL_LIMITS_S = (0.25, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the operator set, or the defaults."""
+
+    hosts: tuple[str, ...] = ()
+    """Shown when no host stands on the command line."""
+    interval_s: float = 1.0
+    """Seconds between samples; the probe goes faster by itself when memory is low or falling."""
+    theme: str = "sparktop-dark"
+    """sparktop-dark, sparktop-light, or any theme of Textual's."""
+    read_only: bool = False
+    ssh_config: str = ""
+    """Another file than ~/.ssh/config, as `ssh -F`."""
+
+
+def config_home() -> Path:
+    """The directory of the operator's own files for sparktop."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sparktop"
+
+
+def state_home() -> Path:
+    """The directory of what sparktop writes by itself (logs saved, recordings, audit)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "sparktop"
+
+
+def load(path: Path | None = None) -> Config:
+    """The configuration, or the defaults where there is no file.
+
+    Raises:
+        ConfigError: the named file is missing, isn't TOML, or holds a key or a type that isn't ours.
+    """
+    file = path or config_home() / "config.toml"
+    try:
+        raw = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        if path is None:
+            return Config()
+        raise ConfigError(f"{file}: there is no such file", hint="check the path given with --config") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return _checked(raw, file)
+
+
+def _checked(raw: Mapping[str, Any], file: Path) -> Config:
+    known = {item.name for item in fields(Config)}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            raise ConfigError(
+                f"{file}: unknown key `{key}`",
+                hint=f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known))}",
+            )
+        values[key] = _typed(key, value, file)
+    return Config(**values)
+
+
+def _typed(key: str, value: Any, file: Path) -> Any:
+    if key == "hosts":
+        if isinstance(value, list) and all(isinstance(host, str) for host in value):
+            return tuple(value)
+        raise ConfigError(f"{file}: `hosts` wants a list of names", hint='hosts = ["spark1", "spark2"]')
+    if key == "interval_s":
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return check_interval(float(value))
+        raise ConfigError(f"{file}: `interval_s` wants a number of seconds")
+    if key == "read_only":
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"{file}: `read_only` wants true or false")
+    if isinstance(value, str):
+        return value
+    raise ConfigError(f"{file}: `{key}` wants a text in quotes")
+
+
+def check_interval(seconds: float) -> float:
+    """The interval, if a probe may run at it.
+
+    Raises:
+        ConfigError: outside 0.25 to 60 seconds.
+    """
+    low, high = INTERVAL_LIMITS_S
+    if not low <= seconds <= high:
+        raise ConfigError(f"an interval of {seconds:g} s is out of range", hint=f"choose {low:g} to {high:g} seconds")
+    return seconds
+
+
+def resource_dir(name: str) -> Path:
+    """The directory of shipped files (`styles`, `recipes`): in the installed package, else in the checkout.
+
+    Raises:
+        ConfigError: in neither place, which is a broken installation.
+    """
+    package = Path(__file__).resolve().parent
+    for place in (package / name, package.parent.parent / name):
+        if place.is_dir():
+            return place
+    raise ConfigError(f"the shipped `{name}` files are missing", hint="reinstall sparktop")

@@ -1,0 +1,276 @@
+"""What is known of one node: the one mutable owner, from which frozen views are made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from sparktop.clock import Clock
+from sparktop.diagnose import kernel
+from sparktop.diagnose.burst import Folder
+from sparktop.model.engine import Containers, Engine
+from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.telemetry import (
+    Collector,
+    CollectorState,
+    Garbled,
+    GpuReading,
+    Hello,
+    HostFacts,
+    KernelLines,
+    Message,
+    ProcessTable,
+    Sample,
+)
+from sparktop.observe.bandwidth import bandwidth
+from sparktop.observe.history import History, Placement
+from sparktop.observe.ledger import ledger
+from sparktop.observe.lines import LineRing
+from sparktop.observe.trend import WINDOW_S, trend
+
+LINK_CHANGES_KEPT = 50
+TICKS_PER_S = 100
+"""USER_HZ, which Linux fixes at 100 for what /proc shows."""
+
+
+class NodeBook:
+    """Takes in messages and link changes of one node; `view()` is the picture of it."""
+
+    def __init__(self, name: str, *, clock: Clock, changed: Callable[[bool], None]) -> None:
+        """`changed(urgent)` is called after each change; a sample is urgent."""
+        self.name = name
+        self._clock = clock
+        self._changed = changed
+        self._link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
+        self._changes: deque[LinkChange] = deque(maxlen=LINK_CHANGES_KEPT)
+        self._placement = Placement()
+        self._facts: HostFacts | None = None
+        self._sample: Sample | None = None
+        self._sample_at_s: float | None = None
+        self._arrived_s: float | None = None
+        self._cpu_busy_percent: float | None = None
+        self._probe_cpu_percent: float | None = None
+        self._gpu: GpuReading | None = None
+        self._processes: ProcessTable | None = None
+        self._collectors: dict[str, Collector] = {}
+        self._available = History()
+        self._utilisation = History()
+        self._power = History()
+        self.kernel_lines = LineRing()
+        self._kernel_source = ""
+        self._last_kernel_boot_s = -1.0
+        self._folder = Folder()
+        self._garbled = 0
+        self._containers = Containers()
+        self._engines: tuple[Engine, ...] = ()
+
+    # What the supervisor says.
+
+    def link(
+        self,
+        state: LinkState,
+        reason: str,
+        *,
+        hint: str = "",
+        reach: Reach = Reach.UNTESTED,
+        attempt: int = 0,
+        next_attempt_s: float | None = None,
+    ) -> None:
+        """Note a link state; a change of state or of what was found out is kept with its time."""
+        old = self._link
+        now_s, wall_s = self._clock.monotonic(), self._clock.wall()
+        moved = old.state is not state
+        if reach is Reach.UNTESTED and state in (LinkState.LOST, LinkState.STALE) and not moved:
+            reach = old.reach
+        self._link = Link(
+            state=state,
+            since_s=now_s if moved else old.since_s,
+            since_wall_s=wall_s if moved else old.since_wall_s,
+            reason=reason,
+            hint=hint,
+            reach=reach,
+            attempt=attempt,
+            next_attempt_s=next_attempt_s,
+            host_key_fingerprint=old.host_key_fingerprint,
+        )
+        if moved or reach is not old.reach:
+            self._changes.append(LinkChange(wall_s=wall_s, state=state, text=reason))
+        self._changed(moved)
+
+    def host_key(self, fingerprint: str | None) -> None:
+        """Note the key the node presented on this connection."""
+        self._link = replace(self._link, host_key_fingerprint=fingerprint)
+
+    def last_sample_arrived_s(self) -> float | None:
+        """When the newest sample came, operator's monotonic clock."""
+        return self._arrived_s
+
+    def message(self, message: Message, arrived_s: float) -> None:
+        """Take in one message of the probe."""
+        match message:
+            case Sample():
+                self._take_sample(message, arrived_s)
+            case GpuReading():
+                self._take_gpu(message)
+            case ProcessTable():
+                self._processes = message
+            case KernelLines():
+                self._take_kernel(message)
+            case Hello():
+                self._take_hello(message)
+            case HostFacts():
+                self._facts = message
+            case Collector():
+                self._collectors[message.name] = message
+            case Garbled():
+                self._garbled += 1
+            case _:
+                return
+        self._changed(isinstance(message, Sample))
+
+    # What the followers say.
+
+    def containers(self, containers: Containers) -> None:
+        """Note the Docker Engine's newest answer."""
+        self._containers = containers
+        self._changed(False)
+
+    def engines(self, engines: tuple[Engine, ...]) -> None:
+        """Note the engines as discovered and asked last."""
+        self._engines = engines
+        self._changed(False)
+
+    # What the followers and views read.
+
+    @property
+    def boot_s(self) -> float | None:
+        """The node's boot-time clock at the newest sample."""
+        return self._sample.boot_s if self._sample else None
+
+    @property
+    def process_table(self) -> ProcessTable | None:
+        return self._processes
+
+    @property
+    def gpu_reading(self) -> GpuReading | None:
+        return self._gpu
+
+    @property
+    def fingerprint(self) -> str | None:
+        return self._link.host_key_fingerprint
+
+    @property
+    def memory_stall_percent(self) -> float:
+        """PSI memory full avg10 of the newest sample; 0 where the kernel has none."""
+        pressure = self._sample.memory_pressure if self._sample else None
+        return pressure.full_avg10 if pressure else 0.0
+
+    def view(self) -> NodeView:
+        """The frozen picture of now."""
+        sample = self._sample
+        names = {c.container_id: c.name for c in self._containers.containers}
+        gpu = self._gpu.gpus[0] if self._gpu and self._gpu.gpus else None
+        return NodeView(
+            name=self.name,
+            link=self._link,
+            link_history=tuple(self._changes),
+            facts=self._facts,
+            sample=sample,
+            sample_at_s=self._sample_at_s,
+            gpu=self._gpu,
+            processes=self._processes,
+            containers=self._containers,
+            engines=self._engines,
+            collectors=dict(self._collectors),
+            ledger=ledger(sample.memory, self._processes, self._gpu, self._engines) if sample else None,
+            trend=trend(self._available.recent(WINDOW_S)),
+            cpu_busy_percent=self._cpu_busy_percent,
+            probe_cpu_percent=self._probe_cpu_percent,
+            bandwidth=bandwidth(gpu, self._engines),
+            available_history=self._available.series(),
+            utilisation_history=self._utilisation.series(),
+            power_history=self._power.series(),
+            kernel_source=self._kernel_source,
+            kernel_events=tuple(kernel.with_container(event, names) for event in self._folder.events),
+            garbled_count=self._garbled,
+        )
+
+    # The parts.
+
+    def _take_hello(self, hello: Hello) -> None:
+        if self._placement.boot(hello.facts.boot_id):
+            self._changes.append(
+                LinkChange(wall_s=self._clock.wall(), state=self._link.state, text="the node has rebooted")
+            )
+            self._folder = Folder()
+            self._last_kernel_boot_s = -1.0
+            self._processes = self._gpu = None
+        self._facts = hello.facts
+        self._collectors.clear()
+        self._kernel_source = ""
+
+    def _take_sample(self, sample: Sample, arrived_s: float) -> None:
+        before = self._sample
+        self._sample = sample
+        self._arrived_s = arrived_s
+        placed_s = self._placement.place(sample.boot_s, arrived_s)
+        self._sample_at_s = placed_s
+        self._available.add(placed_s, float(sample.memory.available_bytes), expected_s=sample.interval_s)
+        if before is not None:
+            self._compare(before, sample)
+        if self._link.state is not LinkState.LIVE:
+            gap_s = self._clock.monotonic() - self._link.since_s
+            was = self._link.state
+            text = "live" if was is LinkState.CONNECTING else f"live again after {gap_s:.0f} s {was}"
+            self.link(LinkState.LIVE, text)
+
+    def _compare(self, before: Sample, sample: Sample) -> None:
+        """Shares of counters between two samples of one boot and one probe."""
+        elapsed_s = sample.boot_s - before.boot_s
+        if elapsed_s <= 0:
+            self._cpu_busy_percent = self._probe_cpu_percent = None
+            return
+        if (
+            sample.cpu_total_ticks is not None
+            and sample.cpu_busy_ticks is not None
+            and before.cpu_total_ticks is not None
+            and before.cpu_busy_ticks is not None
+            and sample.cpu_total_ticks > before.cpu_total_ticks
+        ):
+            busy = sample.cpu_busy_ticks - before.cpu_busy_ticks
+            self._cpu_busy_percent = max(0.0, 100.0 * busy / (sample.cpu_total_ticks - before.cpu_total_ticks))
+        if sample.probe_cpu_s is not None and before.probe_cpu_s is not None:
+            spent_s = sample.probe_cpu_s - before.probe_cpu_s
+            if spent_s >= 0:  # a new probe starts from nothing
+                now = 100.0 * spent_s / elapsed_s
+                # The scanner works every few seconds: smooth, so that the header says what watching costs, not when.
+                old = self._probe_cpu_percent
+                self._probe_cpu_percent = now if old is None else old + (now - old) * min(1.0, elapsed_s / 20.0)
+
+    def _take_gpu(self, reading: GpuReading) -> None:
+        self._gpu = reading
+        at_s = self._placement.at(reading.boot_s)
+        if at_s is None or not reading.gpus:
+            return
+        expected_s = self._sample.interval_s if self._sample else 1.0
+        self._utilisation.add(at_s, reading.gpus[0].utilisation_percent, expected_s=expected_s)
+        self._power.add(at_s, reading.gpus[0].power_w, expected_s=expected_s)
+
+    def _take_kernel(self, batch: KernelLines) -> None:
+        self._kernel_source = batch.source
+        # A new probe tells the boot from its start again: keep what is new.
+        fresh = [line for line in batch.lines if line.boot_s is None or line.boot_s > self._last_kernel_boot_s]
+        if not fresh:
+            return
+        self.kernel_lines.extend(fresh)
+        for line in fresh:
+            if line.boot_s is not None:
+                self._last_kernel_boot_s = max(self._last_kernel_boot_s, line.boot_s)
+            if (event := kernel.read(line)) is not None:
+                self._folder.add(event)
+
+    def collector_trouble(self, name: str) -> str:
+        """Why a collector gives nothing, in its own words; empty when it is well."""
+        collector = self._collectors.get(name)
+        return collector.detail if collector and collector.state is not CollectorState.OK else ""

@@ -1,0 +1,133 @@
+"""The observing side as one thing: a supervisor and a book for each node, and one picture of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sparktop.clock import Clock, SystemClock
+from sparktop.model.fleet import FleetState
+from sparktop.observe.book import NodeBook
+from sparktop.observe.followers import Followers
+from sparktop.observe.lines import LineRing
+from sparktop.observe.notices import notices
+from sparktop.observe.supervisor import Supervisor
+from sparktop.observe.watch import LogFeed, Publish
+from sparktop.transport.base import Connector, Transport
+
+URGENT_DELAY_S = 0.012
+"""After a sample: the GPU's reading of the same tick comes some milliseconds later and shares the picture."""
+COALESCE_S = 0.25
+"""Everything else waits for company; a picture is published at most some five times a second a node."""
+
+
+class _Line:
+    """One node's supervisor, book and followers, wired together."""
+
+    def __init__(self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float) -> None:
+        self.book = book
+        self.followers = Followers(book, clock=clock)
+        self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s)
+        self.link = book.link
+        self.message = book.message
+        self.last_sample_arrived_s = book.last_sample_arrived_s
+
+    def opened(self, transport: Transport) -> None:
+        self.book.host_key(transport.host_key_fingerprint)
+        self.followers.start(transport)
+
+    def closed(self) -> None:
+        self.followers.stop()
+
+
+class Monitor:
+    """Watches nodes until cancelled; implements `observe.watch.Watch`."""
+
+    def __init__(
+        self,
+        connectors: Sequence[Connector],
+        *,
+        publish: Publish,
+        clock: Clock | None = None,
+        interval_s: float = 1.0,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._publish = publish
+        self._interval_s = interval_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._lines: dict[str, _Line] = {}
+        for connector in connectors:
+            book = NodeBook(connector.name, clock=self._clock, changed=self._changed)
+            self._lines[connector.name] = _Line(connector, book, clock=self._clock, interval_s=interval_s)
+        self._state = self._picture()
+
+    @property
+    def state(self) -> FleetState:
+        """The newest picture."""
+        return self._state
+
+    @property
+    def interval_s(self) -> float:
+        return self._interval_s
+
+    async def run(self) -> None:
+        """Watch every node until cancelled, then leave nothing behind."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for line in self._lines.values():
+                    group.create_task(line.supervisor.run())
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for line in self._lines.values():
+                await line.followers.aclose()
+
+    def log(self, node: str, engine_key: str) -> LogFeed | None:
+        """The feed of an engine's log."""
+        line = self._lines.get(node)
+        return line.followers.feed(engine_key) if line else None
+
+    def kernel_lines(self, node: str) -> LineRing:
+        """The node's kernel log, unfolded."""
+        return self._lines[node].book.kernel_lines
+
+    def set_interval(self, seconds: float) -> None:
+        """Ask all probes for another rate."""
+        self._interval_s = seconds
+        for line in self._lines.values():
+            line.supervisor.set_interval(seconds)
+
+    def retry_now(self, node: str) -> None:
+        """Cut a node's back-off short."""
+        if line := self._lines.get(node):
+            line.supervisor.retry_now()
+
+    def _changed(self, urgent: bool) -> None:
+        """Arrange a publication: soon after a sample, else when others have gathered."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # before the loop runs there is nobody to tell
+        due_s = loop.time() + (URGENT_DELAY_S if urgent else COALESCE_S)
+        if self._timer is not None:
+            if self._due_s <= due_s:
+                return
+            self._timer.cancel()
+        self._due_s = due_s
+        self._timer = loop.call_at(due_s, self._publish_now)
+
+    def _publish_now(self) -> None:
+        self._timer = None
+        self._state = self._picture()
+        self._publish(self._state)
+
+    def _picture(self) -> FleetState:
+        nodes = tuple(line.book.view() for line in self._lines.values())
+        fingerprints = {name: key for name, line in self._lines.items() if (key := line.book.fingerprint)}
+        return FleetState(
+            nodes=nodes,
+            wall_s=self._clock.wall(),
+            monotonic_s=self._clock.monotonic(),
+            notices=notices(nodes, fingerprints=fingerprints),
+        )

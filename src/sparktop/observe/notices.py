@@ -1,0 +1,116 @@
+"""What to say first: plain facts of the picture that an operator must not miss.
+
+These are observations, not diagnoses: no cause is named here. Ordered worst first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.fleet import LinkState, NodeView, Notice
+from sparktop.model.telemetry import CollectorState
+
+LOW_BYTES = 8 * 1024**3
+"""The floor below which GB10 machines were seen to wedge (facts/gb10.md section 2)."""
+SOON_EMPTY_S = 60.0
+RECENT_S = 30 * 60.0
+_GIB = 1024**3
+_ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+def notices(nodes: Sequence[NodeView], *, fingerprints: dict[str, str]) -> tuple[Notice, ...]:
+    """All that is to be said of these nodes now; `fingerprints` are the host keys of this session by node."""
+    found = [notice for node in nodes for notice in _of(node)]
+    found += _twins(nodes, fingerprints)
+    return tuple(sorted(found, key=lambda notice: _ORDER[notice.severity]))
+
+
+def _of(node: NodeView) -> list[Notice]:
+    found = list(_link(node))
+    if node.link.state in (LinkState.LIVE, LinkState.STALE):
+        found += _memory(node)
+    found += _kernel(node)
+    found += [
+        Notice(severity=Severity.WARNING, node=node.name, text=f"{collector.name} is stuck: {collector.detail}")
+        for collector in node.collectors.values()
+        if collector.state is CollectorState.STUCK
+    ]
+    found += [Notice(severity=Severity.WARNING, node=node.name, text=warning) for warning in node.warnings]
+    return found
+
+
+def _link(node: NodeView) -> list[Notice]:
+    link = node.link
+    if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
+        return []
+    severity = Severity.WARNING if link.state is LinkState.STALE else Severity.CRITICAL
+    text = f"{link.state}: {link.reason}"
+    if link.hint:
+        text += f" · {link.hint}"
+    last = node.sample
+    if last is not None and link.state is not LinkState.REFUSED:
+        text += f" · last seen with {last.memory.available_bytes / _GIB:.1f} GiB available"
+        if node.trend and node.trend.time_to_empty_s is not None:
+            text += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
+    return [Notice(severity=severity, node=node.name, text=text)]
+
+
+def _memory(node: NodeView) -> list[Notice]:
+    if node.sample is None:
+        return []
+    memory = node.sample.memory
+    left = f"{memory.available_bytes / _GIB:.1f} GiB available"
+    empty_s = node.trend.time_to_empty_s if node.trend else None
+    if empty_s is not None and empty_s < SOON_EMPTY_S and node.trend is not None:
+        minutes, seconds = divmod(int(empty_s), 60)
+        text = f"{left}, falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s: empty in {minutes}:{seconds:02}"
+        return [Notice(severity=Severity.CRITICAL, node=node.name, text=text)]
+    if memory.available_bytes < min(LOW_BYTES, memory.total_bytes * 0.07):
+        return [Notice(severity=Severity.CRITICAL, node=node.name, text=f"only {left}")]
+    return []
+
+
+def _kernel(node: NodeView) -> list[Notice]:
+    """The newest kernel events at critical, while they are recent."""
+    now_boot_s = node.sample.boot_s if node.sample else None
+    recent: list[KernelEvent] = [
+        event
+        for event in node.kernel_events
+        if event.severity is Severity.CRITICAL
+        and event.last_boot_s is not None
+        and now_boot_s is not None
+        and now_boot_s - event.last_boot_s < RECENT_S
+    ]
+    if not recent:
+        return []
+    newest = recent[-1]
+    more = f" (and {len(recent) - 1} more in the kernel log)" if len(recent) > 1 else ""
+    times = f"{newest.count} x " if newest.count > 1 else ""
+    return [Notice(severity=Severity.CRITICAL, node=node.name, text=f"kernel: {times}{newest.title}{more}")]
+
+
+def _twins(nodes: Sequence[NodeView], fingerprints: dict[str, str]) -> list[Notice]:
+    """Two nodes that present one host key or machine id: seen on shipped units (CVE-2026-24218)."""
+    found: list[Notice] = []
+    for index, one in enumerate(nodes):
+        for other in nodes[index + 1 :]:
+            both = f"{one.name} and {other.name}"
+            key = fingerprints.get(one.name)
+            same_id = (
+                one.facts is not None
+                and other.facts is not None
+                and one.facts.machine_id_digest is not None
+                and one.facts.machine_id_digest == other.facts.machine_id_digest
+            )
+            same_boot = same_id and one.facts and other.facts and one.facts.boot_id == other.facts.boot_id
+            if same_boot:
+                text = f"{both} are one machine (same boot id): is one of the names wrong?"
+            elif key is not None and key == fingerprints.get(other.name):
+                text = f"{both} present the same SSH host key: each can pose as the other; make new host keys on one"
+            elif same_id:
+                text = f"{both} have the same machine id (cloned image): give one a new /etc/machine-id"
+            else:
+                continue
+            found.append(Notice(severity=Severity.WARNING, text=text))
+    return found

@@ -1,0 +1,32 @@
+"""Which way available memory goes: a straight line through the last seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparktop.model.fleet import Trend
+
+WINDOW_S = 5.0
+"""Short on purpose: available memory has fallen 47 GB in 6 s (field report 001)."""
+NOISE_BYTES_PER_S = 60e6
+"""Below this an idle desktop wanders by itself; no time to empty is given."""
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
+    """The least-squares slope of (seconds, available bytes); None with fewer than three points or one second."""
+    if len(points) < 3 or points[-1][0] - points[0][0] < 1.0:
+        return None
+    start_s = points[0][0]
+    times = [time_s - start_s for time_s, _ in points]
+    values = [value for _, value in points]
+    mean_t = sum(times) / len(times)
+    mean_v = sum(values) / len(values)
+    spread = sum((time_s - mean_t) ** 2 for time_s in times)
+    slope = sum((t - mean_t) * (v - mean_v) for t, v in zip(times, values, strict=True)) / spread
+    # A fall that has only begun is steeper in its last step than over the window: believe the worse of the two.
+    (before_t, before_v), (last_t, last_v) = points[-2], points[-1]
+    step = (last_v - before_v) / (last_t - before_t)
+    if step < slope < 0:
+        slope = (slope + step) / 2
+    to_empty = last_v / -slope if slope < -NOISE_BYTES_PER_S else None
+    return Trend(bytes_per_s=slope, time_to_empty_s=to_empty)
