@@ -1,0 +1,38 @@
+# make demo: the console on simulated Sparks. make test: everything tested here. Each makes its own .venv.
+
+PYTHON ?= $(shell command -v python3.14 || command -v python3.13 || command -v python3.12 || command -v python3.11 || echo python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test check bench screenshot snapshots clean
+
+$(VENV)/.made: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sparktop needs Python 3.11 or later: make PYTHON=/path/to/python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+demo: $(VENV)/.made
+	$(BIN)/sparktop demo $(ARGS)
+
+test: $(VENV)/.made
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.made
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.made
+	$(BIN)/python -m tests.bench $(ARGS)
+
+screenshot: $(VENV)/.made
+	$(BIN)/python -m tests.ui.screenshot .github/screenshot.svg
+
+snapshots: $(VENV)/.made
+	SPARKTOP_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest tests/ui
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,84 @@
+"""The front end without a screen: one snapshot, or a stream of them, as text or JSON.
+
+Standard output carries data only; narration goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from sparktop.headless.present import as_data, as_text
+from sparktop.model.fleet import FleetState, LinkState, NodeView
+from sparktop.model.telemetry import CollectorState
+from sparktop.observe.watch import Publish, Watch
+
+SETTLE_S = 3.0
+"""How long a snapshot waits, after the first sample, for the parts that come later (GPU, containers, engines)."""
+
+MakeWatch = Callable[[Publish], Watch]
+
+
+async def status(
+    make: MakeWatch, *, as_json: bool, watch: bool, timeout_s: float, interval_s: float, out: TextIO = sys.stdout
+) -> int:
+    """Print one snapshot, or with `watch` one an interval until interrupted; the exit code."""
+    fresh = asyncio.Event()
+    observation = make(lambda _: fresh.set())
+    running = asyncio.create_task(observation.run())
+    try:
+        await _settled(observation, fresh, timeout_s)
+        while True:
+            state = observation.state
+            _print(state, as_json=as_json, one_line=watch, out=out)
+            if not watch:
+                return exit_code(state)
+            await asyncio.sleep(interval_s)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -> None:
+    """Wait until every node has answered in full, or has refused, or the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not all(_answered(node) for node in observation.state.nodes):
+                fresh.clear()
+                await fresh.wait()
+    except TimeoutError:
+        return
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            while not all(_complete(node) for node in observation.state.nodes):
+                fresh.clear()
+                await fresh.wait()
+    except TimeoutError:
+        return
+
+
+def _answered(node: NodeView) -> bool:
+    return node.sample is not None or node.link.state is LinkState.REFUSED
+
+
+def _complete(node: NodeView) -> bool:
+    if node.link.state is not LinkState.LIVE:
+        return True
+    nvml = node.collectors.get("nvml")
+    gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
+    docker_known = node.containers.available or node.containers.detail != type(node.containers)().detail
+    return gpu_known and docker_known and node.processes is not None
+
+
+def exit_code(state: FleetState) -> int:
+    """3 when a node has no live link; otherwise 0 until findings join."""
+    return 0 if all(node.link.state is LinkState.LIVE for node in state.nodes) else 3
+
+
+def _print(state: FleetState, *, as_json: bool, one_line: bool, out: TextIO) -> None:
+    indent = None if one_line else 2
+    text = json.dumps(as_data(state), indent=indent, ensure_ascii=False) if as_json else as_text(state)
+    print(text, file=out, flush=True)
