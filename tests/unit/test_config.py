@@ -1,0 +1,58 @@
+"""The configuration file: what it may say, and how a mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparktop import config
+from sparktop.errors import ConfigError
+
+
+def write(text: str, path: Path) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_no_file_means_the_defaults() -> None:
+    assert config.load() == config.Config()
+
+
+def test_the_file_under_xdg_is_read() -> None:
+    config.config_home().mkdir(parents=True)
+    write('hosts = ["spark1", "spark2"]\ninterval_s = 2\nread_only = true\n', config.config_home() / "config.toml")
+    assert config.load() == config.Config(hosts=("spark1", "spark2"), interval_s=2.0, read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("intervall_s = 2", "did you mean `interval_s`?"),
+        ("zebra = 2", "known keys:"),
+        ("interval_s = 0.01", "out of range"),
+        ("interval_s = 'fast'", "number of seconds"),
+        ("read_only = 'yes'", "true or false"),
+        ("hosts = 'spark1'", "list of names"),
+        ("hosts = [1]", "list of names"),
+        ("theme = 3", "text in quotes"),
+        ("theme = ", "Invalid value"),
+    ],
+)
+def test_a_mistake_names_the_file_and_what_to_do(text: str, said: str, tmp_path: Path) -> None:
+    file = write(text, tmp_path / "config.toml")
+    with pytest.raises(ConfigError) as caught:
+        config.load(file)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load(tmp_path / "absent.toml")
+
+
+def test_resources_are_found_in_the_checkout() -> None:
+    assert config.resource_dir("styles").is_dir()
+    with pytest.raises(ConfigError, match="missing"):
+        config.resource_dir("no-such-files")

@@ -1,0 +1,111 @@
+"""A snapshot as text and JSON: names of the model, honest gaps, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+
+from sparktop.headless.present import as_data, as_text
+from sparktop.headless.status import exit_code, status
+from sparktop.model.engine import Containers
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+from sparktop.model.telemetry import GapReason, Gpu, GpuReading, Memory, ProcessTable, Sample
+from sparktop.observe.lines import LineRing
+from sparktop.observe.watch import LogFeed, Publish
+
+GIB = 1024**3
+
+
+def view(name: str = "spark1", state: LinkState = LinkState.LIVE, **changes: object) -> NodeView:
+    memory = Memory(total_bytes=122 * GIB, available_bytes=50 * GIB, free_bytes=40 * GIB, cached_bytes=8 * GIB)
+    gpu = Gpu(
+        name="NVIDIA GB10",
+        utilisation_percent=96,
+        power_w=31.5,
+        gaps={"memory_total_bytes": GapReason.NOT_SUPPORTED, "sm_clock_mhz": GapReason.NO_PERMISSION},
+    )
+    values: dict[str, object] = {
+        "name": name,
+        "link": Link(state=state, reason="samples come"),
+        "sample": Sample(sequence=1, boot_s=100.0, wall_s=1.0, interval_s=1.0, memory=memory),
+        "sample_at_s": 10.0,
+        "gpu": GpuReading(boot_s=100.0, gpus=(gpu,)),
+        "processes": ProcessTable(boot_s=100.0, processes=(), total_count=3),
+        "containers": Containers(available=True, detail=""),
+    }
+    return NodeView(**(values | changes))  # type: ignore[arg-type]
+
+
+class StillWatch:
+    """A watch that publishes one picture and stands."""
+
+    def __init__(self, state: FleetState, publish: Publish) -> None:
+        self.state = state
+        self.interval_s = 1.0
+        self._publish = publish
+
+    async def run(self) -> None:
+        self._publish(self.state)
+        await asyncio.Event().wait()
+
+    def log(self, node: str, engine_key: str) -> LogFeed | None:
+        return None
+
+    def kernel_lines(self, node: str) -> LineRing:
+        return LineRing()
+
+    def set_interval(self, seconds: float) -> None: ...
+
+    def retry_now(self, node: str) -> None: ...
+
+
+def snapshot(state: FleetState, *, as_json: bool) -> tuple[int, str]:
+    out = io.StringIO()
+    code = asyncio.run(
+        status(
+            lambda publish: StillWatch(state, publish),
+            as_json=as_json,
+            watch=False,
+            timeout_s=0.2,
+            interval_s=1.0,
+            out=out,
+        )  # fmt: skip
+    )
+    return code, out.getvalue()
+
+
+def test_json_has_the_models_names() -> None:
+    code, text = snapshot(FleetState(nodes=(view(),), wall_s=5.0, monotonic_s=10.5), as_json=True)
+    data = json.loads(text)
+    (node,) = data["nodes"]
+    assert code == 0
+    assert data["version"] == 1
+    assert node["name"] == "spark1"
+    assert node["link"] == "live"
+    assert node["memory"]["available_bytes"] == 50 * GIB
+    assert node["memory"]["used_bytes"] == 72 * GIB
+    assert node["age_s"] == 0.5
+    assert node["gpus"][0]["memory_total_bytes"] is None
+    assert node["gpus"][0]["gaps"]["memory_total_bytes"] == "not supported"
+
+
+def test_text_says_why_a_value_is_missing() -> None:
+    _, text = snapshot(FleetState(nodes=(view(),), monotonic_s=10.5), as_json=False)
+    assert "50.0 of 122.0 GiB available" in text
+    assert "n/a (no permission)" in text
+    assert " 0 MHz" not in text
+
+
+def test_an_unreachable_node_is_three() -> None:
+    lost = view(state=LinkState.CONNECTING, sample=None, link=Link(state=LinkState.CONNECTING, reason="no answer"))
+    code, text = snapshot(FleetState(nodes=(lost,)), as_json=False)
+    assert code == 3
+    assert "no answer" in text
+    assert exit_code(FleetState(nodes=(view(), lost))) == 3
+
+
+def test_everything_in_the_picture_can_be_written() -> None:
+    state = FleetState(nodes=(view(), view("spark2", LinkState.STALE)))
+    assert json.loads(json.dumps(as_data(state)))["nodes"][1]["link"] == "stale"
+    assert "◐ stale" in as_text(state)
