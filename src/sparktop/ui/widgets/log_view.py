@@ -1,0 +1,571 @@
+"""A log of any length on the screen: only what is visible is drawn, and lines arrive without messages.
+
+The view polls its ring's version; each visible row becomes one strip. Following, it stands on the ring's tail;
+paused, on a copy (`Held`), so that nothing moves or expires under the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.cache import LRUCache
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import var
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.timer import Timer
+
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.lines import LineRing
+from sparktop.ui.theme import tones
+from sparktop.ui.widgets.log_held import Held
+from sparktop.ui.widgets.log_paint import (
+    GUTTER_CELLS,
+    TIME_CELLS,
+    Palette,
+    Row,
+    fold,
+    level_name,
+    paint,
+    palette,
+    window,
+)
+from sparktop.ui.widgets.log_search import MatchIndex, Query
+
+POLL_S = 0.1
+SCAN_BUDGET_S = 0.008
+"""How long one slice of a search may keep the loop; a key press must not wait 20 ms."""
+LevelOf = Callable[[str], str | None]
+
+
+def _rounded_up(lines: int) -> int:
+    """A few per cent more: a virtual size that changes with each line would lay the whole screen out each time."""
+    step = 1 << max(0, lines.bit_length() - 5)
+    return -(-lines // step) * step
+
+
+class LogView(ScrollView, can_focus=True, inherit_bindings=False):
+    """A virtualised view of one LineRing: follow and pause, wrap, horizontal scroll, search hits, selection."""
+
+    DEFAULT_CSS = """
+    LogView {
+        overflow-x: hidden;
+        overflow-y: scroll;
+        scrollbar-size-vertical: 1;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "first", "First line", show=False),
+        Binding("G", "last", "Newest line", show=False),
+        Binding("left", "sideways(-1)", "Left", show=False),
+        Binding("right", "sideways(1)", "Right", show=False),
+    ]
+    """Beside the registry's, which the pane around it binds."""
+
+    wrap: var[bool] = var(False, init=False)
+    show_time: var[bool] = var(False, init=False)
+
+    class Changed(Message):
+        """Following, the count of new lines or the state of the search is another one now."""
+
+        def __init__(self, view: LogView) -> None:
+            super().__init__()
+            self.view = view
+
+        @property
+        def control(self) -> LogView:
+            return self.view
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, LogView.Changed) and message.view is self.view
+
+    def __init__(
+        self,
+        *,
+        level_of: LevelOf | None = None,
+        show_time: bool = False,
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002 - Textual's own parameter name
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._level_of = level_of
+        self._ring: LineRing | None = None
+        self._held: Held | None = None
+        self._tail: list[LogLine] = []
+        self._tail_first = 0
+        self._top = (0, 0)
+        """The first visible row: a line's number, and which of its rows."""
+        self._left = 0
+        self._rows: list[Row] = []
+        self._widest = 0
+        self._seen_version = -1
+        self._is_placing = False
+        self._index: MatchIndex | None = None
+        self._hit: int | None = None
+        self._jump: Callable[[], None] | None = None
+        self._round: str = ""
+        self._scan_timer: Timer | None = None
+        self._poll_timer: Timer | None = None
+        self._palette: Palette | None = None
+        self._strips: LRUCache[tuple[int, int, int], tuple[Row, Strip]] = LRUCache(512)
+        self._reported: tuple[object, ...] = ()
+        self.set_reactive(LogView.show_time, show_time)
+
+    # What it shows
+
+    @property
+    def ring(self) -> LineRing | None:
+        return self._ring
+
+    def set_ring(self, ring: LineRing | None) -> None:
+        """Show another log from its newest line on, or nothing; the search stays."""
+        if ring is self._ring:
+            return
+        self._ring = ring
+        self._held = None
+        self._seen_version = -1
+        self._left = self._widest = 0
+        self._hit = None
+        self._strips.clear()
+        if self.is_attached and self.text_selection is not None:
+            self.screen.clear_selection()
+        self._set_query(self.query_now)
+        self._poll()
+        if ring is None:
+            self._place((0, 0))
+
+    @property
+    def is_following(self) -> bool:
+        return self._held is None
+
+    @property
+    def new_count(self) -> int:
+        """Lines that arrived since the view was paused."""
+        return 0 if self._held is None or self._ring is None else self._ring.end - self._held.paused_at
+
+    @property
+    def visible_rows(self) -> list[Row]:
+        """What is on screen, from the top."""
+        return list(self._rows)
+
+    def visible_text(self) -> str:
+        """The visible lines, whole, without what the view adds."""
+        lines = {row.number: row.line.text for row in self._rows}
+        return "\n".join(lines.values())
+
+    # Following and pausing
+
+    def pause(self) -> None:
+        """Stand still on what is on screen."""
+        if self._held is not None or self._ring is None:
+            return
+        self._held = Held(self._ring)
+        top, row = self._top
+        self._place((min(max(top, self._held.first), max(self._held.first, self._held.end - 1)), row))
+
+    def follow(self) -> None:
+        """Go to the newest line and stay there."""
+        self._held = None
+        self._hit = None
+        self._stop_scan()
+        if self._index is not None:
+            self._index = MatchIndex(self._index.query)
+        self._show_tail()
+
+    def toggle_follow(self) -> None:
+        if self.is_following:
+            self.pause()
+        else:
+            self.follow()
+
+    def on_mount(self) -> None:
+        self._poll_timer = self.set_interval(POLL_S, self._poll)
+
+    def on_show(self) -> None:
+        if self._poll_timer is not None:
+            self._poll_timer.resume()
+        self._poll()
+
+    def on_hide(self) -> None:
+        if self._poll_timer is not None:
+            self._poll_timer.pause()
+
+    def _poll(self) -> None:
+        ring = self._ring
+        if ring is None or ring.version == self._seen_version or not self.size.height:
+            return
+        self._seen_version = ring.version
+        if self._held is None:
+            self._show_tail()
+            return
+        self._held.catch_up(ring)
+        self._place(self._top)
+        if self._index is not None and not self._index.is_complete(self._held):
+            self._scan()
+
+    def _show_tail(self) -> None:
+        ring = self._ring
+        if ring is None:
+            return
+        self._tail = ring.slice(ring.end - max(1, self.size.height), ring.end)
+        self._tail_first = ring.end - len(self._tail)
+        self._place(self._last_top())
+
+    # Where it stands
+
+    @property
+    def _cells(self) -> int:
+        """The width that is seen: Textual's `size` counts the scroll bar in."""
+        return max(1, self.size.width - self.scrollbar_size_vertical)
+
+    @property
+    def _text_cells(self) -> int:
+        return max(1, self._cells - GUTTER_CELLS - (TIME_CELLS if self.show_time else 0))
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """The number of the first line that can be reached, and one past the last."""
+        if self._held is not None:
+            return self._held.first, self._held.end
+        if self._ring is None:
+            return 0, 0
+        end = self._tail_first + len(self._tail)
+        return min(self._ring.first, self._tail_first), end
+
+    def _line(self, number: int) -> LogLine:
+        return self._held.line(number) if self._held is not None else self._tail[number - self._tail_first]
+
+    def _breaks(self, line: LogLine) -> tuple[tuple[int, int], ...]:
+        return fold(line.text, self._text_cells) if self.wrap else ((0, len(line.text)),)
+
+    def _last_top(self) -> tuple[int, int]:
+        """The topmost row of the last screenful; lines above the visible ones are never measured."""
+        first, end = (self._tail_first, self._bounds[1]) if self._held is None else self._bounds
+        return self._up((end, 0), max(1, self.size.height), first)
+
+    def _up(self, top: tuple[int, int], rows: int, first: int) -> tuple[int, int]:
+        number, row = top
+        if not self.wrap:
+            return max(number - rows, first), 0
+        while rows > row:
+            rows -= row
+            if number <= first:
+                return first, 0
+            number -= 1
+            row = len(self._breaks(self._line(number)))
+        return number, row - rows
+
+    def _down(self, top: tuple[int, int], rows: int, end: int) -> tuple[int, int]:
+        number, row = top
+        if not self.wrap:
+            return min(number + rows, max(end - 1, 0)), 0
+        while number < end:
+            height = len(self._breaks(self._line(number)))
+            if row + rows < height:
+                return number, row + rows
+            rows -= height - row
+            number, row = number + 1, 0
+        return number, 0
+
+    def _place(self, top: tuple[int, int]) -> None:
+        """Put a row at the top, as far as the log's ends allow, and draw what changed."""
+        first, end = self._bounds
+        last_top = self._last_top()
+        self._top = min(max(top, (first, 0)), last_top)
+        rows = self._layout(end)
+        self._is_placing = True
+        try:
+            # Wrapped lines above and below aren't measured, so the bar counts lines: its end is the last screenful.
+            height = max(self.size.height, 1)
+            has_more = last_top > (first, 0)
+            reach = _rounded_up(max(last_top[0] - first, 1)) if has_more else 0
+            self.virtual_size = Size(self.size.width, reach + height if has_more else 0)
+            self.scroll_y = self.scroll_target_y = reach if self._top == last_top else self._top[0] - first
+        finally:
+            self._is_placing = False
+        if rows != self._rows:
+            self._rows = rows
+            self.refresh()
+        self._report()
+
+    def _layout(self, end: int) -> list[Row]:
+        rows: list[Row] = []
+        height, cells = self.size.height, self._text_cells
+        number, skip = self._top
+        while len(rows) < height and number < end:
+            line = self._line(number)
+            if self.wrap:
+                for at, (start, stop) in enumerate(self._breaks(line)):
+                    if at >= skip and len(rows) < height:
+                        rows.append(Row(number=number, line=line, start=start, stop=stop, continues=at > 0))
+            else:
+                start, stop = window(line.text, self._left, cells)
+                self._widest = max(self._widest, len(line.text))
+                rows.append(Row(number=number, line=line, start=start, stop=stop, is_cut=stop < len(line.text)))
+            number, skip = number + 1, 0
+        return rows
+
+    # Moving
+
+    def move(self, rows: int) -> None:
+        """Scroll by rows. Up pauses; down beyond the end follows again."""
+        self._poll()
+        if rows < 0:
+            self.pause()
+            self._place(self._up(self._top, -rows, self._bounds[0]))
+        elif self._held is not None:
+            if self._top >= self._last_top():
+                self.follow()
+            else:
+                self._place(self._down(self._top, rows, self._bounds[1]))
+
+    def page(self, pages: int) -> None:
+        """Scroll by screens, one row kept."""
+        self.move(pages * max(1, self.size.height - 1))
+
+    def action_first(self) -> None:
+        """To the oldest line held."""
+        self.pause()
+        self._place((self._bounds[0], 0))
+
+    def action_last(self) -> None:
+        self.follow()
+
+    def action_sideways(self, direction: int) -> None:
+        """Scroll sideways by some columns; not when wrapping."""
+        if not self.wrap:
+            self._set_left(self._left + direction * max(8, self._text_cells // 4))
+
+    def _set_left(self, left: int) -> None:
+        left = min(max(left, 0), max(0, self._widest - self._text_cells // 2))
+        if left != self._left:
+            self._left = left
+            self._place(self._top)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """The bar was dragged, or something else scrolled the widget: stand where it says."""
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = new_value
+        if self._is_placing or round(old_value) == round(new_value) or self._ring is None:
+            return
+        if new_value >= self.max_scroll_y:
+            self.follow()
+        else:
+            number = self._bounds[0] + round(new_value)
+            self.pause()
+            self._place((number, 0))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._wheel(event, -1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._wheel(event, 1)
+
+    def _wheel(self, event: events.MouseScrollUp | events.MouseScrollDown, direction: int) -> None:
+        event.prevent_default().stop()
+        if event.shift or event.ctrl:
+            self.action_sideways(direction)
+        else:
+            self.move(direction * 3)
+
+    def watch_wrap(self) -> None:
+        self._left = 0
+        self._redraw()
+
+    def watch_show_time(self) -> None:
+        self._redraw()
+
+    def on_resize(self) -> None:
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Everything again: the width, the wrapping or the columns are other ones."""
+        self._strips.clear()
+        self._rows = []
+        if self._held is None:
+            self._show_tail()
+        else:
+            self._place(self._top if not self.wrap else (self._top[0], 0))
+        self.refresh()
+
+    # Searching
+
+    @property
+    def query_now(self) -> Query | None:
+        return self._index.query if self._index else None
+
+    def search(self, query: Query | None) -> None:
+        """Look for something and go to the hit nearest the bottom of the screen, upwards first; None ends it."""
+        old = self.query_now
+        if (query.text if query else None) == (old.text if old else None):
+            return
+        self._set_query(query)
+        if query is not None:
+            self.pause()
+            self._find(self._nearest)
+        self._report()
+
+    def _set_query(self, query: Query | None) -> None:
+        self._stop_scan()
+        self._index = MatchIndex(query) if query else None
+        self._hit = None
+        self._round = ""
+        self._strips.clear()
+        self.refresh()
+
+    def find_next(self) -> None:
+        """To the next hit below the current one, or below the top of the screen."""
+        self._find(lambda: self._step(True))
+
+    def find_previous(self) -> None:
+        """To the next hit above."""
+        self._find(lambda: self._step(False))
+
+    def search_status(self) -> str:
+        """ "3/41", "no match", "41 matches", or "" without a search; "…" while still counting."""
+        if self._index is None or self._held is None:
+            return ""
+        is_complete = self._index.is_complete(self._held)
+        total, more = len(self._index.numbers), "" if is_complete else "…"
+        if not total:
+            return "no match" if is_complete else "searching…"
+        place = None if self._hit is None else self._index.place(self._hit)
+        count = f"{place}/{total:,}{more}" if place else f"{total:,}{more} match{'es' if total > 1 else ''}"
+        return f"{count}  {self._round}" if self._round else count
+
+    def _find(self, jump: Callable[[], None]) -> None:
+        if self._index is None or self._ring is None:
+            return
+        self.pause()
+        self._jump = jump
+        self._scan()
+
+    def _scan(self) -> None:
+        self._stop_scan()
+        if self._index is None or self._held is None:
+            return
+        if not self._index.scan(self._held, budget_s=SCAN_BUDGET_S):
+            self._scan_timer = self.set_timer(0.001, self._scan)
+        elif self._jump is not None:
+            jump, self._jump = self._jump, None
+            jump()
+        self._report()
+
+    def _stop_scan(self) -> None:
+        if self._scan_timer is not None:
+            self._scan_timer.stop()
+            self._scan_timer = None
+
+    def _nearest(self) -> None:
+        if self._index is not None and self._rows and (found := self._index.before(self._rows[-1].number + 1)):
+            self._go_to(found[0], "")
+
+    def _step(self, forward: bool) -> None:
+        if self._index is None or not self._rows:
+            return
+        on_screen = self._hit is not None and self._rows[0].number <= self._hit <= self._rows[-1].number
+        if forward:
+            found = self._index.after(self._hit if on_screen and self._hit is not None else self._rows[0].number - 1)
+        else:
+            found = self._index.before(self._hit if on_screen and self._hit is not None else self._rows[-1].number + 1)
+        if found is not None:
+            self._go_to(found[0], ("from the top" if forward else "from the end") if found[1] else "")
+
+    def _go_to(self, number: int, went_round: str) -> None:
+        self._hit, self._round = number, went_round
+        self._strips.clear()
+        shown = [row.number for row in self._rows]
+        if number not in shown[: max(1, len(shown) - 1)]:
+            self._place(self._up((number, 0), self.size.height // 3, self._bounds[0]))
+        query = self.query_now
+        if query is not None and not self.wrap and self._held is not None:
+            spans = query.spans(self._held.line(number).text)
+            if spans and not self._left <= spans[0][0] < self._left + self._text_cells - 1:
+                self._set_left(0 if spans[0][1] < self._text_cells else spans[0][0] - self._text_cells // 3)
+        self.refresh()
+        self._report()
+
+    def _report(self) -> None:
+        state = (self.is_following, self.new_count, self.query_now, self.search_status())
+        if state != self._reported:
+            self._reported = state
+            # In the view's own turn: a message made in a parent's handler counts as the parent's and stops there.
+            self.call_later(self._tell)
+
+    def _tell(self) -> None:
+        self.post_message(self.Changed(self))
+
+    # Selecting
+
+    @property
+    def allow_select(self) -> bool:
+        return True
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text; an open end means the edge of the screen, as a whole log is never meant."""
+        if not self._rows:
+            return None
+        start = selection.start.y if selection.start else self._rows[0].number
+        stop = selection.end.y if selection.end else self._rows[-1].number
+        first, end = self._bounds
+        if self._held is None:
+            first = self._tail_first
+        parts: list[str] = []
+        for number in range(max(start, first), min(stop + 1, end)):
+            text = self._line(number).text
+            if (span := selection.get_span(number)) is not None:
+                parts.append(text[span[0] : None if span[1] < 0 else span[1]])
+        return "\n".join(parts), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        if selection is not None:
+            self.pause()
+        self._strips.clear()
+        self.refresh()
+
+    # Drawing
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._palette = None
+        self._strips.clear()
+
+    def render_line(self, y: int) -> Strip:
+        colours = self._palette or self._read_palette()
+        if y >= len(self._rows):
+            return Strip.blank(self._cells, colours.base)
+        row = self._rows[y]
+        key = (row.number, row.start, row.stop)
+        cached = self._strips.get(key)
+        if cached is not None and cached[0] == row:
+            return cached[1]
+        strip = self._paint(row, colours)
+        self._strips[key] = (row, strip)
+        return strip
+
+    def _paint(self, row: Row, colours: Palette) -> Strip:
+        text, query = row.line.text, self.query_now
+        name = "gap" if text.startswith("── ") else self._level_of(text) if self._level_of else None
+        selection = self.text_selection
+        return paint(
+            row,
+            colours,
+            width=self._cells,
+            level=level_name(name, row.line.priority),
+            show_time=self.show_time,
+            hits=query.spans(text) if query else (),
+            is_current=row.number == self._hit,
+            selected=selection.get_span(row.number) if selection is not None else None,
+            goes_left=self._left > 0 and not self.wrap and bool(text),
+        )
+
+    def _read_palette(self) -> Palette:
+        selection = self.screen.get_component_rich_style("screen--selection")
+        self._palette = palette(tones(self.app, self.background_colors[1]), selection)
+        return self._palette

@@ -1,0 +1,477 @@
+"""The virtualised log view: what it draws, where it stands while lines come and go, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.ui.log_stage import Stage, from_remote, level_of, numbered
+from textual import events
+from textual.pilot import Pilot
+
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.lines import LineRing
+from sparktop.ui.widgets.log_held import Held
+from sparktop.ui.widgets.log_paint import fold, level_name, window
+from sparktop.ui.widgets.log_search import BadPattern, MatchIndex, parse_query
+from sparktop.ui.widgets.log_view import LogView
+
+
+def screen_of(view: LogView) -> list[str]:
+    """What is on screen, row by row, without trailing blanks."""
+    return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
+
+
+def texts(view: LogView) -> list[str]:
+    return [row.line.text for row in view.visible_rows]
+
+
+async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if condition():
+            return
+    pytest.fail("the view did not settle")
+
+
+async def staged(
+    ring: LineRing, check: Callable[[LogView, Pilot[None]], Awaitable[None]], *, size: tuple[int, int] = (40, 10)
+) -> None:
+    view = LogView(level_of=level_of)
+    async with Stage(view).run_test(size=size) as pilot:
+        view.set_ring(ring)
+        view.focus()
+        await pilot.pause()
+        await check(view, pilot)
+
+
+def filled(count: int, capacity: int = 50_000) -> LineRing:
+    ring = LineRing(capacity)
+    ring.extend(numbered(0, count))
+    return ring
+
+
+async def test_it_follows_the_newest_line() -> None:
+    ring = filled(100)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        assert texts(view) == [f"line {n}" for n in range(90, 100)]
+        ring.extend(numbered(100, 5))
+        await settle(pilot, lambda: texts(view)[-1] == "line 104")
+        assert view.is_following
+        assert screen_of(view)[-1] == "  line 104"
+
+    await staged(ring, check)
+
+
+async def test_a_short_log_stands_at_the_top() -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        assert texts(view) == ["line 0", "line 1", "line 2"]
+        assert screen_of(view)[3:] == [""] * 7
+
+    await staged(filled(3), check)
+
+
+async def test_scrolling_up_pauses_and_lines_stay_while_the_ring_turns_over() -> None:
+    ring = filled(100, capacity=100)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.move(-20)
+        shown = texts(view)
+        assert shown == [f"line {n}" for n in range(70, 80)]
+        assert not view.is_following
+        ring.extend(numbered(100, 1000))
+        await settle(pilot, lambda: view.new_count == 1000)
+        assert ring.first > 80, "the lines on screen have left the ring"
+        assert texts(view) == shown
+        view.move(-5)
+        assert texts(view)[0] == "line 65"
+        view.move(5)
+        assert texts(view) == shown
+        view.action_last()
+        assert view.is_following
+        assert texts(view)[-1] == "line 1099"
+        assert view.new_count == 0
+
+    await staged(ring, check)
+
+
+async def test_a_paused_view_reads_on_through_what_came_since() -> None:
+    ring = filled(50)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.pause()
+        assert texts(view)[-1] == "line 49"
+        ring.extend(numbered(50, 30))
+        await settle(pilot, lambda: view.new_count == 30)
+        assert texts(view)[-1] == "line 49"
+        view.move(10)
+        assert texts(view) == [f"line {n}" for n in range(50, 60)]
+        view.move(1000)
+        assert texts(view)[-1] == "line 79"
+        assert not view.is_following, "reaching the end stands there"
+        view.move(1)
+        assert view.is_following, "going on from the end follows"
+
+    await staged(ring, check)
+
+
+async def test_a_replaced_last_line_is_redrawn_followed_or_paused() -> None:
+    ring = filled(3)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        ring.extend([LogLine(text="loading 10 %")])
+        await settle(pilot, lambda: texts(view)[-1] == "loading 10 %")
+        ring.extend([LogLine(text="loading 20 %", replaces_last=True)])
+        await settle(pilot, lambda: texts(view)[-1] == "loading 20 %")
+        assert len(texts(view)) == 4
+        view.pause()
+        ring.extend([LogLine(text="loading 30 %", replaces_last=True)])
+        await settle(pilot, lambda: texts(view)[-1] == "loading 30 %")
+        assert screen_of(view)[3] == "  loading 30 %"
+        assert view.new_count == 0
+
+    await staged(ring, check)
+
+
+async def test_keys_move_as_in_a_pager() -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        await pilot.press("g")
+        assert texts(view)[0] == "line 0"
+        await pilot.press("G")
+        assert view.is_following
+        await pilot.press("g", "G")
+        assert texts(view)[-1] == "line 199"
+
+    await staged(filled(200), check)
+
+
+async def test_the_wheel_scrolls_and_pauses() -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.post_message(
+            events.MouseScrollUp(view, x=1, y=1, delta_x=0, delta_y=0, button=0, shift=False, meta=False, ctrl=False)
+        )
+        await settle(pilot, lambda: texts(view)[-1] == "line 196")
+        assert not view.is_following
+
+    await staged(filled(200), check)
+
+
+async def test_dragging_the_bar_goes_where_it_says() -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.scroll_to(y=300, animate=False)
+        await settle(pilot, lambda: not view.is_following)
+        assert texts(view)[0] == "line 300"
+        view.scroll_to(y=view.max_scroll_y, animate=False)
+        await settle(pilot, lambda: view.is_following)
+
+    await staged(filled(1000), check)
+
+
+async def test_another_ring_starts_at_its_newest_line() -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.move(-20)
+        other = LineRing()
+        other.extend(numbered(0, 4, "other"))
+        view.set_ring(other)
+        assert view.is_following
+        assert texts(view) == [f"other {n}" for n in range(4)]
+        view.set_ring(None)
+        assert texts(view) == []
+
+    await staged(filled(100), check)
+
+
+async def test_nothing_is_drawn_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        await pilot.pause(0.3)
+        drawn: list[object] = []
+        monkeypatch.setattr(view, "refresh", lambda *regions, **options: drawn.append(regions) or view)
+        monkeypatch.setattr(view, "_place", lambda top: drawn.append(top))
+        await pilot.pause(0.4)
+        assert drawn == []
+
+    await staged(filled(100), check)
+
+
+async def test_lines_arrive_without_a_message_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = filled(10)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        painted: list[int] = []
+        paint = view._paint
+        monkeypatch.setattr(view, "_paint", lambda row, colours: painted.append(row.number) or paint(row, colours))
+        ring.extend(numbered(10, 40_000))
+        await settle(pilot, lambda: texts(view)[-1] == "line 40009")
+        await pilot.pause(0.3)
+        assert set(painted) == set(range(40_000, 40_010)), "only what is visible is drawn"
+
+    await staged(ring, check)
+
+
+async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = LineRing()
+    ring.extend(LogLine(text=f"{n} " + "word " * 20) for n in range(50_000))
+    measured: set[str] = set()
+
+    def counting(text: str, width: int) -> tuple[tuple[int, int], ...]:
+        measured.add(text)
+        return fold(text, width)
+
+    monkeypatch.setattr("sparktop.ui.widgets.log_view.fold", counting)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.wrap = True
+        await pilot.pause()
+        assert view.visible_rows[-1].number == 49_999
+        assert view.visible_rows[-1].stop == len(view.visible_rows[-1].line.text)
+        assert any(row.continues for row in view.visible_rows)
+        view.move(-1)
+        await pilot.pause()
+        assert len(measured) < 40
+        above = view.visible_rows[0]
+        view.move(-1)
+        assert (view.visible_rows[1].number, view.visible_rows[1].start) == (above.number, above.start), "by one row"
+        view.action_first()
+        assert (view.visible_rows[0].number, view.visible_rows[0].start) == (0, 0)
+        assert len(measured) < 80
+
+    await staged(ring, check)
+
+
+async def test_a_line_longer_than_the_screen_wraps_and_scrolls_row_by_row() -> None:
+    ring = LineRing()
+    ring.extend([LogLine(text="x" * 4096), LogLine(text="end")])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.wrap = True
+        await pilot.pause()
+        assert texts(view)[-1] == "end"
+        first = view.visible_rows[0]
+        assert (first.number, first.continues) == (0, True)
+        view.action_first()
+        assert view.visible_rows[0].start == 0
+        seen = {row.start for row in view.visible_rows}
+        for _ in range(200):
+            if view.is_following:
+                break
+            view.move(1)
+            seen |= {row.start for row in view.visible_rows if row.number == 0}
+        assert view.is_following
+        assert seen >= {start for start, _ in fold("x" * 4096, view._text_cells)}
+
+    await staged(ring, check)
+
+
+async def test_sideways_scrolling_shows_the_rest_and_marks_what_is_cut() -> None:
+    ring = LineRing()
+    ring.extend([LogLine(text="".join(f"{n:04}" for n in range(30))), LogLine(text="short")])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        assert screen_of(view)[0].endswith("›")
+        assert not screen_of(view)[1].endswith("›")
+        await pilot.press("right")
+        await pilot.pause()
+        assert screen_of(view)[0].startswith(" ‹0020003")
+        for _ in range(20):
+            await pilot.press("right")
+        assert "0029" in screen_of(view)[0]
+        for _ in range(20):
+            await pilot.press("left")
+        assert screen_of(view)[0].startswith("  0000")
+
+    await staged(ring, check)
+
+
+async def test_levels_have_a_letter_beside_the_colour() -> None:
+    ring = LineRing()
+    ring.extend(from_remote(["ERROR bad", "WARNING hm", "INFO fine", "plain"]))
+    ring.extend([LogLine(text="kernel", priority=2)])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        assert screen_of(view)[:5] == ["E ERROR bad", "W WARNING hm", "  INFO fine", "  plain", "E kernel"]
+
+    await staged(ring, check)
+
+
+async def test_times_are_a_column_that_can_be_switched_on() -> None:
+    ring = LineRing()
+    ring.extend([LogLine(text="with", wall_s=0.0), LogLine(text="without"), LogLine(text="wrong", wall_s=1e300)])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.show_time = True
+        await pilot.pause()
+        rows = screen_of(view)
+        assert rows[0].endswith(":00 with")
+        assert rows[1] == " " * 11 + "without"
+        assert rows[2] == "  --:--:-- wrong"
+
+    await staged(ring, check)
+
+
+# Searching
+
+
+async def test_a_search_goes_to_the_nearest_hit_and_round() -> None:
+    ring = LineRing()
+    ring.extend(LogLine(text="needle" if n in (10, 500, 900) else f"hay {n}") for n in range(1000))
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.search(parse_query("needle"))
+        await settle(pilot, lambda: view.search_status() == "3/3")
+        assert "needle" in texts(view)
+        assert not view.is_following
+        view.find_next()
+        await settle(pilot, lambda: view.search_status().startswith("1/3"))
+        assert view.search_status() == "1/3  from the top"
+        assert view.visible_rows[0].number <= 10 <= view.visible_rows[-1].number
+        view.find_next()
+        await settle(pilot, lambda: view.search_status() == "2/3")
+        view.find_previous()
+        view.find_previous()
+        await settle(pilot, lambda: view.search_status() == "3/3  from the end")
+        view.search(parse_query("nothing like it"))
+        await settle(pilot, lambda: view.search_status() == "no match")
+        view.search(None)
+        assert view.search_status() == ""
+
+    await staged(ring, check)
+
+
+async def test_the_hit_scrolls_into_view_sideways_too() -> None:
+    ring = LineRing()
+    ring.extend([LogLine(text="x" * 300 + "needle" + "y" * 300)])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.search(parse_query("needle"))
+        await settle(pilot, lambda: view.search_status() == "1/1")
+        assert "needle" in screen_of(view)[0]
+
+    await staged(ring, check)
+
+
+async def test_new_lines_are_searched_as_they_come() -> None:
+    ring = filled(20)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        view.search(parse_query("line 1"))
+        await settle(pilot, lambda: view.search_status() == "11/11")
+        ring.extend([LogLine(text="line 1 again"), LogLine(text="other")])
+        await settle(pilot, lambda: view.search_status() == "11/12")
+        ring.extend([LogLine(text="now line 1", replaces_last=True)])
+        await settle(pilot, lambda: view.search_status() == "11/13")
+
+    await staged(ring, check)
+
+
+def held(*lines: str) -> Held:
+    ring = LineRing()
+    ring.extend(LogLine(text=line) for line in lines)
+    return Held(ring)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line", "spans"),
+    [
+        ("error", "An Error, an ERROR", [(3, 8), (13, 18)]),
+        ("Error", "An Error, an ERROR", [(3, 8)]),
+        ("[/x]", "markup [/x] here", [(7, 11)]),
+        ("a.b", "a.b axb", [(0, 3)]),
+        ("re:a.b", "a.b axb", [(0, 3), (4, 7)]),
+        (r"re:\D+5", "ab5", [(0, 3)]),
+        ("re:x*", "yxxy", [(1, 3)]),
+        ("é", "naïve café É", [(9, 10), (11, 12)]),
+    ],
+)
+def test_a_query_finds(typed: str, line: str, spans: list[tuple[int, int]]) -> None:
+    query = parse_query(typed)
+    assert query is not None
+    assert query.spans(line) == spans
+    assert query.found_in(line)
+    assert not query.found_in("")
+
+
+def test_a_query_that_is_none() -> None:
+    assert parse_query("") is None
+    assert parse_query("re:") is None
+    with pytest.raises(BadPattern, match="not a regular expression"):
+        parse_query("re:(unclosed")
+
+
+def test_an_index_is_built_in_slices() -> None:
+    query = parse_query("x")
+    assert query is not None
+    lines = held(*["x"] * 1000)
+    index = MatchIndex(query)
+    ticks = iter(range(10_000))
+    slices = 0
+    while not index.scan(lines, budget_s=2.5, now=lambda: float(next(ticks))):
+        slices += 1
+        assert slices < 100
+    assert slices > 2, "a slice ends when its time is up"
+    assert index.numbers == list(range(1000))
+
+
+def test_going_round() -> None:
+    query = parse_query("x")
+    assert query is not None
+    index = MatchIndex(query)
+    assert index.after(0) is None
+    index.scan(held("x", "", "x", ""), budget_s=1)
+    assert index.after(0) == (2, False)
+    assert index.after(2) == (0, True)
+    assert index.before(2) == (0, False)
+    assert index.before(0) == (2, True)
+    assert (index.place(0), index.place(1), index.place(2)) == (1, None, 2)
+
+
+def test_held_lines_take_on_what_joins_and_no_more_than_there_is_room_for() -> None:
+    ring = LineRing(10)
+    ring.extend(numbered(0, 10))
+    kept = Held(ring, more_lines=5)
+    ring.extend(numbered(10, 3))
+    kept.catch_up(ring)
+    assert (kept.first, kept.end) == (0, 13)
+    assert kept.is_current(ring)
+    ring.extend(numbered(13, 4))
+    kept.catch_up(ring)
+    assert (kept.first, kept.end) == (0, 15)
+    assert not kept.is_current(ring)
+    assert [line.text for line in kept.lines] == [f"line {n}" for n in range(15)]
+    other = Held(ring)
+    ring.extend(numbered(17, 100))
+    other.catch_up(ring)
+    assert other.end == 17, "lines that don't join are left out"
+
+
+# Breaking lines
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "rows"),
+    [
+        ("", 10, [""]),
+        ("short", 10, ["short"]),
+        ("exactly 10", 10, ["exactly 10"]),
+        ("one two three", 8, ["one two", "three"]),
+        ("abcdefghijkl", 5, ["abcde", "fghij", "kl"]),
+        ("日本語テスト", 4, ["日本", "語テ", "スト"]),
+        ("日本語", 2, ["日", "本", "語"]),
+        ("a" + "\u0301" * 50, 4, ["a" + "\u0301" * 50]),
+    ],
+)
+def test_folding(text: str, width: int, rows: list[str]) -> None:
+    assert [text[start:stop] for start, stop in fold(text, width)] == rows
+
+
+def test_a_window_into_a_line() -> None:
+    assert window("abcdef", 2, 3) == (2, 5)
+    assert window("abc", 10, 3) == (3, 3)
+    assert window("日本語", 2, 4) == (1, 3)
+
+
+def test_level_names() -> None:
+    assert level_name("CRITICAL", None) == "error"
+    assert level_name(None, 4) == "warning"
+    assert level_name(None, None) is None
+    assert level_name("info", 2) is None, "what the line says itself goes first"
