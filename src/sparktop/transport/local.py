@@ -1,0 +1,196 @@
+"""The machine sparktop runs on, seen through the same Transport as any other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sparktop.errors import ChannelRefused, LinkLost
+from sparktop.model.fleet import Reach
+from sparktop.transport.channel import WINDOW_BYTES, ErrorTail
+from sparktop.transport.sockets import private_socket_path
+
+_LEAVE_LIMIT_S = 0.5
+"""A command whose input has closed gets so long to end by itself before it is asked to."""
+
+
+class LocalChannel:
+    """One command in a process group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._errors = ErrorTail()
+        self._listener = asyncio.create_task(self._listen())
+        self._closing = False
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(65536):
+            self._errors.feed(data)
+
+    async def read(self, limit: int = 65536) -> bytes:
+        assert self._process.stdout is not None
+        if self._closing:
+            return b""
+        return await self._process.stdout.read(limit)
+
+    async def write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+        except (OSError, RuntimeError):
+            raise LinkLost("the command has ended and reads no more") from None
+
+    def error_tail(self) -> str:
+        return self._errors.text()
+
+    async def exit_status(self) -> int | None:
+        status = await self._process.wait()
+        # what it said last may still be in the pipe; a child that inherited the pipe may keep it open for ever
+        await asyncio.wait([self._listener], timeout=_LEAVE_LIMIT_S)
+        return status if status >= 0 else None
+
+    async def close(self) -> None:
+        """As sshd would: input closed first, then the group is told to go; never SIGKILL (it could be inside NVML)."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            async with asyncio.timeout(_LEAVE_LIMIT_S):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)  # also what outlived the command it came from
+            self._listener.cancel()
+        try:
+            async with asyncio.timeout(_LEAVE_LIMIT_S):
+                await self._process.wait()
+        except TimeoutError:
+            pass  # it ignores the signal; the probe's lease ends the one that matters
+
+
+class LocalTransport:
+    """The "connection" to this machine; it ends only when it is closed."""
+
+    def __init__(self) -> None:
+        self._channels: set[LocalChannel] = set()
+        self._ended = asyncio.Event()
+
+    @property
+    def host_key_fingerprint(self) -> str | None:
+        return None
+
+    async def run(self, argv: Sequence[str]) -> LocalChannel:
+        if self._ended.is_set():
+            raise LinkLost("closed here")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "/bin/sh",  # as over SSH: a command that isn't there is exit status 127 and a line of standard error
+                "-c",
+                'exec "$@"',
+                "sh",
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                limit=WINDOW_BYTES,
+            )
+        except OSError as error:
+            raise ChannelRefused(
+                f"this machine starts no further process ({error.strerror})", hint="See: ulimit -u, free -m"
+            ) from error
+        channel = LocalChannel(process)
+        self._channels.add(channel)
+        return channel
+
+    @asynccontextmanager
+    async def unix_socket(self, remote_path: str) -> AsyncIterator[Path]:
+        """The path itself; no connection is tried, its user sees the same refusal."""
+        yield Path(remote_path)
+
+    @asynccontextmanager
+    async def tcp_socket(self, host: str, port: int) -> AsyncIterator[Path]:
+        relays: set[asyncio.Task[None]] = set()
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            relays.add(task)
+            try:
+                await _join(reader, writer, host, port)
+            finally:
+                relays.discard(task)
+
+        with private_socket_path() as path:
+            server = await asyncio.start_unix_server(relay, path)
+            try:
+                yield path
+            finally:
+                server.close()
+                for task in list(relays):
+                    task.cancel()
+                if relays:
+                    await asyncio.wait(list(relays))
+
+    async def wait_closed(self) -> str:
+        await self._ended.wait()
+        return "closed here"
+
+    async def close(self) -> None:
+        self._ended.set()
+        channels, self._channels = self._channels, set()
+        await asyncio.gather(*(channel.close() for channel in channels))
+
+
+async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+    """Carry bytes both ways between one accepted connection and host:port, until both directions have ended."""
+    try:
+        there_reader, there_writer = await asyncio.open_connection(host, port)
+    except OSError:
+        writer.close()  # nobody listens: the caller sees a connection that closes, as through SSH
+        return
+    try:
+        await asyncio.gather(_carry(reader, there_writer), _carry(there_reader, writer))
+    finally:
+        writer.close()
+        there_writer.close()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+    except OSError:
+        writer.close()
+
+
+class LocalConnector:
+    """Reaches this machine."""
+
+    def __init__(self, name: str = "local") -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def connect(self, *, patience_s: float) -> LocalTransport:
+        """See Connector; there is nothing to wait for."""
+        return LocalTransport()
+
+    async def reach(self) -> tuple[str, str]:
+        return Reach.ANSWERS, "this machine"
