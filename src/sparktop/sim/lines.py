@@ -1,0 +1,225 @@
+"""What the probe would say of a simulated Spark: one dictionary a message, with the keys that probe.remote sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sparktop.probe.remote import MEMINFO_KEYS, mask_argv
+from sparktop.sim.script import KernelEntry, Repeat
+from sparktop.sim.spark import GIB, LiveProcess, Spark
+
+_PAGES_IN_GIB = GIB // 4096
+_TICKS_PER_S = 100
+KERNEL_BATCH = 80
+"""Lines in one message: some 10 KiB."""
+
+Row = list[Any]
+
+
+def facts(spark: Spark, *, disks: bool) -> dict[str, Any]:
+    """The body of `facts`, and the facts of `hello` (without disks: those are read later)."""
+    machine = spark.script.machine
+    gaps = {} if disks else {"disks": "not read yet"}
+    rows = [["/", int(machine.disk_gib * GIB), int(machine.disk_free_gib * GIB)]]
+    return {
+        "hostname": machine.hostname,
+        "boot_id": spark.boot_id,
+        "machine_digest": spark.machine_digest,
+        "kernel": machine.kernel,
+        "arch": "aarch64",
+        "os": machine.os_name,
+        "dgx": machine.dgx,
+        "product": machine.product,
+        "driver": machine.driver,
+        "cpus": machine.cpus,
+        "python": machine.python,
+        "user": machine.user,
+        "uid": machine.user_id,
+        "disks": rows if disks else [],
+        "gaps": gaps,
+    }
+
+
+def sample(spark: Spark, t: float, *, interval_s: float, skipped: int, running_s: float) -> dict[str, Any]:
+    """A `sample`; `running_s` is how long this probe has run, for what it says of its own cost."""
+    psi = {name: pressure(spark, track, t) for name, track in (("memory", "psi"), ("io", "psi_io"), ("cpu", "psi_cpu"))}
+    load = spark.script.tracks["load"]
+    return {
+        "kind": "sample",
+        "boot": round(spark.boot_s(t), 4),
+        "wall": round(spark.wall_s(t), 4),
+        "interval": interval_s,
+        "meminfo": meminfo(spark, t),
+        "psi": psi,
+        "vmstat": vmstat(spark, t),
+        "cpu": _cpu(spark, t),
+        "load": [
+            round(max(0.0, load.mean(t - window, t) + 0.04 * spark.jitter("load", t)), 2) for window in (15, 75, 225)
+        ],
+        "cost": [round(0.028 + 0.0011 * running_s, 4), 13_912],
+        "skipped": skipped,
+    }
+
+
+def meminfo(spark: Spark, t: float) -> dict[str, int]:
+    """/proc/meminfo in kB, every key the probe sends."""
+    memory = spark.memory(t)
+    file_pages = max(0.0, memory.cached - memory.shared)
+    gib = {
+        "MemFree": memory.free,
+        "MemAvailable": memory.available,
+        "Buffers": memory.buffers,
+        "Cached": memory.cached,
+        "SwapCached": memory.swap_used * 0.02,
+        "Active(file)": file_pages * 0.45,
+        "Inactive(file)": file_pages * 0.55,
+        "SwapTotal": memory.swap_total,
+        "SwapFree": memory.swap_total - memory.swap_used,
+        "AnonPages": memory.anonymous,
+        "Mapped": min(1.8, file_pages * 0.6),
+        "Shmem": memory.shared,
+        "KReclaimable": memory.slab_reclaimable,
+        "SReclaimable": memory.slab_reclaimable,
+        "SUnreclaim": memory.slab_unreclaimable,
+        "KernelStack": memory.kernel_stack,
+        "PageTables": memory.page_tables,
+        "CommitLimit": memory.total / 2 + memory.swap_total,
+        "Committed_AS": memory.anonymous * 2.1 + memory.shared,
+    }
+    kib = {key: round(value * 1024 * 1024) for key, value in gib.items()}
+    kib |= {"MemTotal": spark.script.machine.total_kib, "Unevictable": 98_404, "Mlocked": 98_404}
+    kib |= {"Dirty": 412 + int(300 * abs(spark.jitter("dirty", t))), "Writeback": 0}
+    kib |= {"HugePages_Total": 0, "HugePages_Free": 0, "Hugepagesize": 2048}
+    return {key: kib[key] for key in MEMINFO_KEYS}
+
+
+def pressure(spark: Spark, track: str, t: float) -> Row:
+    """[some10, some60, full10, full60], percent."""
+    some = spark.script.tracks[track]
+    full = 0.0 if track == "psi_cpu" else 0.7
+    now, minute = some.at(t), some.mean(t - 60, t)
+    return [round(now, 2), round(minute, 2), round(now * full, 2), round(minute * full, 2)]
+
+
+def vmstat(spark: Spark, t: float) -> dict[str, int]:
+    """Counters since boot."""
+    swap, psi = spark.script.tracks["swap_gib"], spark.script.tracks["psi"]
+    out = swap.at(0) + swap.risen(max(t, 0.0))
+    stalled = max(0.0, psi.integral(t))
+    return {
+        "pswpin": int(max(0.0, out - swap.at(t)) * 0.8 * _PAGES_IN_GIB),
+        "pswpout": int(out * _PAGES_IN_GIB),
+        "pgmajfault": 48_211 + int(max(0.0, spark.boot_s(t)) * 0.3 + 60 * stalled),
+        "oom_kill": spark.oom_kills(t),
+        "allocstall": int(12 * stalled),
+    }
+
+
+def _cpu(spark: Spark, t: float) -> Row:
+    boot_s, cores = spark.boot_s(t), spark.script.machine.cpus
+    share = spark.script.tracks["cpu_percent"]
+    before = 0.021 * spark.script.boot_age_s
+    busy = before + share.integral(t) / 100
+    return [int(busy * cores * _TICKS_PER_S), int(boot_s * cores * _TICKS_PER_S)]
+
+
+def gpu(spark: Spark, t: float) -> dict[str, Any]:
+    """A `gpu` message as NVML gives it on GB10: no memory figures, and a memory utilisation of 0 always."""
+    util = spark.figure("util", t)
+    if util > 1:
+        util = min(96.0, util + 1.2 * spark.jitter("util", t))
+    power_w = max(3.0, spark.figure("power_w", t) + _power_swing(spark, t))
+    temperature = spark.figure("temp_c", t) + 0.4 * spark.jitter("temp", t)
+    mask = int(spark.figure("throttle", t)) or (1 if util < 1 else 0)
+    row = {
+        "name": "NVIDIA GB10",
+        "uuid": spark.gpu_uuid,
+        "driver": spark.script.machine.driver,
+        "sm_max_mhz": 3003,
+        "power_mw": round(power_w * 1000),
+        "sm_mhz": round(spark.figure("sm_mhz", t)),
+        "temp_c": round(temperature),
+        "pstate": 8 if power_w < 6 and util < 1 else 0,
+        "throttle": mask,
+        "util": round(util),
+        "mem_util": 0,
+        "procs": [
+            [live.pid, live.script.gpu_name or live.script.comm, int(live.gpu_gib * GIB), live.script.gpu_kind]
+            for live in spark.processes(t)
+            if live.gpu_gib is not None
+        ],
+        "gaps": {"mem_total": "not supported", "mem_used": "not supported"},
+    }
+    return {"kind": "gpu", "boot": round(spark.boot_s(t), 3), "gpus": [row]}
+
+
+def _power_swing(spark: Spark, t: float) -> float:
+    return (0.25 if spark.figure("util", t) < 1 else 0.02 * spark.figure("power_w", t)) * spark.jitter("power", t)
+
+
+def processes(spark: Spark, t: float) -> dict[str, Any]:
+    """A `processes` message."""
+    alive = spark.processes(t)
+    total = 412 + int(6 * spark.jitter("processes", t)) + len(alive)
+    return {
+        "kind": "processes",
+        "boot": round(spark.boot_s(t), 3),
+        "total": total,
+        "zombies": sum(live.script.state == "Z" for live in alive),
+        "rows": [_process(spark, live) for live in sorted(alive, key=lambda live: live.pid)],
+    }
+
+
+def _process(spark: Spark, live: LiveProcess) -> dict[str, Any]:
+    script = live.script
+    row: dict[str, Any] = {
+        "pid": live.pid,
+        "ppid": script.parent_pid,
+        "comm": script.comm,
+        "state": script.state,
+        "rss": int(live.resident_gib * GIB),
+        "start": round(max(0.0, spark.boot_s(live.started_s)), 2),
+        "uid": script.user_id,
+        "shm": int(live.shared_gib * GIB),
+        "swap": int(live.swapped_gib * GIB),
+        "cgroup": live.cgroup,
+    }
+    if script.wait_channel:
+        row["wchan"] = script.wait_channel
+    if script.argv:
+        row["argv"] = mask_argv(script.argv)
+    return row
+
+
+def kernel_rows(spark: Spark, after_s: float, until_s: float) -> list[Row]:
+    """[boot, wall, priority, text] of the lines written after one second and up to another, in order."""
+    rows: list[Row] = [
+        [round(spark.boot_s(at), 6), round(spark.wall_s(at), 6), entry.priority, entry.text]
+        for entry in spark.script.kernel
+        for at in _times(spark, entry, after_s, until_s)
+        if spark.boot_s(at) >= 0
+    ]
+    rows.sort(key=lambda row: float(row[0]))
+    return rows
+
+
+def kernel_messages(rows: list[Row]) -> Iterator[dict[str, Any]]:
+    """`kernel` messages of a bounded size."""
+    for start in range(0, len(rows), KERNEL_BATCH):
+        yield {"kind": "kernel", "source": "journal", "dropped": 0, "lines": rows[start : start + KERNEL_BATCH]}
+
+
+def _times(spark: Spark, entry: KernelEntry, after_s: float, until_s: float) -> Iterator[float]:
+    length_s = spark.scenario.length_s
+    loops = spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0
+    first = max(0, int((after_s - entry.at_s - entry.over_s) // length_s)) if loops and after_s > 0 else 0
+    base = entry.at_s + first * length_s
+    while base <= until_s:
+        for i in range(entry.count):
+            at = base + entry.over_s * i / entry.count
+            if after_s < at <= until_s:
+                yield at
+        if not loops:
+            return
+        base += length_s

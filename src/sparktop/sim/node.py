@@ -1,0 +1,243 @@
+"""One live simulated Spark: its SSH server, and who answers on each kind of channel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncssh
+
+from sparktop.probe import bundle
+from sparktop.sim import dockerd, endpoint, http
+from sparktop.sim.line import Listener
+from sparktop.sim.play import Play
+from sparktop.sim.script import NodeScript
+from sparktop.sim.spark import Spark
+from sparktop.sim.talk import Leave, Talk, farewell
+
+DOCKER_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
+_WATCH_S = 0.2
+_LONGEST_REST_S = 0.5
+"""Real seconds: a clock that is moved by hand is looked at this often."""
+_GONE = (OSError, EOFError, asyncssh.Error)
+
+Handler = Callable[[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]], Awaitable[None]]
+
+
+class LiveNode:
+    """A node of the play, reachable over SSH from `start` to `close`."""
+
+    def __init__(self, play: Play, script: NodeScript, client_key: asyncssh.SSHKey) -> None:
+        self.script = script
+        self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
+        self._play = play
+        self._showing, _ = play.now()
+        self._spark = play.spark(script, self._showing)
+        self._listener = Listener(self._serve)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._options = asyncssh.SSHServerConnectionOptions(
+            server_factory=lambda: _Door(self),
+            process_factory=self._command,
+            server_host_keys=[self.host_key],
+            authorized_client_keys=asyncssh.import_authorized_keys(client_key.export_public_key().decode()),
+            encoding=None,
+            server_version="OpenSSH_9.6p1",
+            gss_host=None,
+            password_auth=False,
+            kbdint_auth=False,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            allow_pty=False,
+            compression_algs=None,
+        )
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Listen, and let the faults come and go."""
+        await self._listener.start()
+        self._spawn(self._watch())
+
+    async def close(self) -> None:
+        """End every connection and leave nothing running."""
+        await self._listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def moment(self) -> tuple[Spark, float]:
+        """The node as it is, and the second of its showing."""
+        showing, t = self._play.now()
+        if showing != self._showing:
+            self._showing = showing
+            self._spark = self._play.spark(self.script, showing)
+            self._listener.reset()
+        return self._spark, t
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watch(self) -> None:
+        while True:
+            self.moment()
+            fault = self._play.fault(self.script)
+            delay_s = fault.delay_s / self._play.speed if fault else 0.0
+            await self._listener.set_fault(fault.kind if fault else None, delay_s)
+            await asyncio.sleep(min(_WATCH_S, _WATCH_S / self._play.speed))
+
+    def _serve(self, connected: socket.socket) -> None:
+        self._spawn(self._serve_one(connected))
+
+    async def _serve_one(self, connected: socket.socket) -> None:
+        connection: asyncssh.SSHServerConnection | None = None
+        try:
+            connection = await asyncssh.run_server(connected, options=self._options)
+            await connection.wait_closed()
+        except _GONE:
+            pass  # the client gave up, or isn't let in
+        finally:
+            if connection is not None:
+                connection.abort()
+            else:
+                connected.close()
+
+    # Channels
+
+    def docker(self) -> Handler:
+        """Who answers on the Docker socket."""
+
+        async def handle(request: http.Request) -> http.Answer:
+            return await dockerd.answer(self.moment, self._play.rest, request)
+
+        return lambda reader, writer: http.serve(reader, writer, handle, server="Docker/28.3.3 (linux)")
+
+    def engine(self, port: int) -> Handler | None:
+        """Who answers on a port of the node's loopback; None while nobody does."""
+        spark, t = self.moment()
+        if spark.engine_at(port, t) is None:
+            return None
+
+        async def handle(request: http.Request) -> http.Answer:
+            spark, t = self.moment()
+            engine = spark.engine_at(port, t)
+            if engine is None:
+                raise ConnectionResetError("the engine ended")
+            return endpoint.answer(spark, engine, t, request)
+
+        return lambda reader, writer: http.serve(reader, writer, handle, server="uvicorn")
+
+    async def _command(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        command = process.command or ""
+        arguments = bundle.parse_command(command)
+        with contextlib.suppress(*_GONE):
+            if arguments is not None:
+                await self._probe(process, arguments)
+                return
+            word = (command.split() or ["-bash"])[0][:100]
+            process.stderr.write(f"bash: line 1: {word}: command not found (this is a simulated Spark)\n".encode())
+            process.exit(127)
+
+    async def _probe(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
+        try:
+            payload = await process.stdin.readexactly(arguments.length)
+        except asyncio.IncompleteReadError as error:
+            payload = error.partial
+        if len(payload) < arguments.length or zlib.crc32(payload) != arguments.crc:
+            lengths = f"{len(payload)} of {arguments.length}"
+            process.stderr.write(f"sparktop: the probe arrived damaged: {lengths} bytes\n".encode())
+            process.exit(bundle.CUT_EXIT)
+            return
+        process.stdout.write(f"SPARKTOP {arguments.nonce}\n".encode())
+        await _Conversation(self, self._play, process, arguments).run()
+
+
+class _Conversation:
+    """One probe over one channel."""
+
+    def __init__(
+        self, node: LiveNode, play: Play, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments
+    ) -> None:
+        self._node = node
+        self._play = play
+        self._process = process
+        self._spark, t = node.moment()
+        self._talk = Talk(
+            self._spark,
+            interval_s=arguments.interval_s,
+            digest=f"{arguments.crc:08x}",
+            lease_s=arguments.lease_s,
+            began_s=t,
+            now_s=play.clock.monotonic(),
+        )
+        self._wake = asyncio.Event()
+        self._left: Leave | None = None
+
+    async def run(self) -> None:
+        """Until either side ends it."""
+        listening = asyncio.create_task(self._listen())
+        try:
+            self._process.stdout.write(self._talk.opening())
+            while self._left is None:
+                spark, t = self._node.moment()
+                if spark is not self._spark:  # rebooted: the process is gone without a word
+                    return
+                self._process.stdout.write(self._talk.advance(t, self._play.clock.monotonic()))
+                await self._process.stdout.drain()
+                await self._rest(self._talk.due_s - t)
+            raise self._left
+        except Leave as leave:
+            if leave.reason is not None:
+                self._process.stdout.write(farewell(leave.reason))
+            self._process.exit(0)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                data = await self._process.stdin.read(65536)
+                self._talk.hear(data, self._play.clock.monotonic())
+                self._wake.set()
+        except Leave as leave:
+            self._left = leave
+        except _GONE:
+            self._left = Leave(None)
+        self._wake.set()
+
+    async def _rest(self, scenario_s: float) -> None:
+        try:
+            async with asyncio.timeout(min(_LONGEST_REST_S, max(0.003, scenario_s / self._play.speed))):
+                await self._wake.wait()
+            self._wake.clear()
+        except TimeoutError:
+            pass
+
+
+class _Door(asyncssh.SSHServer):
+    """Who is let in, and to what."""
+
+    def __init__(self, node: LiveNode) -> None:
+        self._node = node
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    def unix_connection_requested(self, dest_path: str) -> Any:
+        if dest_path not in DOCKER_SOCKETS:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "No such file or directory")
+        return self._node.docker()
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
+        handler = self._node.engine(dest_port) if dest_host in ("127.0.0.1", "localhost", "::1") else None
+        if handler is None:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "Connection refused")
+        return handler

@@ -1,0 +1,215 @@
+"""What two simulated Sparks do, as frozen data on a clock; scenario.py reads it from files.
+
+Times are seconds of the scenario; what happened before it began has a negative time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparktop.sim.tracks import Track
+
+NODE_TRACKS: Mapping[str, float] = {
+    "available_gib": 110.0, "cache_gib": 9.0, "shared_gib": 0.9, "leaked_gib": 0.0, "swap_gib": 0.0,
+    "psi": 0.0, "psi_io": 0.0, "psi_cpu": 0.3, "cpu_percent": 2.0, "load": 0.6,
+    "util": 0.0, "power_w": 4.4, "sm_mhz": 2405.0, "temp_c": 38.0, "throttle": 0.0,
+}  # fmt: skip
+"""Name and default. `psi*` are "some avg10" percent; `leaked_gib` is held by nobody; `throttle` is NVML's mask."""
+
+ENGINE_TRACKS: Mapping[str, float] = {
+    "running": 0.0, "waiting": 0.0, "prompt_tps": 0.0, "gen_tps": 0.0, "kv": 0.0,
+    "prefix_hit": 0.4, "ttft_s": 0.4, "itl_s": 0.03, "preemptions_per_s": 0.0,
+}  # fmt: skip
+"""`kv` and `prefix_hit` are shares 0..1; `*_tps` tokens a second; `ttft_s` and `itl_s` medians."""
+
+
+class Repeat(StrEnum):
+    """What follows the last second."""
+
+    LOOP = "loop"
+    """The figures start over and time goes on: only where the end meets the beginning."""
+    RESTART = "restart"
+    """A new showing: connections end, the machines have booted anew."""
+    HOLD = "hold"
+    """The end stays."""
+
+
+class FaultKind(StrEnum):
+    """What a fault does to the line, at the level of sockets."""
+
+    NO_ROUTE = "no-route"
+    """Nothing answers: new connections time out, open ones fall silent."""
+    STARVED = "starved"
+    """TCP answers, no SSH banner comes, open channels stall."""
+    SLOW = "slow"
+    """Everything arrives `delay_s` late."""
+    RESET = "reset"
+    """Open connections are reset, and new ones too while it lasts."""
+    REFUSED = "refused"
+    """As if sshd had stopped: open connections end, new ones are refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault of the line from one second to another."""
+
+    start_s: float
+    end_s: float
+    kind: FaultKind
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a node says about itself (facts/gb10.md sections 2 and 4)."""
+
+    hostname: str
+    user: str = "spark"
+    user_id: int = 1000
+    total_kib: int = 127_600_748
+    driver: str = "580.142"
+    dgx: str = "7.6.0"
+    kernel: str = "6.17.0-1026-nvidia"
+    os_name: str = "Ubuntu 24.04.3 LTS"
+    product: str = "DGX Spark"
+    python: str = "3.12.3"
+    cpus: int = 20
+    disk_gib: float = 3666.0
+    disk_free_gib: float = 2710.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One life of a container: from its start to its end, if it ends within the scenario."""
+
+    start_s: float
+    end_s: float | None = None
+    exit_code: int = 0
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """A line of an engine's log, one that comes again and again, or a progress bar drawn with `\\r`."""
+
+    at_s: float
+    text: str
+    """A format string: fields are scenario.SAMPLE_FIELDS."""
+    every_s: float | None = None
+    until_s: float | None = None
+    total: int | None = None
+    """A bar's steps; the bar goes from `first` at `at_s` to `last` at `until_s`."""
+    first: int = 0
+    last: int = 0
+    busy: bool = False
+    """Only while the engine works: vLLM's statistics line is silent when idle."""
+    newline: bool = False
+    """Each state of the bar ends in a newline too (vLLM's weight bar does)."""
+    stream: str = "stderr"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerScript:
+    """A container and its lives."""
+
+    name: str
+    image: str
+    argv: tuple[str, ...]
+    runs: tuple[Run, ...]
+    log: tuple[LogEntry, ...] = ()
+    environment: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()
+    restart_policy: str = "no"
+    restart_count: int = 0
+    auto_remove: bool = False
+    tty: bool = False
+    shm_gib: float = 16.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessScript:
+    """A process, alive with its container's lives or from `start_s` to `end_s`."""
+
+    pid: int
+    comm: str
+    argv: tuple[str, ...]
+    parent_pid: int = 1
+    user_id: int = 0
+    state: str = "S"
+    container: str | None = None
+    start_s: float = 0.0
+    end_s: float | None = None
+    delay_s: float = 0.0
+    """Seconds after its container's start."""
+    cgroup: str = ""
+    wait_channel: str | None = None
+    resident_gib: Track = Track.constant(0.1)  # noqa: RUF009 (a frozen value)
+    shared_gib: Track = Track.constant(0.0)  # noqa: RUF009
+    swapped_gib: Track = Track.constant(0.0)  # noqa: RUF009
+    gpu_gib: Track | None = None
+    gpu_kind: str = "C"
+    gpu_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineScript:
+    """An inference server's own endpoint."""
+
+    name: str
+    """Its container's name."""
+    kind: str
+    model: str
+    version: str
+    port: int
+    max_model_len: int
+    serves: tuple[tuple[float, float], ...]
+    """From when to when its port answers."""
+    tracks: Mapping[str, Track]
+    prompt_tokens: float = 0.0
+    """What its counters stand at when the scenario begins."""
+    generation_tokens: float = 0.0
+    requests: float = 0.0
+    request_tokens: float = 380.0
+    """Generated tokens of an average request."""
+    metrics: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEntry:
+    """A kernel log line, or `count` of them within `over_s`."""
+
+    at_s: float
+    text: str
+    priority: int = 6
+    count: int = 1
+    over_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeScript:
+    """Everything one simulated Spark does."""
+
+    name: str
+    seed: int
+    boot_age_s: float
+    machine: Machine
+    tracks: Mapping[str, Track]
+    processes: tuple[ProcessScript, ...] = ()
+    containers: tuple[ContainerScript, ...] = ()
+    engines: tuple[EngineScript, ...] = ()
+    kernel: tuple[KernelEntry, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What the simulated Sparks do."""
+
+    name: str
+    title: str
+    description: str
+    length_s: float
+    repeat: Repeat
+    nodes: tuple[NodeScript, ...]
