@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.containers import Vertical
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.model.telemetry import LogLine
 from sparktop.observe.lines import LineRing
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.log_view import LevelOf, LogView
@@ -90,16 +91,18 @@ class SearchableLog(Vertical):
 
     def save(self) -> None:
         """Write all the ring holds to a file; says where."""
-        ring = self._view.ring
+        self.save_ring(self._view.ring, self._title)
+
+    def save_ring(self, ring: LineRing | None, title: str) -> None:
+        """Write all that a ring holds to a file named after the title; says where."""
         if ring is None or not len(ring):
             self.notify("There is no line to save yet.", severity="warning", markup=False)
             return
-        self.run_worker(self._save(ring), group="save", exclusive=False)
+        self.run_worker(self._save(ring.slice(ring.first, ring.end), title), group="save", exclusive=False)
 
-    async def _save(self, ring: LineRing) -> None:
-        lines = ring.slice(ring.first, ring.end)
+    async def _save(self, lines: list[LogLine], title: str) -> None:
         try:
-            path = await asyncio.to_thread(save, lines, title=self._title, wall_s=self._clock.wall())
+            path = await asyncio.to_thread(save, lines, title=title, wall_s=self._clock.wall())
         except OSError as error:
             reason = error.strerror or str(error)
             self.notify(
