@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from sparktop import sanitise
 from sparktop.model.telemetry import (
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 def decode(line: bytes) -> Message | None:
     """One line to a message; Garbled when it isn't one, None when its kind is from a later version."""
     try:
-        raw = json.loads(line)
+        raw = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError):
         return Garbled(reason="not JSON", excerpt=sanitise.line(line[:200]))
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
@@ -62,6 +62,11 @@ def decode(line: bytes) -> Message | None:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         reason = f"{sanitise.name(raw['kind'])}: {type(error).__name__} {sanitise.line(str(error), limit=80)}"
         return Garbled(reason=reason, excerpt=sanitise.line(line[:200]))
+
+
+def _no_number(name: str) -> NoReturn:
+    """NaN and Infinity are no JSON, and one of them in a history would spoil every sum after it."""
+    raise ValueError(name)
 
 
 def _memory(kib: Mapping[str, int]) -> Memory:
@@ -166,10 +171,10 @@ def _sample(raw: Mapping[str, Any]) -> Sample:
         memory_pressure=_pressure(psi, "memory"),
         io_pressure=_pressure(psi, "io"),
         cpu_pressure=_pressure(psi, "cpu"),
-        cpu_busy_ticks=busy,
-        cpu_total_ticks=total,
-        load_1m=load_1m,
-        load_5m=load_5m,
+        cpu_busy_ticks=None if busy is None else int(busy),
+        cpu_total_ticks=None if total is None else int(total),
+        load_1m=None if load_1m is None else float(load_1m),
+        load_5m=None if load_5m is None else float(load_5m),
         swap_in_pages=_optional(vmstat, "pswpin", int),
         swap_out_pages=_optional(vmstat, "pswpout", int),
         major_faults=_optional(vmstat, "pgmajfault", int),
