@@ -265,7 +265,14 @@ _SECRET_WORDS = frozenset(
     "token secret secrets password passwd passphrase pass pwd apikey credential credentials cookie bearer auth "
     "authorization accesskey privatekey".split()
 )
-_SECRET_PAIRS = (["api", "key"], ["access", "key"], ["private", "key"], ["secret", "key"], ["auth", "key"])
+_SECRET_PAIRS = (
+    ["api", "key"],
+    ["api", "keys"],
+    ["access", "key"],
+    ["private", "key"],
+    ["secret", "key"],
+    ["auth", "key"],
+)
 _PATTERNS = (
     (
         r"\b(?:hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AKIA[0-9A-Z]{12,}|xox[abpr]-[\w-]{8,})",
@@ -274,11 +281,16 @@ _PATTERNS = (
     (r"(?<![A-Za-z0-9])sk-[\w-]{12,}", MASK),
     (r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?", MASK),
     (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", r"\1 " + MASK),
-    (r"(?i)([a-z][a-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+@", r"\1" + MASK + "@"),
+    (r"://[^/\s@]+@", "://" + MASK + "@"),
 )
-_NAMED = r"""(?x)
-    (?P<head> (?P<quote>["']?) (?P<name> -{0,2} [A-Za-z_][\w.-]* ) (?P=quote) (?P<mid> \s*[=:]\s* | \s+ ) )
-    (?P<value> "[^"]*" | '[^']*' | [^\s"',;}&]+ )"""
+# Every piece is linear in the length of the text: whoever may start a process may name it to slow a scanner down.
+_WORD = re.compile(r"[\w.-]+")
+_ASSIGNS = re.compile(r"""[\\"'\]]{0,4}\s{0,8}[=:]\s{0,8}""")
+_SPACE = re.compile(r"\s{1,8}")
+_VALUE = re.compile(
+    r"""\[[^\]]*|\\["'][^"'\\]*|"(?:[^"\\]|\\.)*|'(?:[^'\\]|\\.)*|(?:(?:bearer|basic|token)\s{1,8})?[^\s"',;}&]*""",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def is_secret_name(name: str) -> bool:
@@ -292,20 +304,22 @@ def is_secret_name(name: str) -> bool:
     )
 
 
-def _mask_named(found: re.Match[str]) -> str:
-    name, mid = found.group("name"), found.group("mid")
-    if not is_secret_name(name) or (not mid.strip() and not name.startswith("--")):
-        return found.group(0)
-    quote = found.group("value")[0]
-    quote = quote if quote in "\"'" else ""
-    return f"{found.group('head')}{quote}{MASK}{quote}"
-
-
 def mask_text(text: str) -> str:
     """One argument with secrets masked: by pattern, and by name inside KEY=VALUE, JSON and whole command lines."""
     for pattern, replacement in _PATTERNS:
         text = re.sub(pattern, replacement, text)
-    return re.sub(_NAMED, _mask_named, text)
+    masked, done, at = "", 0, 0
+    while word := _WORD.search(text, at):
+        at = word.end()
+        name = word.group()[-100:]
+        if is_secret_name(name):
+            gap = _ASSIGNS.match(text, at) or (_SPACE.match(text, at) if name.startswith("--") else None)
+            value = _VALUE.match(text, gap.end()) if gap else None
+            if value and value.group():
+                opening = value.group().lstrip("\\")[0]
+                masked += text[done : value.start()] + (opening if opening in "\"'[" else "") + MASK
+                done = at = value.end()
+    return masked + text[done:]
 
 
 def mask_argv(argv: Iterable[str]) -> list[str]:

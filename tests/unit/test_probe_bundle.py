@@ -1,0 +1,153 @@
+"""Packing the probe, recognising its command line, explaining its failures, and the bounds on its source."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktop import wire
+from sparktop.probe import bundle, remote
+
+REMOTE = Path(remote.__file__)
+HEAVY = {
+    "hashlib",
+    "subprocess",
+    "ctypes",
+    "threading",
+    "typing",
+    "asyncio",
+    "socket",
+    "logging",
+    "tempfile",
+    "pathlib",
+}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Top names of all modules a tree imports at run time."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+def without_typing(tree: ast.Module) -> ast.Module:
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+    ]
+    return tree
+
+
+def test_the_probe_is_python_3_10_and_standard_library_alone() -> None:
+    tree = without_typing(ast.parse(REMOTE.read_text(), feature_version=(3, 10)))
+    assert imported(tree) <= sys.stdlib_module_names
+    assert not imported(tree) & HEAVY
+
+
+def test_at_its_start_it_imports_only_what_is_cheap() -> None:
+    script = (
+        f"import sys; before = set(sys.modules); g = {{'__name__': 'x'}}; "
+        f"exec(compile(open({str(REMOTE)!r}).read(), 'x', 'exec'), g); print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "json" in loaded
+    assert not loaded & (HEAVY | {"zlib"})
+
+
+def test_constants_are_the_protocols() -> None:
+    assert remote.PROTOCOL == wire.PROTOCOL
+    assert remote.WINDOW == wire.WINDOW
+
+
+def test_a_launch_holds_the_probe_and_nvidias_module() -> None:
+    launch = bundle.launch(interval_s=1.0)
+    rest = zlib.decompressobj()
+    assert rest.decompress(launch.payload) == REMOTE.read_bytes()
+    assert b"def nvmlInit" in zlib.decompress(rest.unused_data)
+    assert launch.digest == f"{zlib.crc32(launch.payload):08x}"
+    assert launch.argv[:2] == ("/bin/sh", "-c")
+    assert len(shlex.join(launch.argv)) < 4096
+
+
+def test_packing_is_done_once_and_nonces_differ() -> None:
+    one, two = bundle.launch(interval_s=1.0), bundle.launch(interval_s=2.0)
+    assert one.payload is two.payload
+    assert one.nonce != two.nonce
+
+
+def test_stage_0_can_stand_in_single_quotes_and_in_any_python_3() -> None:
+    script = bundle.launch(interval_s=1.0).argv[2]
+    stage_0 = script.partition("python3 -I -S -B -c '")[2].rpartition('\' "$@"')[0]
+    assert stage_0
+    assert "'" not in stage_0
+    ast.parse(stage_0, feature_version=(3, 4))
+    subprocess.run(["/bin/sh", "-n", "-c", script], check=True)
+
+
+@given(interval_s=st.floats(0.1, 60), lease_s=st.sampled_from([30.0, 1.5]))
+def test_a_command_line_is_recognised_as_an_ssh_server_gets_it(interval_s: float, lease_s: float) -> None:
+    launch = bundle.launch(interval_s=interval_s, lease_s=lease_s)
+    found = bundle.parse_command(shlex.join(launch.argv))
+    assert found is not None
+    assert found.length == len(launch.payload)
+    assert f"{found.crc:08x}" == launch.digest
+    assert found.nonce == launch.nonce
+    assert found.interval_s == pytest.approx(interval_s, rel=1e-4)
+    assert found.lease_s == lease_s
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "ls -l", "sparktop-probe", "sparktop-probe 1 2", "x sparktop-probe a b c d", "echo 'unclosed sparktop-probe"],
+)
+def test_other_commands_are_not_recognised(command: str) -> None:
+    assert bundle.parse_command(command) is None
+
+
+@given(st.text(max_size=60))
+def test_any_command_is_looked_at_without_failing(command: str) -> None:
+    bundle.parse_command(command)
+    bundle.parse_command("sparktop-probe " + command)
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "stdout", "words"),
+    [
+        (97, "", b"SPARKTOP-NOPY\n", "sudo apt install python3"),
+        (96, "", b"SPARKTOP-OLDPY 3.8.10\n", "3.8.10"),
+        (98, "sparktop: the probe arrived damaged: 5 of 9 bytes", b"", "5 of 9"),
+        (95, "", b"SPARKTOP x\n", "not Linux"),
+        (127, "bash: line 1: /bin/sh: No such file", b"", "No such file"),
+        (1, "", b"This account is currently not available.\n", "no shell"),
+        (0, "", b"Welcome to git\n", "forced command"),
+        (1, "boom", b"", "boom"),
+        (None, "", b"", "ended before it said anything"),
+        (70, "sparktop: the probe failed: MemoryError: ", b"", "MemoryError"),
+    ],
+)
+def test_failures_are_explained(status: int | None, stderr: str, stdout: bytes, words: str) -> None:
+    assert words in bundle.explain_failure(status, stderr, stdout)
+
+
+@given(status=st.none() | st.integers(0, 255), stderr=st.text(max_size=80), stdout=st.binary(max_size=80))
+def test_an_explanation_is_one_clean_line_whatever_was_printed(status: int | None, stderr: str, stdout: bytes) -> None:
+    said = bundle.explain_failure(status, stderr, stdout)
+    assert said
+    assert said.isprintable() or not said.isascii()
+    assert "\x1b" not in said
+    assert "\n" not in said
