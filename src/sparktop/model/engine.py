@@ -57,6 +57,8 @@ class Container:
     """The init process on the host; the engine is often another one (docker exec)."""
     published_ports: Mapping[int, int] | None = None
     """Container port to host port on loopback or all addresses."""
+    addresses: tuple[str, ...] = ()
+    """Its own addresses on Docker's networks, which the node reaches."""
     argv: tuple[str, ...] = ()
     """Entrypoint and command, secrets masked."""
 
@@ -148,6 +150,8 @@ class Engine:
     gpu_bytes: int | None = None
     """Sum of its processes' GPU memory as NVML has it."""
     exit_detail: str = ""
+    exited_wall_s: float | None = None
+    """When it ended, node time; None while it lives."""
     gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
 
     @property

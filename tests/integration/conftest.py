@@ -1,0 +1,5 @@
+"""Fixtures that live as long as the run; those for one test are imported by the module that uses them."""
+
+from __future__ import annotations
+
+from tests.integration.dockerd import dockerd  # noqa: F401 - pytest finds it here, and starts it once
