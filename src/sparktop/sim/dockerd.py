@@ -50,7 +50,10 @@ async def answer(moment: Moment, rest: Rest, request: Request) -> Answer:
             return json_answer(_inspect(spark, live, t))
         return _logs(moment, rest, live, request.query)
     if found := re.fullmatch(r"/images/(.+)/json", path):
-        image = next((live for live in spark.containers(t) if found[1] in (live.image_id, live.script.image)), None)
+        image = next(
+            (live for live in spark.containers(t) if found[1] in (live.image_id, live.image_id[7:], live.script.image)),
+            None,
+        )
         if image is None:
             return json_answer({"message": f"No such image: {found[1]}"}, status=404)
         return json_answer(

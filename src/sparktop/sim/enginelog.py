@@ -73,7 +73,10 @@ def _times(spark: Spark, entry: LogEntry, after_s: float, until_s: float) -> Ite
 def _busy(engine: EngineScript | None, t: float, window_s: float) -> bool:
     if engine is None:
         return False
-    return any(engine.tracks[name].mean(t - window_s, t) > 0 for name in ("running", "gen_tps", "prompt_tps"))
+    if engine.kind == "sglang":
+        return engine.tracks["gen_tps"].mean(t - window_s, t) > 0
+    # vLLM says so once more after its last token: its line falls silent when two windows in a row had none.
+    return any(engine.tracks[name].mean(t - 2 * window_s, t) > 0 for name in ("gen_tps", "prompt_tps"))
 
 
 def _bar(

@@ -195,7 +195,7 @@ def _process(spark: Spark, live: LiveProcess) -> dict[str, Any]:
 def kernel_rows(spark: Spark, after_s: float, until_s: float) -> list[Row]:
     """[boot, wall, priority, text] of the lines written after one second and up to another, in order."""
     rows: list[Row] = [
-        [round(spark.boot_s(at), 6), round(spark.wall_s(at), 6), entry.priority, entry.text]
+        [round(spark.boot_s(at), 6), round(spark.wall_s(at), 6), entry.priority, spark.kernel_text(entry)]
         for entry in spark.script.kernel
         for at in _times(spark, entry, after_s, until_s)
         if spark.boot_s(at) >= 0

@@ -95,6 +95,11 @@ def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
     boot_age_s = node.number("boot_age_days", 4.1) * _DAY_S
     containers = tuple(_container(section) for section in node.sections("containers"))
     known = {container.name: container for container in containers}
+    if repeat is Repeat.LOOP:
+        for container in containers:
+            if any(run.start_s >= 0 or run.end_s is not None for run in container.runs):
+                hint = 'what begins or ends within the scenario needs repeat = "restart" or "hold"'
+                raise node.error("containers", f"{container.name} begins or ends, and the scenario loops", hint)
     tracks = node.tracks("tracks", NODE_TRACKS)
     period_s = length_s if repeat is Repeat.LOOP else None
     engines = tuple(_engine(section, known, period_s) for section in node.sections("engines"))

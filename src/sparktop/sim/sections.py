@@ -113,7 +113,7 @@ class Section:
 
     def choice(self, key: str, choices: Iterable[str], default: str | None = None) -> str:
         value = self.text(key, default)
-        if value not in (known := list(choices)):
+        if value not in (known := [str(each) for each in choices]):
             raise self.error(key, f"{value!r} is none of {', '.join(known)}", nearest(value, known))
         return value
 

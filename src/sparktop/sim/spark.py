@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sparktop.sim.counters import EngineCounters
-from sparktop.sim.script import ContainerScript, EngineScript, NodeScript, ProcessScript, Repeat, Run, Scenario
+from sparktop.sim.script import (
+    ContainerScript,
+    EngineScript,
+    KernelEntry,
+    NodeScript,
+    ProcessScript,
+    Repeat,
+    Run,
+    Scenario,
+)
 from sparktop.sim.tracks import noise
 
 GIB = 1024**3
@@ -185,6 +194,14 @@ class Spark:
     def oom_kills(self, t: float) -> int:
         """How often the kernel's log said so up to `t`."""
         return sum(1 for entry in self.script.kernel if entry.at_s <= t and "Killed process" in entry.text)
+
+    def kernel_text(self, entry: KernelEntry) -> str:
+        """A kernel line; `<id of NAME>` in it is that container's id."""
+        text = entry.text
+        if "<id of " in text:
+            for container in self.script.containers:
+                text = text.replace(f"<id of {container.name}>", self.container_id(container.name))
+        return text
 
     # Engines
 
