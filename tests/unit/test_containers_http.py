@@ -148,7 +148,7 @@ async def test_what_is_no_metrics(stage: Stage, answer: bytes, state: EndpointSt
 
 async def test_another_protocol(stage: Stage) -> None:
     async def greets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        writer.write(b"220 mail.example ESMTP\r\n\r\n")
         await writer.drain()
 
     reply = await (await stage.client(greets)).get("/metrics")
