@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,6 +152,16 @@ absent = true
     assert (scenario.title, scenario.length_s, scenario.nodes[0].seed) == ("u", 60, 9)
     assert scenario.nodes[0].engines == ()
     assert [c.name for c in scenario.nodes[0].containers] == ["vllm-one"]
+
+
+def test_the_readmes_example_is_one(tmp_path: Path) -> None:
+    folder = Path(str(files("sparktop.sim"))) / "scenarios"
+    for name in ("healthy", "_spark"):
+        shutil.copy(folder / f"{name}.toml", tmp_path)
+    example = (folder / "README.md").read_text().split("```toml")[1].split("```")[0]
+    scenario = load_file(written(tmp_path, example))
+    assert [c.name for c in scenario.nodes[0].containers] == ["vllm-qwen36", "vllm-one"]
+    assert scenario.nodes[0].faults[0].kind == "starved"
 
 
 def test_extending_in_a_circle_is_refused(tmp_path: Path) -> None:
