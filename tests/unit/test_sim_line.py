@@ -75,7 +75,7 @@ async def until(ask: Callable[[], Awaitable[object]], *, within_s: float = 10.0)
 
 async def answers(stage: Stage) -> bool:
     try:
-        return (await stage.banner(0.4)).startswith(b"SSH-2.0-")
+        return (await stage.banner(1.0)).startswith(b"SSH-2.0-")
     except OSError:
         return False
 
@@ -91,7 +91,7 @@ async def test_no_route_answers_nothing_and_what_was_open_falls_silent_and_comes
 
         async def unreachable() -> bool:
             try:
-                _, writer = await spark.tcp(0.3)
+                _, writer = await spark.tcp(1.0)
                 writer.close()
             except TimeoutError:
                 return True

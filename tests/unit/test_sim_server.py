@@ -218,7 +218,7 @@ async def test_a_port_nobody_listens_on_refuses_and_so_does_another_machine() ->
 
 
 async def test_tokens_stand_still_in_a_spin_deadlock_while_requests_are_held() -> None:
-    async with connected("spin-deadlock", speed=100) as connection:
+    async with connected("spin-deadlock", speed=50) as connection:
         await asyncio.sleep(0)
         text = ""
         while "vllm:num_requests_waiting" not in text or figures(text)["vllm:num_requests_waiting"] < 1:
@@ -311,7 +311,7 @@ async def test_a_killed_container_says_so_and_its_log_ends() -> None:
 async def test_events_tell_of_a_container_that_dies() -> None:
     def use(path: str) -> dict[str, Any]:
         with docker_client(path) as client:
-            events = client.events(decode=True)
+            events = client.events(decode=True, since=1)
             try:
                 return next(event for event in events if event["Action"] == "die")
             finally:

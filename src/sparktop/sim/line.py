@@ -186,6 +186,9 @@ class _Relay:
         """Take a connection; the SSH server behind it starts now, or when the stall ends."""
         self._others.add(self)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: self._front, accepted)
+        if self._closed:  # a reset came in between
+            self._end(self._front)
+            return
         self._front.set_reading(False)
         self.apply(stalled=self._stalled)
 
