@@ -47,4 +47,6 @@ class KernelEvent:
     container_id: str | None = None
     container: str | None = None
     """The victim's container by name, where the cgroup names it and Docker is readable."""
+    follows: int | None = None
+    """The Xid that caused this one, where the line or the order of lines says so."""
     advice: tuple[Advice, ...] = ()
