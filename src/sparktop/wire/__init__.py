@@ -2,7 +2,7 @@
 
 From the Spark (`kind` says which; numbers are integers or floats, times are CLOCK_BOOTTIME seconds of the node):
 
-    hello      protocol, pid, digest (crc32 of the probe's source, hex), facts {...}
+    hello      protocol, pid, digest (crc32 of the packed source, hex), facts {...}
     sample     seq, boot, wall, interval, meminfo {MemTotal: kB ...}, psi {memory|io|cpu: [some10, some60, full10,
                full60]}, vmstat {pswpin, pswpout, pgmajfault, allocstall, oom_kill}, cpu [busy, total] jiffies,
                load [1m, 5m, 15m], cost [cpu seconds of probe and children so far, resident kB], skipped
@@ -13,8 +13,9 @@ From the Spark (`kind` says which; numbers are integers or floats, times are CLO
                cgroup, wchan, argv [...]}]
     facts      as in hello: hostname, boot_id, machine_digest, kernel, arch, os, dgx, product, driver, cpus, python,
                user, uid, disks [[mount, total, free]], gaps {field: reason}
-    collector  name, state, detail, since
-    kernel     source, lines [[boot|null, wall|null, priority|null, text]], dropped
+    collector  name (nvml, processes, kernel), state (ok, missing, denied, stuck, failed, paused), detail, since
+    kernel     source (journal, sudo journal, sudo dmesg, kmsg), dropped,
+               lines [[boot|null, wall|null, priority|null, text]]
     bye        reason
 
 To the Spark: {"ack": seq} for each line received that has a seq (also proof of life), {"beat": 1} every 3 s,
