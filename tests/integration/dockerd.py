@@ -14,8 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,11 @@ class Dockerd:
         """Wait for its end; the exit code."""
         return int(self.api.wait(container_id, timeout=30)["StatusCode"])
 
+    def kill_process(self, pid: int) -> None:
+        """Kill one process that runs in a container made here, and no other."""
+        if any(container in Path(f"/proc/{pid}/cgroup").read_text() for container in self.made):
+            os.kill(pid, signal.SIGKILL)
+
     def remove_all(self) -> None:
         """Remove every container that was made here."""
         for container_id in self.made:
@@ -97,30 +101,6 @@ def processes_with(text: str) -> list[int]:
             if text.encode() in command:
                 out.append(int(entry))
     return out
-
-
-class SocketOnly:
-    """A Transport that only leads to local sockets, with connections that can be cut."""
-
-    host_key_fingerprint = None
-
-    @asynccontextmanager
-    async def unix_socket(self, remote_path: str) -> AsyncIterator[Path]:
-        yield Path(remote_path)
-
-    @asynccontextmanager
-    async def tcp_socket(self, host: str, port: int) -> AsyncIterator[Path]:
-        raise NotImplementedError
-        yield Path()
-
-    async def run(self, argv: Sequence[str]) -> Any:
-        raise NotImplementedError
-
-    async def wait_closed(self) -> str:
-        return ""
-
-    async def close(self) -> None:
-        return None
 
 
 def _busybox_tree() -> bytes:

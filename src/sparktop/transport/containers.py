@@ -40,6 +40,12 @@ _DETAILS: Mapping[str, str] = {
 }
 
 
+_STOPPED_OR_FORBIDDEN = (
+    "the Docker Engine can't be reached: either it is stopped (`systemctl status docker` there), "
+    "or that sshd forwards no Unix sockets (AllowStreamLocalForwarding)"
+)
+
+
 class DockerEngine:
     """One node's Docker Engine over one connection; make a new one with each new Transport."""
 
@@ -123,8 +129,8 @@ class DockerEngine:
     async def _list(self) -> Containers:
         try:
             base_url = await self._open()
-        except ChannelRefused as error:
-            return Containers(detail=f"sshd forwards no Unix socket ({error.message}): set AllowStreamLocalForwarding")
+        except ChannelRefused:
+            return Containers(detail=await self._why_not(forwarded=False))
         except TransportError as error:
             return Containers(detail=error.message)
         outcome = await in_thread(self._ask, base_url)
@@ -175,7 +181,7 @@ class DockerEngine:
         self._known = found
         return tuple(container for _, container in found.values())
 
-    async def _why_not(self) -> str:
+    async def _why_not(self, *, forwarded: bool = True) -> str:
         try:
             async with asyncio.timeout(5):
                 channel = await self._transport.run(["sh", "-c", _WHY_NOT, "sh", self._socket_path])
@@ -185,8 +191,9 @@ class DockerEngine:
                     await channel.close()
         except (TimeoutError, TransportError):
             word = ""
-        detail = _DETAILS.get(word, "the Docker Engine can't be reached")
-        return detail.format(socket=self._socket_path)
+        if word == "open" and not forwarded:
+            return _STOPPED_OR_FORBIDDEN
+        return _DETAILS.get(word, "the Docker Engine can't be reached").format(socket=self._socket_path)
 
 
 def make_client(base_url: str) -> Any:
