@@ -271,3 +271,12 @@ def test_statistics_of_the_log_age() -> None:
     engine = asked(EndpointState.NO_METRICS)
     assert resolve_state(engine, log, 1010.0)[0] is SERVING
     assert resolve_state(engine, log, 1100.0)[0] is READY
+
+
+def test_what_an_earlier_run_said_is_over_when_the_engine_restarts() -> None:
+    log = EngineLogState(state=READY, moved_wall_s=1000.0, statistics_wall_s=1500.0)
+    restarted = asked(EndpointState.REFUSED, uptime_s=3.0)
+    assert resolve_state(restarted, log, 2000.0) == (STARTING, None)
+    assert resolve_state(restarted, log, 1506.0)[0] is READY
+    assert resolve_state(restarted, replace(log, moved_wall_s=1998.0, state=LOADING), 2000.0)[0] is LOADING
+    assert resolve_state(restarted, log)[0] is READY

@@ -19,6 +19,9 @@ from sparktop.model.telemetry import LogLine
 STATS_AGE_S = 30.0
 """vLLM writes its statistics every 10 s, SGLang every 40 decode steps."""
 
+START_SLACK_S = 5.0
+"""Process start times and log stamps come from different clocks of the node."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
@@ -160,7 +163,7 @@ def resolve_state(
     if asked is EndpointState.OK and engine.metrics is not None:
         busy = (engine.metrics.running or 0) + (engine.metrics.waiting or 0) > 0
         return (EngineState.SERVING if busy else EngineState.READY), None
-    if log is not None and log.state is not EngineState.UNKNOWN:
+    if log is not None and log.state is not EngineState.UNKNOWN and not _of_an_earlier_run(engine, log, node_wall_s):
         written_s = log.statistics_wall_s
         if log.state is EngineState.SERVING and node_wall_s is not None and written_s is not None:
             return (EngineState.SERVING if node_wall_s - written_s < STATS_AGE_S else EngineState.READY), None
@@ -172,6 +175,14 @@ def resolve_state(
     if engine.state in (EngineState.UNKNOWN, *_LATE):
         return (EngineState.STARTING if asked is EndpointState.REFUSED else engine.state), None
     return engine.state, engine.progress
+
+
+def _of_an_earlier_run(engine: Engine, log: EngineLogState, node_wall_s: float | None) -> bool:
+    """All the log told is older than the engine: its container was restarted, and says nothing new yet."""
+    told_s = max(log.moved_wall_s or 0.0, log.statistics_wall_s or 0.0)
+    if not told_s or node_wall_s is None or engine.uptime_s is None:
+        return False
+    return told_s < node_wall_s - engine.uptime_s - START_SLACK_S
 
 
 def _filled(phase: Phase, found: dict[str, str | None]) -> Phase:
