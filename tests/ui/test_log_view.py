@@ -218,7 +218,7 @@ async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.Monk
         measured.add(text)
         return fold(text, width)
 
-    monkeypatch.setattr("sparktop.ui.widgets.log_view.fold", counting)
+    monkeypatch.setattr("sparktop.ui.widgets.log_frame.fold", counting)
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.wrap = True

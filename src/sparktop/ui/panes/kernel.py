@@ -31,7 +31,7 @@ class KernelPane(Vertical):
 
     DEFAULT_CSS = """
     KernelPane { height: 1fr; width: 1fr; border: round $foreground 30%; padding: 0 0 0 1; }
-    KernelPane > .log-empty { height: auto; max-height: 60%; padding: 0 1; }
+    KernelPane > .log-empty { height: auto; max-height: 60%; padding: 0 1 0 2; }
     KernelPane > EventList { height: 1fr; }
     KernelPane > SearchableLog { display: none; }
     KernelPane.-raw > SearchableLog { display: block; }

@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from sparktop.clock import Clock
+from sparktop.diagnose.loglevel import level_of
 from sparktop.observe.watch import LogFeed
 from sparktop.ui.commands import bindings
 from sparktop.ui.widgets.ink import Line
@@ -27,9 +28,8 @@ class LogPane(Vertical):
 
     DEFAULT_CSS = """
     LogPane { height: 1fr; width: 1fr; border: round $foreground 30%; padding: 0 0 0 1; }
-    LogPane > .log-empty { display: none; height: 1fr; padding: 0 1; }
+    LogPane > .log-empty { display: none; height: auto; max-height: 50%; padding: 0 2; }
     LogPane.-empty > .log-empty { display: block; }
-    LogPane.-empty > SearchableLog { height: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
     ALLOW_MAXIMIZE = True
@@ -37,7 +37,7 @@ class LogPane(Vertical):
     def __init__(
         self,
         *,
-        level_of: LevelOf | None = None,
+        level_of: LevelOf = level_of,
         clock: Clock | None = None,
         id: str | None = None,  # noqa: A002 - Textual's own parameter name
         classes: str | None = None,
@@ -50,8 +50,8 @@ class LogPane(Vertical):
         self._edge = Edge(self)
 
     def compose(self) -> ComposeResult:
-        yield self._log
         yield self._empty
+        yield self._log
 
     @property
     def log_view(self) -> LogView:

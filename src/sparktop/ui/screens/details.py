@@ -70,7 +70,7 @@ class DetailsScreen(ModalScreen[None]):
 
     def _text(self, section: Section) -> Text:
         styles = tones(self.app, self.query_one(".dialog").background_colors[1])
-        text = Text(section.heading, styles["title"])
+        text = Text().append(section.heading, styles["title"])
         widest = max((len(label) for label, _ in section.facts), default=0)
         for label, value in section.facts:
             text.append(f"\n{label:<{widest}}  ", styles["quiet"])

@@ -49,7 +49,7 @@ def help_lines(width: int) -> list[Line]:
 
 
 def _command(command: Command, width: int) -> list[Line]:
-    head = Line.of((f"{keys_text(command):<{KEY_CELLS}} ", "key"), (f"{command.title:<{TITLE_CELLS}} ", "strong"))
+    head = Line.of((f"{keys_text(command):<{KEY_CELLS}} ", "key"), (f"{command.title:<{TITLE_CELLS}} ", "value"))
     return [head.cut(width)] if width < DESCRIPTION_FROM else _entry(head, command.description, width)
 
 

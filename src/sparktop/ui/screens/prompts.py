@@ -35,12 +35,23 @@ class Prompt(ModalScreen[Answer], Generic[Answer]):
     is_withdrawn = False
     """Nobody waits for the answer any more: the dialog goes as soon as it is on top."""
 
+    def on_mount(self) -> None:
+        self.fill(*self.paragraphs())
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The answers stay on screen, whatever the question's length: the question scrolls."""
+        self.query_one(VerticalScroll).styles.max_height = max(2, event.size.height - 8)
+
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         if self.is_withdrawn:
             self.dismiss(None)
 
+    def paragraphs(self) -> list[Line]:
+        """The question, each paragraph on lines of its own."""
+        raise NotImplementedError
+
     def fill(self, *paragraphs: Line) -> None:
-        """Set the question's text, each paragraph on lines of its own."""
+        """Show the question."""
         styles = tones(self.app, self.query_one(".dialog").background_colors[1])
         text = Text()
         for number, paragraph in enumerate(paragraphs):
@@ -55,7 +66,9 @@ class HostKeyScreen(Prompt[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,r,n", "refuse", "Refuse", show=False),
-        Binding("left,right,up,down", "app.focus_next", "The other answer", show=False),
+        Binding("left,right", "app.focus_next", "The other answer", show=False),
+        Binding("up,k", "scroll(-1)", "Up", show=False),
+        Binding("down,j", "scroll(1)", "Down", show=False),
     ]
     AUTO_FOCUS = "#refuse"
 
@@ -72,31 +85,23 @@ class HostKeyScreen(Prompt[bool]):
                 yield Button(Text("Trust and connect"), id="trust", compact=True)
                 yield Button(Text("Refuse"), id="refuse", compact=True)
 
-    def on_mount(self) -> None:
+    def paragraphs(self) -> list[Line]:
         asked = self._question
-        paragraphs = [
-            Line.of(("No key is known for ", ""), (asked.host, "strong"), (". It presents this one:", "")),
+        same = ", ".join(asked.same_key_hosts)
+        return [
+            Line.of("No key is known for ", (asked.host, "strong"), ". It presents this one:"),
             Line(),
             Line.of((asked.fingerprint, "title"), (f"  {asked.algorithm}", "quiet")),
+            *([Line.of((f"▲ {same} presents the same key.", "warning"))] if same else []),
             Line(),
+            Line.of("Compare it on the machine itself:"),
+            Line.of((f"ssh-keygen -lf /etc/ssh/{_key_file(asked.algorithm)}", "strong")),
+            Line.of(("Trusted, it is written to ", "quiet"), str(asked.known_hosts_path)),
+            *(_same_key_means() if same else []),
         ]
-        if asked.same_key_hosts:
-            others = ", ".join(asked.same_key_hosts)
-            paragraphs += [
-                Line.of(("▲ ", "warning"), (f"{others} presents the same key.", "warning")),
-                Line.of(
-                    "Either both names lead to one machine, or the units were shipped with one key, and each can pass "
-                    "for the other. A new key, on one of them: ",
-                    ("sudo rm /etc/ssh/ssh_host_*; sudo dpkg-reconfigure openssh-server", "strong"),
-                ),
-                Line(),
-            ]
-        paragraphs += [
-            Line.of(("Compare it on the machine itself:", "")),
-            Line.of((f"  ssh-keygen -lf /etc/ssh/{_key_file(asked.algorithm)}", "strong")),
-            Line.of(("Trusted, it is written to ", "quiet"), (str(asked.known_hosts_path), "")),
-        ]
-        self.fill(*paragraphs)
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     @on(Button.Pressed, "#trust")
     def _trust(self) -> None:
@@ -105,6 +110,17 @@ class HostKeyScreen(Prompt[bool]):
     @on(Button.Pressed, "#refuse")
     def action_refuse(self) -> None:
         self.dismiss(False)
+
+
+def _same_key_means() -> list[Line]:
+    return [
+        Line(),
+        Line.of(
+            "Either both names lead to one machine, or the units were shipped with one key, and each can pass for "
+            "the other. A new key, on one of them: ",
+            ("sudo rm /etc/ssh/ssh_host_*; sudo dpkg-reconfigure openssh-server", "strong"),
+        ),
+    ]
 
 
 def _key_file(algorithm: str) -> str:
@@ -130,13 +146,13 @@ class SecretScreen(Prompt[str | None]):
                 yield Static(classes="question", markup=False)
             yield Input(password=not self._question.echo, compact=True, classes="secret")
 
-    def on_mount(self) -> None:
+    def paragraphs(self) -> list[Line]:
         asked = self._question
-        self.fill(
+        return [
             Line.of((asked.prompt or "Password:", "strong")),
             Line.of((f"Asked by {asked.host}. The answer is used once and kept nowhere.", "quiet")),
             Line(),
-        )
+        ]
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -10,14 +10,31 @@ from pathlib import Path
 
 from sparktop.model.telemetry import LogLine
 
+_NAMES = r"(?:api[-_]?key|token|secret|passw(?:or)?d|passphrase)"
+_VALUE = r"(?:\"[^\"]{3,}\"|'[^']{3,}'|[^\s\"',;]{6,})"
 _SECRETS = re.compile(
-    r"(?P<keep>\bBearer\s+|\bBasic\s+|://[^\s:/@]*:(?=[^\s/@]+@)"
-    r"|(?:api[-_]?key|token|secret|passw(?:or)?d)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;@]{6,}"
+    r"(?P<url>://[^\s:/@]*:)[^\s/@]+(?=@)"
+    rf"|(?P<header>\bauthorization[\"']?\s*[=:]\s*[\"']?(?:basic|bearer|token)?\s*|\bbearer\s+){_VALUE}"
+    rf"|(?P<named>{_NAMES}[\"']?\s*[=:]\s*|--[\w-]*{_NAMES}\s+){_VALUE}"
     r"|\bhf_[A-Za-z0-9]{20,}|\bnvapi-[\w-]{16,}|\bsk-[\w-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
     re.IGNORECASE,
 )
-_HINTS = ("bearer", "basic", "://", "key", "token", "secret", "passw", "hf_", "nvapi-", "sk-", "akia", "eyj", "gh")
+_HINTS = (
+    "bearer",
+    "authorization",
+    "://",
+    "key",
+    "token",
+    "secret",
+    "passw",
+    "hf_",
+    "nvapi-",
+    "sk-",
+    "akia",
+    "eyj",
+    "gh",
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -26,7 +43,7 @@ def mask(text: str) -> str:
     lowered = text.lower()
     if not any(hint in lowered for hint in _HINTS):
         return text
-    return _SECRETS.sub(lambda found: f"{found['keep'] or ''}***", text)
+    return _SECRETS.sub(lambda found: f"{found['url'] or found['header'] or found['named'] or ''}***", text)
 
 
 def state_directory() -> Path:

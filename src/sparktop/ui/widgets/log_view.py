@@ -6,7 +6,7 @@ paused, on a copy (`Held`), so that nothing moves or expires under the reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -23,23 +23,21 @@ from textual.timer import Timer
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.lines import LineRing
 from sparktop.ui.theme import tones
+from sparktop.ui.widgets.log_finder import Finder
+from sparktop.ui.widgets.log_frame import Frame, Top
 from sparktop.ui.widgets.log_held import Held
 from sparktop.ui.widgets.log_paint import (
     GUTTER_CELLS,
     TIME_CELLS,
     Palette,
     Row,
-    fold,
     level_name,
     paint,
     palette,
-    window,
 )
-from sparktop.ui.widgets.log_search import MatchIndex, Query
+from sparktop.ui.widgets.log_search import Query
 
 POLL_S = 0.1
-SCAN_BUDGET_S = 0.008
-"""How long one slice of a search may keep the loop; a key press must not wait 20 ms."""
 LevelOf = Callable[[str], str | None]
 
 
@@ -71,7 +69,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     show_time: var[bool] = var(False, init=False)
 
     class Changed(Message):
-        """Following, the count of new lines or the state of the search is another one now."""
+        """Empty or not, following, the count of new lines or the state of the search is another one now."""
 
         def __init__(self, view: LogView) -> None:
             super().__init__()
@@ -99,17 +97,15 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._held: Held | None = None
         self._tail: list[LogLine] = []
         self._tail_first = 0
-        self._top = (0, 0)
+        self._top: Top = (0, 0)
         """The first visible row: a line's number, and which of its rows."""
         self._left = 0
         self._rows: list[Row] = []
         self._widest = 0
         self._seen_version = -1
         self._is_placing = False
-        self._index: MatchIndex | None = None
-        self._hit: int | None = None
-        self._jump: Callable[[], None] | None = None
-        self._round: str = ""
+        self._finder = Finder()
+        self._jump: Callable[[Sequence[Row]], int | None] | None = None
         self._scan_timer: Timer | None = None
         self._poll_timer: Timer | None = None
         self._palette: Palette | None = None
@@ -129,9 +125,10 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         self._ring = ring
         self._held = None
+        self._tail = []
+        self._tail_first = 0
         self._seen_version = -1
         self._left = self._widest = 0
-        self._hit = None
         self._strips.clear()
         if self.is_attached and self.text_selection is not None:
             self.screen.clear_selection()
@@ -172,10 +169,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     def follow(self) -> None:
         """Go to the newest line and stay there."""
         self._held = None
-        self._hit = None
-        self._stop_scan()
-        if self._index is not None:
-            self._index = MatchIndex(self._index.query)
+        self._set_query(self.query_now)
         self._show_tail()
 
     def toggle_follow(self) -> None:
@@ -206,7 +200,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         self._held.catch_up(ring)
         self._place(self._top)
-        if self._index is not None and not self._index.is_complete(self._held):
+        if not self._finder.is_complete(self._held):
             self._scan()
 
     def _show_tail(self) -> None:
@@ -215,7 +209,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         self._tail = ring.slice(ring.end - max(1, self.size.height), ring.end)
         self._tail_first = ring.end - len(self._tail)
-        self._place(self._last_top())
+        self._place(self._frame().last_top())
 
     # Where it stands
 
@@ -228,64 +222,42 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     def _text_cells(self) -> int:
         return max(1, self._cells - GUTTER_CELLS - (TIME_CELLS if self.show_time else 0))
 
-    @property
-    def _bounds(self) -> tuple[int, int]:
-        """The number of the first line that can be reached, and one past the last."""
+    def _frame(self) -> Frame:
+        """The window onto the lines at hand: those held, or the ring's tail."""
+        held = self._held
+        first = held.first if held is not None else self._tail_first
+        return Frame(
+            line=held.line if held is not None else self._tail_line,
+            first=first,
+            end=held.end if held is not None else first + len(self._tail),
+            height=self.size.height,
+            cells=self._text_cells,
+            left=self._left,
+            wrap=self.wrap,
+        )
+
+    def _tail_line(self, number: int) -> LogLine:
+        return self._tail[number - self._tail_first]
+
+    def _first(self) -> int:
+        """The number of the first line that can be reached."""
         if self._held is not None:
-            return self._held.first, self._held.end
-        if self._ring is None:
-            return 0, 0
-        end = self._tail_first + len(self._tail)
-        return min(self._ring.first, self._tail_first), end
+            return self._held.first
+        return min(self._ring.first, self._tail_first) if self._ring is not None else 0
 
-    def _line(self, number: int) -> LogLine:
-        return self._held.line(number) if self._held is not None else self._tail[number - self._tail_first]
-
-    def _breaks(self, line: LogLine) -> tuple[tuple[int, int], ...]:
-        return fold(line.text, self._text_cells) if self.wrap else ((0, len(line.text)),)
-
-    def _last_top(self) -> tuple[int, int]:
-        """The topmost row of the last screenful; lines above the visible ones are never measured."""
-        first, end = (self._tail_first, self._bounds[1]) if self._held is None else self._bounds
-        return self._up((end, 0), max(1, self.size.height), first)
-
-    def _up(self, top: tuple[int, int], rows: int, first: int) -> tuple[int, int]:
-        number, row = top
-        if not self.wrap:
-            return max(number - rows, first), 0
-        while rows > row:
-            rows -= row
-            if number <= first:
-                return first, 0
-            number -= 1
-            row = len(self._breaks(self._line(number)))
-        return number, row - rows
-
-    def _down(self, top: tuple[int, int], rows: int, end: int) -> tuple[int, int]:
-        number, row = top
-        if not self.wrap:
-            return min(number + rows, max(end - 1, 0)), 0
-        while number < end:
-            height = len(self._breaks(self._line(number)))
-            if row + rows < height:
-                return number, row + rows
-            rows -= height - row
-            number, row = number + 1, 0
-        return number, 0
-
-    def _place(self, top: tuple[int, int]) -> None:
+    def _place(self, top: Top) -> None:
         """Put a row at the top, as far as the log's ends allow, and draw what changed."""
-        first, end = self._bounds
-        last_top = self._last_top()
+        frame, first = self._frame(), self._first()
+        last_top = frame.last_top()
         self._top = min(max(top, (first, 0)), last_top)
-        rows = self._layout(end)
+        rows = frame.rows(self._top)
+        self._widest = max(self._widest, max((len(row.line.text) for row in rows), default=0))
         self._is_placing = True
         try:
             # Wrapped lines above and below aren't measured, so the bar counts lines: its end is the last screenful.
-            height = max(self.size.height, 1)
             has_more = last_top > (first, 0)
             reach = _rounded_up(max(last_top[0] - first, 1)) if has_more else 0
-            self.virtual_size = Size(self.size.width, reach + height if has_more else 0)
+            self.virtual_size = Size(self.size.width, reach + max(self.size.height, 1) if has_more else 0)
             self.scroll_y = self.scroll_target_y = reach if self._top == last_top else self._top[0] - first
         finally:
             self._is_placing = False
@@ -294,23 +266,6 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh()
         self._report()
 
-    def _layout(self, end: int) -> list[Row]:
-        rows: list[Row] = []
-        height, cells = self.size.height, self._text_cells
-        number, skip = self._top
-        while len(rows) < height and number < end:
-            line = self._line(number)
-            if self.wrap:
-                for at, (start, stop) in enumerate(self._breaks(line)):
-                    if at >= skip and len(rows) < height:
-                        rows.append(Row(number=number, line=line, start=start, stop=stop, continues=at > 0))
-            else:
-                start, stop = window(line.text, self._left, cells)
-                self._widest = max(self._widest, len(line.text))
-                rows.append(Row(number=number, line=line, start=start, stop=stop, is_cut=stop < len(line.text)))
-            number, skip = number + 1, 0
-        return rows
-
     # Moving
 
     def move(self, rows: int) -> None:
@@ -318,12 +273,13 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._poll()
         if rows < 0:
             self.pause()
-            self._place(self._up(self._top, -rows, self._bounds[0]))
+            self._place(self._frame().up(self._top, -rows))
         elif self._held is not None:
-            if self._top >= self._last_top():
+            frame = self._frame()
+            if self._top >= frame.last_top():
                 self.follow()
             else:
-                self._place(self._down(self._top, rows, self._bounds[1]))
+                self._place(frame.down(self._top, rows))
 
     def page(self, pages: int) -> None:
         """Scroll by screens, one row kept."""
@@ -332,7 +288,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     def action_first(self) -> None:
         """To the oldest line held."""
         self.pause()
-        self._place((self._bounds[0], 0))
+        self._place((self._first(), 0))
 
     def action_last(self) -> None:
         self.follow()
@@ -357,7 +313,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         if new_value >= self.max_scroll_y:
             self.follow()
         else:
-            number = self._bounds[0] + round(new_value)
+            number = self._first() + round(new_value)
             self.pause()
             self._place((number, 0))
 
@@ -398,7 +354,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def query_now(self) -> Query | None:
-        return self._index.query if self._index else None
+        return self._finder.query
 
     def search(self, query: Query | None) -> None:
         """Look for something and go to the hit nearest the bottom of the screen, upwards first; None ends it."""
@@ -407,54 +363,46 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         self._set_query(query)
         if query is not None:
-            self.pause()
-            self._find(self._nearest)
+            self._find(self._finder.to_nearest)
         self._report()
 
     def _set_query(self, query: Query | None) -> None:
         self._stop_scan()
-        self._index = MatchIndex(query) if query else None
-        self._hit = None
-        self._round = ""
+        self._finder.look_for(query)
         self._strips.clear()
         self.refresh()
 
     def find_next(self) -> None:
         """To the next hit below the current one, or below the top of the screen."""
-        self._find(lambda: self._step(True))
+        self._find(self._finder.to_next)
 
     def find_previous(self) -> None:
         """To the next hit above."""
-        self._find(lambda: self._step(False))
+        self._find(self._finder.to_previous)
 
     def search_status(self) -> str:
-        """ "3/41", "no match", "41 matches", or "" without a search; "…" while still counting."""
-        if self._index is None or self._held is None:
-            return ""
-        is_complete = self._index.is_complete(self._held)
-        total, more = len(self._index.numbers), "" if is_complete else "…"
-        if not total:
-            return "no match" if is_complete else "searching…"
-        place = None if self._hit is None else self._index.place(self._hit)
-        count = f"{place}/{total:,}{more}" if place else f"{total:,}{more} match{'es' if total > 1 else ''}"
-        return f"{count}  {self._round}" if self._round else count
+        """ "3/41", "no match", or "" without a search or while following."""
+        return self._finder.status(self._held)
 
-    def _find(self, jump: Callable[[], None]) -> None:
-        if self._index is None or self._ring is None:
+    def _find(self, jump: Callable[[Sequence[Row]], int | None]) -> None:
+        if self._finder.query is None or self._ring is None:
             return
         self.pause()
         self._jump = jump
         self._scan()
 
     def _scan(self) -> None:
+        """Search a slice; go on after the keys that wait, jump when all is searched."""
         self._stop_scan()
-        if self._index is None or self._held is None:
+        if self._held is None:
             return
-        if not self._index.scan(self._held, budget_s=SCAN_BUDGET_S):
+        if not self._finder.scan(self._held):
             self._scan_timer = self.set_timer(0.001, self._scan)
         elif self._jump is not None:
             jump, self._jump = self._jump, None
-            jump()
+            number = jump(self._rows)
+            if number is not None:
+                self._go_to(number)
         self._report()
 
     def _stop_scan(self) -> None:
@@ -462,37 +410,19 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             self._scan_timer.stop()
             self._scan_timer = None
 
-    def _nearest(self) -> None:
-        if self._index is not None and self._rows and (found := self._index.before(self._rows[-1].number + 1)):
-            self._go_to(found[0], "")
-
-    def _step(self, forward: bool) -> None:
-        if self._index is None or not self._rows:
-            return
-        on_screen = self._hit is not None and self._rows[0].number <= self._hit <= self._rows[-1].number
-        if forward:
-            found = self._index.after(self._hit if on_screen and self._hit is not None else self._rows[0].number - 1)
-        else:
-            found = self._index.before(self._hit if on_screen and self._hit is not None else self._rows[-1].number + 1)
-        if found is not None:
-            self._go_to(found[0], ("from the top" if forward else "from the end") if found[1] else "")
-
-    def _go_to(self, number: int, went_round: str) -> None:
-        self._hit, self._round = number, went_round
+    def _go_to(self, number: int) -> None:
         self._strips.clear()
-        shown = [row.number for row in self._rows]
-        if number not in shown[: max(1, len(shown) - 1)]:
-            self._place(self._up((number, 0), self.size.height // 3, self._bounds[0]))
+        frame = self._frame()
+        if number not in {row.number for row in self._rows[: max(1, len(self._rows) - 1)]}:
+            self._place(frame.up((number, 0), self.size.height // 3))
         query = self.query_now
-        if query is not None and not self.wrap and self._held is not None:
-            spans = query.spans(self._held.line(number).text)
-            if spans and not self._left <= spans[0][0] < self._left + self._text_cells - 1:
-                self._set_left(0 if spans[0][1] < self._text_cells else spans[0][0] - self._text_cells // 3)
+        spans = query.spans(frame.line(number).text) if query is not None and not self.wrap else []
+        if spans and not self._left <= spans[0][0] < self._left + self._text_cells - 1:
+            self._set_left(0 if spans[0][1] < self._text_cells else spans[0][0] - self._text_cells // 3)
         self.refresh()
-        self._report()
 
     def _report(self) -> None:
-        state = (self.is_following, self.new_count, self.query_now, self.search_status())
+        state = (bool(self._rows), self.is_following, self.new_count, self.query_now, self.search_status())
         if state != self._reported:
             self._reported = state
             # In the view's own turn: a message made in a parent's handler counts as the parent's and stops there.
@@ -513,12 +443,10 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             return None
         start = selection.start.y if selection.start else self._rows[0].number
         stop = selection.end.y if selection.end else self._rows[-1].number
-        first, end = self._bounds
-        if self._held is None:
-            first = self._tail_first
+        frame = self._frame()
         parts: list[str] = []
-        for number in range(max(start, first), min(stop + 1, end)):
-            text = self._line(number).text
+        for number in range(max(start, frame.first), min(stop + 1, frame.end)):
+            text = frame.line(number).text
             if (span := selection.get_span(number)) is not None:
                 parts.append(text[span[0] : None if span[1] < 0 else span[1]])
         return "\n".join(parts), "\n"
@@ -560,7 +488,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             level=level_name(name, row.line.priority),
             show_time=self.show_time,
             hits=query.spans(text) if query else (),
-            is_current=row.number == self._hit,
+            is_current=row.number == self._finder.hit,
             selected=selection.get_span(row.number) if selection is not None else None,
             goes_left=self._left > 0 and not self.wrap and bool(text),
         )

@@ -1,0 +1,239 @@
+"""The log pane: what its frame says, its keys, its search line, copying and saving."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.ui import svg
+from tests.ui.log_stage import VLLM, Feed, Stage, from_remote, numbered
+from textual.content import Content
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from sparktop.clock import ManualClock
+from sparktop.model.telemetry import LogLine
+from sparktop.ui.panes.log import LogPane
+from sparktop.ui.widgets.log_file import mask, save
+from sparktop.ui.widgets.search_bar import SearchBar
+
+SECRET = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"
+
+
+async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if condition():
+            return
+    pytest.fail("the pane did not settle: " + "\n".join(svg.plain(pilot.app)))
+
+
+def title(pane: LogPane) -> str:
+    found: Content | None = getattr(pane, "_border_title", None)
+    return found.plain if found else ""
+
+
+def staged(feed: Feed | None) -> tuple[LogPane, Stage]:
+    pane = LogPane(clock=ManualClock())
+    stage = Stage(pane)
+    stage.call_later(pane.show, feed)
+    stage.call_later(pane.focus)
+    return pane, stage
+
+
+def feed_of(lines: list[LogLine]) -> Feed:
+    feed = Feed()
+    feed.ring.extend(lines)
+    return feed
+
+
+async def test_the_frame_says_whose_log_it_is_and_whether_it_follows() -> None:
+    feed = feed_of(numbered(0, 100))
+    pane, stage = staged(feed)
+    async with stage.run_test(size=(60, 20)) as pilot:
+        await settle(pilot, lambda: title(pane).endswith("following"))
+        assert title(pane).startswith("log  vllm-minimax @ spark1 ─")
+        await pilot.press("space")
+        await settle(pilot, lambda: title(pane).endswith("paused"))
+        feed.ring.extend(numbered(100, 1234))
+        await settle(pilot, lambda: title(pane).endswith("paused · 1,234 new"))
+        await pilot.press("space")
+        await settle(pilot, lambda: title(pane).endswith("following"))
+        assert pane.log_view.visible_rows[-1].line.text == "line 1333"
+
+
+async def test_a_title_is_never_markup() -> None:
+    feed = feed_of(numbered(0, 3))
+    feed.title = "[red]vllm[/x] @ [link=https://x]spark1"
+    feed.status = "[bold]docker logs[/nope]"
+    _, stage = staged(feed)
+    async with stage.run_test(size=(90, 20)) as pilot:
+        await settle(pilot, lambda: feed.title in "\n".join(svg.plain(stage)))
+        assert feed.status in "\n".join(svg.plain(stage))
+
+
+async def test_a_narrow_frame_keeps_the_name() -> None:
+    pane, stage = staged(feed_of(numbered(0, 3)))
+    async with stage.run_test(size=(30, 6)) as pilot:
+        await settle(pilot, lambda: "vllm-minimax" in title(pane))
+        assert len(title(pane)) <= 26
+
+
+async def test_without_lines_it_says_why() -> None:
+    pane, stage = staged(None)
+    async with stage.run_test(size=(60, 20)) as pilot:
+        await settle(pilot, lambda: "No engine is selected" in "\n".join(svg.plain(stage)))
+        feed = Feed(status="docker refuses: add the user to the docker group [/x]")
+        pane.show(feed)
+        await settle(pilot, lambda: "No line yet. docker refuses" in "\n".join(svg.plain(stage)))
+        assert "group [/x]" in " ".join(svg.plain(stage))
+        feed.ring.extend(numbered(0, 2))
+        pane.show(feed)
+        await settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
+        assert not stage.query_one(".log-empty", Static).display
+
+
+async def test_lines_that_come_between_pictures_are_shown() -> None:
+    feed = Feed()
+    _, stage = staged(feed)
+    async with stage.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        feed.ring.extend(numbered(0, 2))
+        await settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
+
+
+async def test_searching_with_the_keys() -> None:
+    _, stage = staged(feed_of(from_remote(VLLM * 4)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await pilot.press("slash", *"fatal")
+        await settle(pilot, lambda: svg.plain(stage)[-2].rstrip("│ ").endswith("4/4"))
+        await pilot.press("enter", "n")
+        await settle(pilot, lambda: "1/4  from the top" in svg.plain(stage)[-2])
+        await pilot.press("N")
+        await settle(pilot, lambda: "4/4  from the end" in svg.plain(stage)[-2])
+        await pilot.press("escape")
+        await settle(pilot, lambda: not stage.query_one(SearchBar).display)
+        assert stage.query_one(LogPane).log_view.query_now is None
+        assert stage.query_one(LogPane).log_view.has_focus
+
+
+async def test_a_bad_expression_is_said_and_the_last_good_one_stays() -> None:
+    _, stage = staged(feed_of(numbered(0, 10)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await pilot.press("slash", *"re:(")
+        await settle(pilot, lambda: "not a regular expression" in svg.plain(stage)[-2])
+        await pilot.press(*"line)")
+        await settle(pilot, lambda: "10/10" in svg.plain(stage)[-2])
+
+
+async def test_n_without_a_search_opens_one() -> None:
+    _, stage = staged(feed_of(numbered(0, 10)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await pilot.press("n")
+        await settle(pilot, lambda: stage.query_one(Input).has_focus)
+
+
+async def test_the_keys_of_the_search_line_are_text() -> None:
+    pane, stage = staged(feed_of(numbered(0, 10)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await pilot.press("slash", "w", "space", "y", "n")
+        await settle(pilot, lambda: stage.query_one(Input).value == "w yn")
+        assert not pane.log_view.wrap
+
+
+async def test_wrap_and_copy_and_save() -> None:
+    feed = feed_of([LogLine(text=f"token is {SECRET} here", wall_s=1_780_000_000.0), *numbered(0, 3)])
+    pane, stage = staged(feed)
+    async with stage.run_test(size=(80, 20), notifications=True) as pilot:
+        await pilot.press("w")
+        assert pane.log_view.wrap
+        await pilot.press("y")
+        await settle(pilot, lambda: stage.clipboard)
+        assert stage.clipboard == "token is *** here\nline 0\nline 1\nline 2"
+        await pilot.press("ctrl+s")
+        directory = Path(os.environ["XDG_STATE_HOME"]) / "sparktop" / "logs"
+        await settle(pilot, lambda: directory.is_dir() and list(directory.iterdir()))
+        (path,) = directory.iterdir()
+        assert path.name.startswith("vllm-minimax-spark1-2026")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        await settle(pilot, lambda: path.read_text().endswith("line 2\n"))
+        assert SECRET not in path.read_text()
+        assert path.read_text().splitlines()[0].endswith("token is *** here")
+        await settle(pilot, lambda: "4 lines saved to" in " ".join(svg.plain(stage)))
+
+
+async def test_what_is_selected_is_what_is_copied() -> None:
+    pane, stage = staged(feed_of(numbered(0, 5)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await settle(pilot, lambda: pane.log_view.visible_rows)
+        await pilot.mouse_down(pane.log_view, offset=(4, 1))
+        await pilot.hover(pane.log_view, offset=(5, 3))
+        await pilot.mouse_up(pane.log_view, offset=(5, 3))
+        await pilot.press("y")
+        await settle(pilot, lambda: stage.clipboard)
+        assert stage.clipboard.startswith("ne 1\nline 2\nlin")
+        assert not pane.log_view.is_following, "selected text must stay where it is"
+
+
+async def test_a_log_that_cannot_be_saved_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file[x]"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    _, stage = staged(feed_of(numbered(0, 5)))
+    async with stage.run_test(size=(120, 30), notifications=True) as pilot:
+        await pilot.press("ctrl+s")
+        await settle(pilot, lambda: "The log was not saved" in " ".join(svg.plain(stage)))
+        assert "XDG_STATE_HOME" in " ".join(svg.plain(stage))
+
+
+async def test_another_feed_replaces_the_first() -> None:
+    pane, stage = staged(feed_of(numbered(0, 50)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await pilot.press("k")
+        other = Feed(title="sglang @ spark2")
+        other.ring.extend(numbered(0, 3, "other"))
+        pane.show(other)
+        await settle(pilot, lambda: "other 2" in "\n".join(svg.plain(stage)))
+        assert "sglang @ spark2" in title(pane)
+        assert title(pane).endswith("following")
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"HF_TOKEN={SECRET}", "HF_TOKEN=***"),
+        (f"using {SECRET}.", "using ***."),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
+        ("--api-key sk-proj-abcdefghijklmnop1234", "--api-key ***"),
+        ("nvapi-AbCdEfGhIjKlMnOpQrStUv here", "*** here"),
+        ("http://user:s3cretpw@host/x", "http://user:***@host/x"),
+        ('{"password": "correct horse", "a": 1}', '{"password": ***, "a": 1}'),
+        ("--api-key plain-value-of-it --port 8000", "--api-key *** --port 8000"),
+        ('{"Authorization": "Basic dXNlcjpwYXNz"}', '{"Authorization": "Basic ***"}'),
+        ("Basic information about tokens: none", "Basic information about tokens: none"),
+        ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl", "***"),
+        ("12.4 tokens/s, Running: 3 reqs", "12.4 tokens/s, Running: 3 reqs"),
+        ("prompt tokens: 1234567 of max_tokens: 131072", "prompt tokens: 1234567 of max_tokens: 131072"),
+        ("num_tokens=8192, tokenizer=/models/x", "num_tokens=8192, tokenizer=/models/x"),
+        ("max_num_batched_tokens=1048576", "max_num_batched_tokens=1048576"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text: str, masked: str) -> None:
+    assert mask(text) == masked
+
+
+def test_a_saved_log_is_named_after_nothing_dangerous(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    first = save(numbered(0, 1), title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
+    second = save(numbered(0, 1), title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
+    third = save([], title="../..", wall_s=1_780_000_000.0, directory=directory)
+    assert first.parent == second.parent == third.parent == directory
+    assert first.name.startswith("etc-passwd-x-2026")
+    assert second != first
+    assert third.name.startswith("log-2026")
