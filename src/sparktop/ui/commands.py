@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 PLAIN_KEYS = {
     "question_mark": "?",
@@ -357,6 +357,26 @@ COMMANDS: tuple[Command, ...] = (
         scopes=("log", "kernel", "console"),
     ),
     Command(
+        id="times",
+        keys=("s",),
+        title="Show times",
+        description="Put the time of each line before it, where it is known.",
+        group="Log",
+        action="times",
+        scopes=("log", "kernel"),
+        in_palette=False,
+    ),
+    Command(
+        id="raw",
+        keys=("a",),
+        title="All kernel lines",
+        description="Go round: the events that matter, then each node's whole kernel log.",
+        group="Log",
+        action="raw",
+        scopes=("kernel",),
+        in_palette=False,
+    ),
+    Command(
         id="copy",
         keys=("y", "c"),
         title="Copy",
@@ -378,7 +398,7 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
-def bindings(scope: str) -> list[Binding]:
+def bindings(scope: str) -> list[BindingType]:
     """The bindings of one widget, screen or app; the footer is drawn from the registry, so none shows itself."""
     return [
         Binding(",".join(command.keys), command.action, command.title, show=False, id=f"{scope}.{command.id}")

@@ -1,0 +1,119 @@
+"""The first line, who is watched and how fresh that is, and the last line, what the keys do."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.message import Message
+
+from sparktop.clock import Clock
+from sparktop.model.fleet import FleetState
+from sparktop.ui.commands import COMMANDS, Command, key_name
+from sparktop.ui.format import clock_time, percent
+from sparktop.ui.panes.link_text import badge
+from sparktop.ui.widgets.ink import Line, LineWidget
+
+COST_WORTH_SAYING = 0.05
+"""Percent of one core; less is shown as a bound."""
+
+
+class Header(LineWidget):
+    """Nodes with their links and the age of their samples, what watching costs, and the time."""
+
+    def __init__(self, clock: Clock, *, title: str = "", read_only: bool = False) -> None:
+        super().__init__(id="header")
+        self._clock = clock
+        self._title = title
+        self._read_only = read_only
+        self._fleet = FleetState()
+
+    def show(self, fleet: FleetState) -> None:
+        """Show the links of this picture."""
+        self._fleet = fleet
+        self.redraw()
+
+    def tick(self) -> None:
+        """A second has passed: ages and the clock."""
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        now_s = self._clock.monotonic()
+        nodes = [Line.of((f"{view.name} ", "strong")) + badge(view, now_s) for view in self._fleet.nodes]
+        links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
+        brand = Line.of(" ", ("sparktop", "brand"), "   ")
+        clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
+        extras = [Line.of(("read-only", "quiet"))] if self._read_only else []
+        if self._title:
+            extras.append(Line.of((self._title, "quiet")))
+        if costs := self._costs():
+            extras.append(costs)
+        left = brand + links
+        if left.width + clock.width > width:
+            left = Line.of(" ") + links
+        # What goes first when there is no room: the cost, then the title, then the word read-only, then the time.
+        rights = [[*extras[:keep], clock] for keep in range(len(extras), -1, -1)]
+        for parts in (*rights, []):
+            right = Line(tuple(run for part in parts for run in (*part.runs, ("   " if part is not clock else "", ""))))
+            if left.width + right.width <= width:
+                return [left.fit(width - right.width) + right]
+        return [left.cut(width)]
+
+    def _costs(self) -> Line:
+        known = [(v.name, v.probe_cpu_percent) for v in self._fleet.nodes if v.probe_cpu_percent is not None]
+        if not known:
+            return Line()
+        name, most = max(known, key=lambda item: item[1])
+        amount = percent(most) if most >= COST_WORTH_SAYING else "under 0.1 %"
+        return Line.of(("costs ", "quiet"), (f"{name} " if len(known) > 1 else "", "quiet"), (amount, "quiet"))
+
+
+class KeyLine(LineWidget):
+    """The keys that matter, with the open view marked; each can be clicked."""
+
+    class Chosen(Message):
+        """A key's words were clicked."""
+
+        def __init__(self, command: Command) -> None:
+            super().__init__()
+            self.command = command
+
+    ALWAYS = ("help", "quit")
+
+    def __init__(self) -> None:
+        super().__init__(id="keys")
+        self._view = "overview"
+        self._places: list[tuple[int, int, Command]] = []
+
+    def show(self, view: str) -> None:
+        """Mark this view as the open one."""
+        self._view = view
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        self._places = []
+        last = [command for command in COMMANDS if command.id in self.ALWAYS]
+        first = [command for command in COMMANDS if command.footer and command.id not in self.ALWAYS]
+        reserved = sum(self._item(command).width + 1 for command in last)
+        line = Line.of(" ")
+        for command in first:
+            item = self._item(command)
+            if line.width + item.width + 1 + reserved <= width:
+                line = self._placed(line, item, command)
+        for command in last:
+            line = self._placed(line, self._item(command), command)
+        return [line]
+
+    def _item(self, command: Command) -> Line:
+        tone = "tab" if command.id == self._view else "quiet"
+        return Line.of(
+            (f" {key_name(command.keys[0])}", "tab" if tone == "tab" else "key"), (f" {command.footer} ", tone)
+        )
+
+    def _placed(self, line: Line, item: Line, command: Command) -> Line:
+        self._places.append((line.width, line.width + item.width, command))
+        return line + item
+
+    def on_click(self, event: events.Click) -> None:
+        for start, stop, command in self._places:
+            if start <= event.x < stop:
+                self.post_message(self.Chosen(command))
+                return

@@ -1,0 +1,251 @@
+"""The lines of figures of one node: GPU, memory, host, processes, and what can't be read with the reason."""
+
+from __future__ import annotations
+
+from sparktop.model.fleet import NodeView
+from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
+from sparktop.observe.notices import LOW_BYTES, SOON_EMPTY_S
+from sparktop.ui.format import NA, countdown, duration, gib, missing, percent, rate, size, watts
+from sparktop.ui.widgets.ink import Line, fitting, wrapped
+
+PRESSURE_WARNING = 10.0
+PRESSURE_CRITICAL = 40.0
+"""Percent of time that tasks waited for memory over ten seconds (PSI "some")."""
+_COLLECTOR_TONES = {
+    CollectorState.OK: "quiet",
+    CollectorState.MISSING: "quiet",
+    CollectorState.PAUSED: "info",
+    CollectorState.DENIED: "info",
+    CollectorState.STUCK: "warning",
+    CollectorState.FAILED: "warning",
+}
+
+
+def figure(label: str, value: str, tone: str = "value") -> Line:
+    """A quiet label and its value."""
+    return Line.of((f"{label} ", "quiet"), (value, "quiet" if value.startswith(NA) else tone))
+
+
+def available_tone(available_bytes: float, total_bytes: float) -> str:
+    """How bad a level of available memory is, as a tone; "" is well."""
+    floor = min(float(LOW_BYTES), total_bytes * 0.07)
+    if available_bytes < floor:
+        return "critical"
+    return "warning" if available_bytes < 2 * floor else ""
+
+
+def headline_tone(view: NodeView) -> str:
+    """The tone of the large figure: by level, and by how soon it would be empty."""
+    if view.sample is None:
+        return "quiet"
+    memory = view.sample.memory
+    empty_s = view.trend.time_to_empty_s if view.trend else None
+    if empty_s is not None and empty_s < SOON_EMPTY_S:
+        return "critical"
+    return available_tone(memory.available_bytes, memory.total_bytes) or "strong"
+
+
+def trend_line(view: NodeView) -> Line:
+    """ "▼ 6.1 GB/s", "steady"; nothing before it is known."""
+    if view.trend is None:
+        return Line()
+    speed = view.trend.bytes_per_s
+    if view.trend.time_to_empty_s is None and abs(speed) < 60e6:
+        return Line.of(("steady", "quiet"))
+    if speed < 0:
+        return Line.of((f"▼ {rate(-speed)}", headline_tone(view) if headline_tone(view) != "strong" else "value"))
+    return Line.of((f"▲ {rate(speed)}", "ok"))
+
+
+def empty_line(view: NodeView) -> Line:
+    """ "empty in 0:07" while it falls."""
+    empty_s = view.trend.time_to_empty_s if view.trend else None
+    if empty_s is None or empty_s > 3600:
+        return Line()
+    return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
+
+
+def gpu_line(view: NodeView, width: int) -> Line:
+    """SM, power, clock, temperature and throttling, or why there is none of it."""
+    gpu = view.first_gpu
+    if gpu is None:
+        return no_gpu(view).cut(width)
+    gaps = gpu.gaps
+    clock = missing("sm_clock_mhz", gaps) if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz"
+    heat = missing("temperature_c", gaps) if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
+    power = missing("power_w", gaps) if gpu.power_w is None else watts(gpu.power_w)
+    busy = missing("utilisation_percent", gaps) if gpu.utilisation_percent is None else percent(gpu.utilisation_percent)
+    hot = "warning" if gpu.temperature_c is not None and gpu.temperature_c >= 85 else "value"
+    items = [
+        figure("SM", busy.rjust(5), "strong"),
+        figure("power", power.rjust(5), "strong"),
+        figure("clock", clock.rjust(8)),
+        figure("temp", heat, hot),
+        throttle(gpu),
+        Line.of((gpu.performance_state or "", "quiet")),
+    ]
+    short = [
+        figure("SM", busy, "strong"),
+        Line.of((power, "strong")),
+        Line.of(clock),
+        Line.of((heat, hot)),
+        throttle(gpu),
+    ]
+    full = fitting(items, width)
+    if len(full.runs) >= 2 * len(items) - 1 and full.width <= width and _all(items, width):
+        return full
+    return fitting(short, width, "  ")
+
+
+def _all(items: list[Line], width: int) -> bool:
+    return sum(item.width for item in items) + 3 * (len(items) - 1) <= width
+
+
+def throttle(gpu: Gpu) -> Line:
+    """What holds the clocks down, in words."""
+    if gpu.throttle_reasons is None:
+        return Line.of((f"throttle {missing('throttle_reasons', gpu.gaps)}", "quiet"))
+    reasons = [reason for reason in gpu.throttle_reasons if "idle" not in reason.lower()]
+    if reasons:
+        return Line.of((f"▲ throttled: {', '.join(reasons)}", "warning"))
+    return Line.of(("no throttling", "quiet"))
+
+
+def no_gpu(view: NodeView) -> Line:
+    """Why there are no GPU figures."""
+    nvml = view.collectors.get("nvml")
+    if nvml is not None and nvml.state is not CollectorState.OK:
+        return figure("GPU", f"{NA} ({nvml.state}{': ' + nvml.detail if nvml.detail else ''})")
+    return figure("GPU", f"{NA} (none found)" if view.gpu is not None else f"{NA} (not read yet)")
+
+
+def bandwidth_line(view: NodeView) -> Line:
+    """Memory bandwidth: the counter where one moves, else an estimate that says so."""
+    known = view.bandwidth
+    if view.first_gpu is None:
+        return Line()
+    if known.percent is not None:
+        return figure("memory bandwidth", percent(known.percent))
+    text = known.reason or NA
+    if known.estimated_bytes_per_s is not None:
+        peak = f" of {rate(known.peak_bytes_per_s)}" if known.peak_bytes_per_s else ""
+        return Line.of(
+            ("bandwidth ", "quiet"), (f"{text}, est. ", "quiet"), f"{rate(known.estimated_bytes_per_s)}{peak}"
+        )
+    return Line.of((f"bandwidth {text}", "quiet"))
+
+
+def memory_line(sample: Sample, width: int) -> Line:
+    """Used, cache, swap, shared and pressure, as many as fit."""
+    memory = sample.memory
+    swap = gib(memory.swap_used_bytes)
+    if memory.swap_total_bytes:
+        swap += f" of {gib(memory.swap_total_bytes)}"
+    pressure = pressure_line(sample.memory_pressure)
+    items = [
+        figure("used", gib(memory.used_bytes)),
+        figure("cache", gib(memory.page_cache_bytes)),
+        figure("swap", swap),
+        pressure,
+        figure("shared", gib(memory.shared_bytes)),
+    ]
+    if not _all(items, width):
+        items[2] = figure("swap", gib(memory.swap_used_bytes))
+    if sample.memory_pressure is not None and sample.memory_pressure.some_avg10 >= PRESSURE_WARNING:
+        items = [pressure, *items[:3], items[4]]
+    return fitting(items, width, "   " if _all(items, width) else "  ")
+
+
+def pressure_line(pressure: Pressure | None) -> Line:
+    """Memory pressure over the last ten seconds, coloured when tasks wait."""
+    if pressure is None:
+        return figure("pressure", NA)
+    some = pressure.some_avg10
+    text = percent(some)
+    if some < PRESSURE_WARNING:
+        return figure("pressure", text)
+    glyph, tone = ("✖", "critical") if some >= PRESSURE_CRITICAL else ("▲", "warning")
+    return Line.of((f"{glyph} pressure {text}, all {percent(pressure.full_avg10)}", tone))
+
+
+def host_line(view: NodeView, width: int) -> Line:
+    """Load, processor, disk, uptime, kernel: as many as fit."""
+    sample, facts = view.sample, view.facts
+    items: list[Line] = []
+    if sample is not None:
+        items += [
+            figure("cpu", percent(view.cpu_busy_percent)),
+            figure("load", NA if sample.load_1m is None else f"{sample.load_1m:.1f}"),
+            figure("up", duration(sample.boot_s)),
+        ]
+    if facts is not None:
+        root = next((disk for disk in facts.disks if disk.mount == "/"), facts.disks[0] if facts.disks else None)
+        if root is not None:
+            share = root.free_bytes / root.total_bytes if root.total_bytes else 1.0
+            items.insert(2, figure("disk", f"{size(root.free_bytes)} free", "warning" if share < 0.05 else "value"))
+        items.append(Line.of((facts.kernel, "quiet")))
+    return fitting(items, width)
+
+
+def system_line(view: NodeView, width: int) -> Line:
+    """What the machine is: product, release, driver, processors, user."""
+    facts = view.facts
+    if facts is None:
+        return Line()
+    gpu = view.first_gpu
+    texts = [
+        facts.product or "",
+        gpu.name if gpu else "",
+        f"{facts.cpu_count} cores" if facts.cpu_count else "",
+        facts.architecture,
+        facts.os_name or "",
+        f"as {facts.user}" if facts.user else "",
+    ]
+    return fitting([Line.of((text, "quiet")) for text in texts if text], width, " · ")
+
+
+def gpu_processes(view: NodeView, width: int, limit: int) -> list[Line]:
+    """Who uses the GPU, largest first."""
+    gpu = view.first_gpu
+    if gpu is None or limit < 1:
+        return []
+    if gpu.processes is None:
+        return [Line.of((f"GPU processes {missing('processes', gpu.gaps)}", "quiet"))]
+    rows = sorted(gpu.processes, key=lambda row: -(row.used_bytes or 0))
+    if not rows:
+        return [Line.of(("no process on the GPU", "quiet"))]
+    lines = [_process(row, width) for row in rows[: limit if len(rows) <= limit else limit - 1]]
+    if len(rows) > limit:
+        rest = rows[limit - 1 :]
+        held = sum(row.used_bytes or 0 for row in rest)
+        lines.append(Line.of((f"  and {len(rest)} more GPU processes, {size(held)}", "quiet")))
+    return lines
+
+
+def _process(row: GpuProcess, width: int) -> Line:
+    held = Line.of((size(row.used_bytes).rjust(9), "value"))
+    kind = {"C": "compute", "G": "graphics"}.get(row.kind, row.kind)
+    name = Line.of((f"{row.pid:>8} ", "quiet"), row.name.rsplit("/", 1)[-1], (f"  {kind}", "quiet"))
+    return held + Line.of("  ") + name.cut(max(0, width - 11))
+
+
+def collectors(view: NodeView, width: int) -> list[Line]:
+    """The parts of the probe that aren't well, worst first, and the link's warnings."""
+    lines: list[Line] = []
+    for part in sorted(view.collectors.values(), key=lambda c: c.state is not CollectorState.STUCK):
+        if part.state is CollectorState.OK or (part.name == "nvml" and part.state is CollectorState.MISSING):
+            continue
+        tone = _COLLECTOR_TONES[part.state]
+        since = ""
+        if part.state is CollectorState.STUCK and view.sample is not None:
+            since = f" for {duration(view.sample.boot_s - part.since_boot_s)}"
+        glyph = "▲ " if tone == "warning" else "• "
+        text = f"{glyph}{part.name} {part.state}{since}{': ' + part.detail if part.detail else ''}"
+        lines += wrapped(text, width, tone, 2)
+    if (
+        not view.containers.available
+        and view.sample is not None
+        and view.containers.detail not in ("", "not asked yet")
+    ):
+        lines += wrapped(f"• containers {NA}: {view.containers.detail}", width, "info", 2)
+    return lines

@@ -1,0 +1,170 @@
+"""What a node pane shows in the room it has: pure, from the picture to lines.
+
+Every part has a rank; in a small pane the first ranks are there, in a large one all of them and a larger graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.model.fleet import Holder, LinkState, NodeView
+from sparktop.ui.format import gib
+from sparktop.ui.panes.link_text import story, trouble
+from sparktop.ui.panes.node_figures import (
+    available_tone,
+    bandwidth_line,
+    collectors,
+    empty_line,
+    gpu_line,
+    gpu_processes,
+    headline_tone,
+    host_line,
+    memory_line,
+    system_line,
+    trend_line,
+)
+from sparktop.ui.widgets.bar import legend, memory_bar
+from sparktop.ui.widgets.digits import large
+from sparktop.ui.widgets.graph import area, columns, spark, time_axis
+from sparktop.ui.widgets.ink import BLANK, Line, fitting
+
+MAX_GRAPH_ROWS = 14
+
+
+@dataclass(slots=True)
+class Room:
+    """The lines still free in a pane."""
+
+    left: int
+
+    def take(self, lines: Sequence[Line]) -> list[Line]:
+        """All of these lines if they fit, else none."""
+        if len(lines) > self.left:
+            return []
+        self.left -= len(lines)
+        return list(lines)
+
+    def some(self, lines: Sequence[Line]) -> list[Line]:
+        """As many of these lines as fit."""
+        return self.take(lines[: max(0, self.left)])
+
+
+def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[Line]:
+    """The inside of a node pane: at most `height` lines of at most `width` cells."""
+    room = Room(height)
+    alert = room.some(trouble(view, now_s, width)[: max(1, height // 2)])
+    sample = view.sample
+    if sample is None:
+        history = room.some(story(view, width, max(0, room.left - 1)))
+        return alert + ([BLANK] if history and room.left else []) + history
+    live = view.link.state is LinkState.LIVE
+    head = room.take([_headline(view, width)])
+    bar: list[Line] = []
+    unnamed: tuple[Holder, ...] = ()
+    if view.ledger is not None:
+        drawn, rest = memory_bar(view.ledger, width)
+        bar, unnamed = room.take([drawn]), tuple(rest)
+    gpu = room.take([gpu_line(view, width)])
+    unwell = room.some(collectors(view, width)[: max(1, room.left // 3)])
+    past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
+    memory = room.take([memory_line(sample, width)])
+    graph_rows = 2 if room.take([BLANK, BLANK]) else 0
+    host = room.take([host_line(view, width)])
+    names = room.take(legend(unnamed, width, 1)) if room.left else []
+    tall = bool(width >= 40 and room.take([BLANK, BLANK]))
+    if tall:
+        head = _tall_headline(view, width)
+    axis = room.take([BLANK]) if graph_rows else []
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
+    processes = room.some(gpu_processes(view, width, min(2, room.left))) if room.left > 1 else []
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    sparks = room.take(_sparks(view, width, now_s))
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    system = room.take([system_line(view, width)]) if view.facts is not None else []
+    if len(names) == 1 and room.left > 2:
+        more = legend(unnamed, width, 2)
+        names, room.left = more, room.left - (len(more) - 1)
+    if room.left > 4 and processes:
+        longer = gpu_processes(view, width, min(6, len(processes) + room.left // 2))
+        processes, room.left = longer, room.left - (len(longer) - len(processes))
+    if live and room.left > 3:
+        past = room.some(story(view, width, min(4, room.left - 3)) if len(view.link_history) > 1 else [])
+    gaps = [BLANK] if room.left > 3 and room.take([BLANK, BLANK, BLANK]) else []
+    if graph_rows:
+        graph_rows += len(room.take([BLANK] * min(room.left, MAX_GRAPH_ROWS - graph_rows)))
+    graph = _graph(view, width, graph_rows, now_s, axis=bool(axis)) if graph_rows else []
+    figures = [
+        *head, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
+        *processes, *host, *system,
+    ]  # fmt: skip
+    return [*alert, *(figures if live else [line.faded() for line in figures]), *unwell, *past]
+
+
+def _headline(view: NodeView, width: int) -> Line:
+    assert view.sample is not None
+    figure = gib(view.sample.memory.available_bytes)
+    return fitting(
+        [
+            Line.of(("available ", "quiet"), (f"{figure:>5} GiB", headline_tone(view))),
+            empty_line(view),
+            trend_line(view),
+        ],
+        width,
+        "  ",
+    )
+
+
+def _tall_headline(view: NodeView, width: int) -> list[Line]:
+    assert view.sample is not None
+    memory = view.sample.memory
+    tone = headline_tone(view)
+    digits = large(gib(memory.available_bytes))
+    beside = [
+        Line.of(("GiB available", "value" if tone == "strong" else tone), (f" of {gib(memory.total_bytes)}", "quiet")),
+        trend_line(view),
+        empty_line(view),
+    ]
+    return [(Line.of((row, tone), "  ") + text).cut(width, "") for row, text in zip(digits, beside, strict=True)]
+
+
+def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -> list[Line]:
+    assert view.sample is not None
+    total = float(view.sample.memory.total_bytes)
+    labels = [""] * rows
+    labels[0], labels[-1] = f"{total / 1024**3:.0f}", "0"
+    margin = 4
+    cells = max(4, width - margin)
+    moments = columns(view.available_history, now_s=_series_now(view, now_s), count=cells * 2)
+
+    def tone(value: float) -> str:
+        level = available_tone(value, total)
+        return f"graph-{level}" if level else "graph"
+
+    drawn = area(moments, top=total, rows=rows, tone=tone)
+    lines = [line + Line.of((label.rjust(margin), "faint")) for line, label in zip(drawn, labels, strict=True)]
+    return [*lines, time_axis(cells)] if axis else lines
+
+
+def _sparks(view: NodeView, width: int, now_s: float) -> list[Line]:
+    """SM and power over the same ten minutes, one row each."""
+    if not view.utilisation_history.values and not view.power_history.values:
+        return []
+    cells = max(4, width - 12)
+    lines: list[Line] = []
+    power_top = max([50.0, *(value for value in view.power_history.values if value is not None)])
+    for label, series, top, unit, tone in (
+        ("SM", view.utilisation_history, 100.0, "100 %", "graph"),
+        ("power", view.power_history, power_top, f"{power_top:.0f} W", "graph-power"),
+    ):
+        moments = columns(series, now_s=_series_now(view, now_s, series), count=cells * 2)
+        drawn = spark(moments, top=top, tone=tone).fit(cells)
+        lines.append(Line.of((f"{label:<6}", "quiet")) + drawn + Line.of((unit.rjust(6), "faint")))
+    return lines
+
+
+def _series_now(view: NodeView, now_s: float, series: object = None) -> float:
+    """The right edge on the histories' own clock: their newest point plus the age of the sample."""
+    times = view.available_history.times
+    return (times[-1] if times else 0.0) + (view.age_s(now_s) or 0.0)

@@ -1,0 +1,158 @@
+"""A history drawn in braille: two moments a cell, four levels a row, gaps left open and marked as gaps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from sparktop.model.telemetry import Series
+from sparktop.ui.widgets.bar import merged
+from sparktop.ui.widgets.ink import Line, Run
+
+SPAN_S = 600.0
+_BLANK = "\u2800"
+_LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+"""Braille dots of one half cell, filled from below: index is how many of its four levels."""
+GAP = float("nan")
+"""A moment inside a gap; None is a moment before anything was known."""
+CARRY = 3.0
+"""A value stands for so many of its own intervals after it; then the history has a gap."""
+
+Column = float | None
+
+
+def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S) -> list[Column]:
+    """The history as `count` moments, oldest first: the lowest value in each, GAP, or None before the first.
+
+    `now_s` is the right edge on the series' own clock. Moments are cut at multiples of their width, so a drawn
+    history moves by whole columns and does not shimmer.
+    """
+    step = span_s / count
+    end = int(now_s // step) + 1
+    start = end - count
+    found: list[Column] = [None] * count
+    times, values = series.times, series.values
+    index = max(0, bisect_left(times, start * step) - 1)
+    last: float | None = None
+    last_column = 0
+    interval = 1.0
+    last_time = 0.0
+    broken = False
+    for time_s, value in zip(times[index:], values[index:], strict=True):
+        if time_s > now_s:
+            break
+        column = int(time_s // step) - start
+        if value is None:
+            broken = True
+            continue
+        if last is not None or broken:
+            fill = GAP if broken or last is None else last
+            for between in range(max(0, last_column + 1), min(column, count)):
+                found[between] = fill
+        if last is not None and not broken:
+            interval = max(0.2, time_s - last_time)
+        if 0 <= column < count:
+            held = found[column]
+            found[column] = value if held is None or held != held or value < held else held
+        last, last_column, last_time, broken = value, column, time_s, False
+    if last is not None:
+        known_until = int((last_time + CARRY * interval) // step) - start
+        for after in range(max(0, last_column + 1), count):
+            found[after] = last if after <= known_until and not broken else GAP
+    return found
+
+
+def area(
+    moments: Sequence[Column],
+    *,
+    top: float,
+    rows: int,
+    tone: Callable[[float], str],
+    fill: str = "graph-fill",
+) -> list[Line]:
+    """A filled curve of `rows` lines from the top, two moments a cell; `tone` colours its upper edge by value."""
+    levels = rows * 4
+    cells = [
+        (_level(moments[at], top, levels), _level(moments[at + 1], top, levels), _worst(moments[at : at + 2], tone))
+        for at in range(0, len(moments) - 1, 2)
+    ]
+    lines: list[Line] = []
+    for row in range(rows):
+        floor = (rows - 1 - row) * 4
+        runs: list[Run] = []
+        for left, right, edge in cells:
+            if left is None and right is None:
+                runs.append(("╌" if edge == "gap" and row == rows - 1 else " ", "faint"))
+                continue
+            high, low = max(left or 0, right or 0), floor
+            a, b = min(4, max(0, (left or 0) - low)), min(4, max(0, (right or 0) - low))
+            glyph = chr(0x2800 + _LEFT[a] + _RIGHT[b]) if a or b else " "
+            runs.append((glyph, edge if high <= low + 4 or edge != "graph" else fill))
+        lines.append(_labelled(Line(merged(runs)), cells, row, rows))
+    return lines
+
+
+def _level(value: Column, top: float, levels: int) -> int | None:
+    if value is None or value != value:
+        return None
+    return max(1, min(levels, round(value / top * levels))) if top > 0 else 1
+
+
+def _worst(pair: Sequence[Column], tone: Callable[[float], str]) -> str:
+    known = [value for value in pair if value is not None and value == value]
+    if known:
+        return tone(min(known))
+    return "gap" if any(value is not None for value in pair) else ""
+
+
+def _labelled(line: Line, cells: Sequence[tuple[int | None, int | None, str]], row: int, rows: int) -> Line:
+    """Write "no data" into a gap that has room for it, in the middle row."""
+    if row != max(0, rows // 2 - (rows > 2)) or rows < 2:
+        return line
+    text = line.plain
+    at = 0
+    runs: list[Run] = []
+    done = 0
+    while at < len(cells):
+        stop = at
+        while stop < len(cells) and cells[stop][2] == "gap":
+            stop += 1
+        if stop - at >= 11:
+            middle = at + (stop - at - 7) // 2
+            runs += [*_slice(line, done, middle), ("no data", "quiet")]
+            done = middle + 7
+        at = max(stop, at + 1)
+    return Line((*runs, *_slice(line, done, len(text)))) if runs else line
+
+
+def _slice(line: Line, start: int, stop: int) -> list[Run]:
+    found: list[Run] = []
+    at = 0
+    for text, tone in line.runs:
+        low, high = max(start - at, 0), min(stop - at, len(text))
+        if low < high:
+            found.append((text[low:high], tone))
+        at += len(text)
+    return found
+
+
+def spark(moments: Sequence[Column], *, top: float, tone: str) -> Line:
+    """One row of history: `area` of one line in one tone."""
+    return area(moments, top=top, rows=1, tone=lambda _: tone, fill=tone)[0]
+
+
+def time_axis(cells: int, span_s: float = SPAN_S) -> Line:
+    """What the horizontal axis means: "10 min ago      5 min       now"."""
+    minutes = f"{span_s / 60:g}"
+    left, right = f"{minutes} min ago", "now"
+    if cells < len(left) + len(right) + 2:
+        return Line.of((right.rjust(cells)[:cells], "faint"))
+    middle = f"{span_s / 120:g} min"
+    room = cells - len(left) - len(right)
+    if cells >= 40:
+        before = cells // 2 - len(left) - len(middle) // 2
+        gap = " " * before + middle + " " * (room - before - len(middle))
+    else:
+        gap = " " * room
+    return Line.of((left + gap + right, "faint"))

@@ -1,0 +1,91 @@
+"""The screen as an SVG picture: every cell at its place, braille as dots, so that any renderer shows it aligned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from xml.sax.saxutils import escape
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.segment import Segment
+from textual.app import App
+from textual.strip import Strip
+
+CELL_W, CELL_H, SIZE = 9.03, 17.5, 15
+BASE = 13.9
+"""The text's base line below the top of its cell."""
+_WORDS = re.compile(r"(\s+|[\u2801-\u28ff]+)")
+_DOTS = ((0x01, 0, 0), (0x02, 0, 1), (0x04, 0, 2), (0x40, 0, 3), (0x08, 1, 0), (0x10, 1, 1), (0x20, 1, 2), (0x80, 1, 3))
+
+
+def strips_of(app: App[object]) -> list[Strip]:
+    """What the terminal would show now, dialogs included."""
+    return app.screen._compositor.render_strips()
+
+
+def plain(app: App[object]) -> list[str]:
+    """The same as text, a string a row."""
+    return ["".join(segment.text for segment in strip).rstrip() for strip in strips_of(app)]
+
+
+def _hex(colour: Color | None, fallback: str) -> str:
+    return colour.get_truecolor().hex if colour is not None else fallback
+
+
+def picture(app: App[object]) -> str:
+    """An SVG of the screen as it is."""
+    strips = strips_of(app)
+    width, height = app.size
+    ground = app.theme_variables["background"].lower()
+    size = f"{width * CELL_W + 16:g}", f"{height * CELL_H + 16:g}"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" '
+        f'width="{size[0]}" height="{size[1]}" '
+        f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" xml:space="preserve">'
+    )
+    out = [head, f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>', '<g transform="translate(8 8)">']
+    for row, strip in enumerate(strips):
+        out += _row(row, strip, ground)
+    out += ["</g>", "</svg>", ""]
+    return "\n".join(out)
+
+
+def _row(row: int, strip: Iterable[Segment], ground: str) -> list[str]:
+    behind: list[str] = []
+    front: list[str] = []
+    x, y = 0, row * CELL_H
+    for text, style, _ in strip:
+        cells = cell_len(text)
+        fore = _hex(style.color if style else None, "#808080")
+        back = _hex(style.bgcolor if style else None, ground)
+        if style and style.reverse:
+            fore, back = back, fore
+        if back != ground:
+            behind.append(
+                f'<rect x="{x * CELL_W:.5g}" y="{y:g}" width="{cells * CELL_W:.5g}" height="{CELL_H:g}" fill="{back}"/>'
+            )
+        weight = ' font-weight="bold"' if style and style.bold else ""
+        dots: list[str] = []
+        at = x
+        # A word a text element: renderers disagree on what blanks inside one are worth.
+        for word in _WORDS.split(text):
+            if word and 0x2800 < ord(word[0]) <= 0x28FF:
+                for index, char in enumerate(word):
+                    dots += _braille(ord(char) - 0x2800, (at + index) * CELL_W, y)
+            elif not word.isspace() and word:
+                place = f'<text x="{at * CELL_W:.5g}" y="{y + BASE:g}" fill="{fore}"{weight}>'
+                front.append(f"{place}{escape(word)}</text>")
+            at += cell_len(word)
+        if dots:
+            front.append(f'<path d="{"".join(dots)}" fill="{fore}"/>')
+        x += cells
+    return [*behind, *front]
+
+
+def _braille(bits: int, x: float, y: float) -> list[str]:
+    return [
+        f"M{x + 1.2 + column * 4.5:.5g} {y + 1.2 + line * 4.4:.5g}h2.4v2.4h-2.4z"
+        for bit, column, line in _DOTS
+        if bits & bit
+    ]
