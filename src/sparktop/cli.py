@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from sparktop.errors import SparktopError, UsageError
 if TYPE_CHECKING:
     from sparktop.observe.watch import Publish, Watch
     from sparktop.transport.base import Connector, Prompter
+
+    Start = Callable[[Publish, Prompter], Awaitable[Watch]]
 
 INTERRUPTED = 130
 _EPILOG = """\
@@ -141,6 +143,9 @@ def _status(words: list[str]) -> int:
 
 def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
 
+    from sparktop.headless.prompts import TerminalPrompter
+    from sparktop.headless.status import status
+
     names = _distinct(config.hosts)
     connectors = _connectors(names, TerminalPrompter(), config.ssh_config)
 
@@ -156,7 +161,12 @@ def _distinct(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> list[Connector]:
-    raise NotImplementedError
+    from sparktop.transport.hostkeys import SeenHosts
+    from sparktop.transport.targets import connector_for
+
+    seen = SeenHosts()
+    config = Path(ssh_config).expanduser() if ssh_config else None
+    return [connector_for(name, prompter, seen, config=config) for name in names]
 
 
 def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config) -> Watch:
@@ -165,8 +175,14 @@ def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config) 
     return Monitor(connectors, publish=publish, interval_s=config.interval_s)
 
 
-def _run_app(start: object, names: tuple[str, ...], config: Config, title: str = "") -> int:
-    raise NotImplementedError
+def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "") -> int:
+    from sparktop.clock import SystemClock
+    from sparktop.ui.app import SparktopApp
+
+    app = SparktopApp(
+        start=start, node_names=names, clock=SystemClock(), title=title, read_only=config.read_only, theme=config.theme
+    )
+    return app.run() or 0
 
 
 _COMMANDS = {"console": _console, "demo": _demo, "status": _status}

@@ -61,7 +61,8 @@ async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -
 
 
 def _answered(node: NodeView) -> bool:
-    return node.sample is not None or node.link.state is LinkState.REFUSED
+    # Lost before it was ever live means two attempts failed: another would say the same.
+    return node.sample is not None or node.link.state in (LinkState.REFUSED, LinkState.LOST)
 
 
 def _complete(node: NodeView) -> bool:

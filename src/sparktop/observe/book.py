@@ -149,6 +149,17 @@ class NodeBook:
         return self._sample.boot_s if self._sample else None
 
     @property
+    def wall_s(self) -> float | None:
+        """The node's own clock, to which Docker's times and log stamps belong."""
+        if self._sample is None or self._sample_at_s is None:
+            return None
+        return self._sample.wall_s + max(0.0, self._clock.monotonic() - self._sample_at_s)
+
+    @property
+    def known_containers(self) -> Containers:
+        return self._containers
+
+    @property
     def process_table(self) -> ProcessTable | None:
         return self._processes
 

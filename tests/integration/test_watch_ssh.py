@@ -1,0 +1,203 @@
+"""The observing side against real OpenSSH servers: true figures, every kind of loss named, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.sshd import Sshd, sshd
+from tests.support import poll, unavailable
+
+from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach
+from sparktop.observe.monitor import Monitor
+
+pytestmark = pytest.mark.integration
+__all__ = ["sshd"]
+
+
+@contextlib.asynccontextmanager
+async def watching(*servers: Sshd) -> AsyncIterator[Monitor]:
+    published: list[FleetState] = []
+    connectors = [server.connector(f"spark{number}") for number, server in enumerate(servers, 1)]
+    monitor = Monitor(connectors, publish=published.append, interval_s=0.25)
+    running = asyncio.create_task(monitor.run())
+    try:
+        yield monitor
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(monitor: Monitor, condition: Callable[[NodeView], bool], *, within_s: float = 15.0) -> NodeView:
+    """Wait until the first node's picture fits."""
+    deadline = time.monotonic() + within_s
+    while True:
+        node = monitor.state.nodes[0]
+        if condition(node):
+            return node
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within_s} s; the link is {node.link} after {node.link_history}")
+        await asyncio.sleep(0.02)
+
+
+def is_live(node: NodeView) -> bool:
+    return node.link.state is LinkState.LIVE and node.sample is not None
+
+
+def probes() -> set[int]:
+    """Processes of probes on this machine, children included."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if (words[0].endswith((b"python3", b"/sh")) and b"sparktop-probe" in words) or b"SPARKTOP" in b"".join(
+                    words
+                ):
+                    found.add(int(entry.name))
+    return found
+
+
+async def test_two_hosts_show_true_figures(sshd: Sshd, tmp_path: Path) -> None:
+    with Sshd.start(tmp_path / "second") as second:
+        async with watching(sshd, second) as monitor:
+            node = await until(monitor, lambda node: is_live(node) and node.processes is not None)
+            assert node.sample is not None
+            total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+            assert node.sample.memory.total_bytes == int(total.split()[1]) * 1024
+            assert node.facts is not None
+            assert node.facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            assert node.ledger is not None
+            assert sum(holder.held_bytes for holder in node.ledger.holders) == pytest.approx(
+                node.sample.memory.total_bytes, abs=10
+            )
+            await until(monitor, lambda _: is_live(monitor.state.nodes[1]))
+            # Both are this machine, and the console says so rather than showing it twice in silence.
+            assert any("one machine" in notice.text for notice in monitor.state.notices)
+
+
+async def test_a_killed_session_is_lost_and_comes_back(sshd: Sshd) -> None:
+    async with watching(sshd) as monitor:
+        before = await until(monitor, is_live)
+        sshd.kill_sessions()
+        await until(monitor, lambda node: node.link.state is LinkState.LOST)
+        after = await until(monitor, is_live)
+        states = [change.state for change in after.link_history]
+        assert states == [LinkState.LIVE, LinkState.LOST, LinkState.LIVE]
+        assert after.sample is not None
+        assert before.sample is not None
+        assert after.sample.boot_s > before.sample.boot_s
+        assert None not in after.available_history.values[:2]
+
+
+async def test_a_frozen_host_is_called_starved_and_thaws(sshd: Sshd) -> None:
+    async with watching(sshd) as monitor:
+        await until(monitor, is_live)
+        sshd.freeze()
+        stopped = sshd.kill_sessions(signal.SIGSTOP)
+        try:
+            stale = await until(monitor, lambda node: node.link.state is LinkState.STALE)
+            assert stale.sample is not None
+            named = await until(monitor, lambda node: node.link.reach is Reach.STARVED)
+            assert "answers TCP" in named.link.reason
+            await until(monitor, lambda node: node.link.state is LinkState.LOST)
+        finally:
+            sshd.thaw()
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        await until(monitor, is_live)
+
+
+async def test_a_stopped_sshd_is_named_and_its_return_seen(sshd: Sshd) -> None:
+    async with watching(sshd) as monitor:
+        await until(monitor, is_live)
+        sshd.stop()
+        named = await until(monitor, lambda node: node.link.reach is Reach.NO_SSHD)
+        assert named.link.state is LinkState.LOST
+        assert "nothing listens" in named.link.reason
+        sshd.run()
+        await until(monitor, is_live)
+
+
+async def test_a_probe_that_is_killed_is_started_again_on_the_same_connection(sshd: Sshd) -> None:
+    async with watching(sshd) as monitor:
+        await until(monitor, is_live)
+        sessions = sshd.session_pids()
+        first = monitor.state.nodes[0].sample
+        assert first is not None
+        for pid in probes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await until(
+            monitor, lambda node: is_live(node) and node.sample is not None and node.sample.boot_s > first.boot_s + 0.6
+        )
+        assert sshd.session_pids() == sessions
+
+
+async def test_without_python3_the_console_says_what_to_install(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "bash", "env"):  # what a login shell may want of itself
+        (programs / name).symlink_to(shutil.which(name) or "/bin/sh")
+    with Sshd.start(tmp_path / "bare", options={"SetEnv": f"PATH={programs}"}) as bare:
+        async with watching(bare) as monitor:
+            node = await until(monitor, lambda node: node.link.state is LinkState.REFUSED)
+            assert "python3" in node.link.hint
+            monitor.retry_now("spark1")
+            await until(monitor, lambda node: node.link.attempt == 2)
+
+
+async def test_an_xid_written_to_the_kernel_log_appears(sshd: Sshd) -> None:
+    if not os.access("/dev/kmsg", os.W_OK):
+        unavailable("the kernel log can't be written here")
+    async with watching(sshd) as monitor:
+        await until(monitor, lambda node: is_live(node) and bool(node.kernel_source))
+        pid = os.getpid()
+        Path("/dev/kmsg").write_text(f"<3>NVRM: Xid (PCI:000f:01:00): 43, pid={pid}, name=[/x], channel 0x00000002\n")
+        node = await until(monitor, lambda node: any(event.pid == pid for event in node.kernel_events))
+        event = next(event for event in node.kernel_events if event.pid == pid)
+        assert event.code == 43
+        assert event.process == "[/x]"
+        assert event.advice
+
+
+async def test_a_clean_end_leaves_no_process(sshd: Sshd) -> None:
+    before = probes()
+    async with watching(sshd) as monitor:
+        await until(monitor, lambda node: is_live(node) and node.processes is not None)
+        assert probes() - before
+    poll(lambda: not probes() - before, what="the probe's end")
+
+
+def test_a_killed_client_leaves_no_process(sshd: Sshd) -> None:
+    before = probes()
+    sshd.trust()
+    config = sshd.alias("spark1")
+    words = [sys.executable, "-m", "sparktop", "status", "--watch", "--json", "-F", str(config), "spark1"]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert client.stdout is not None
+    assert b'"live"' in client.stdout.readline()
+    assert probes() - before
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    poll(lambda: not probes() - before, what="the probe's end")
+
+
+async def test_a_killed_sshd_leaves_no_process(sshd: Sshd) -> None:
+    before = probes()
+    async with watching(sshd) as monitor:
+        await until(monitor, lambda node: is_live(node) and node.processes is not None)
+        sshd.stop()
+        await until(monitor, lambda node: node.link.state is LinkState.LOST)
+        poll(lambda: not probes() - before, what="the probe's end")

@@ -1,0 +1,48 @@
+"""What the supervisor makes of each failure, without a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktop.errors import (
+    AuthRefused,
+    HostKeyRefused,
+    LinkLost,
+    NoBanner,
+    NoRoute,
+    PortClosed,
+    TransportError,
+)
+from sparktop.model.fleet import Reach
+from sparktop.observe.supervisor import backoff_s, reach_of
+
+
+@pytest.mark.parametrize("error", [NoRoute("x"), PortClosed("x")])
+def test_a_dead_network_is_asked_often(error: TransportError) -> None:
+    waits = [backoff_s(error, failures) for failures in range(1, 50)]
+    assert max(waits) <= 1.0
+    assert waits[0] < 0.5
+
+
+def test_a_starved_host_is_asked_at_most_twice_a_minute() -> None:
+    assert min(backoff_s(NoBanner("x"), failures) for failures in range(1, 50)) >= 30.0
+
+
+def test_other_failures_back_off_to_half_a_minute() -> None:
+    waits = [backoff_s(LinkLost("x"), failures) for failures in range(1, 20)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (1.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "reach"),
+    [
+        (NoBanner("x"), Reach.STARVED),
+        (PortClosed("x"), Reach.NO_SSHD),
+        (NoRoute("x"), Reach.NO_HOST),
+        (AuthRefused("x"), Reach.UNTESTED),
+        (HostKeyRefused("x"), Reach.UNTESTED),
+    ],
+)
+def test_a_failed_attempt_says_what_of_the_host_is_there(error: TransportError, reach: Reach) -> None:
+    assert reach_of(error) is reach
