@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.fleet import Link, LinkState, NodeView, Trend
+from sparktop.model.fleet import Link, LinkState, NodeView, Reach, Trend
 from sparktop.model.telemetry import Collector, CollectorState, HostFacts, Memory, Sample
 from sparktop.observe.notices import notices
 
@@ -39,6 +39,9 @@ def test_a_lost_node_keeps_its_trajectory() -> None:
     lost = replace(node(available_gib=0.4, state=LinkState.LOST), trend=Trend(bytes_per_s=-5.5e9, time_to_empty_s=0.1))
     (text,) = said(lost)
     assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.5 GB/s"
+    starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
+    (text,) = said(starved)
+    assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.5 GB/s · TCP")
 
 
 def test_recent_critical_kernel_events_are_told_and_old_ones_are_not() -> None:

@@ -81,8 +81,8 @@ class NodeBook:
         old = self._link
         now_s, wall_s = self._clock.monotonic(), self._clock.wall()
         moved = old.state is not state
-        if reach is Reach.UNTESTED and state in (LinkState.LOST, LinkState.STALE) and not moved:
-            reach = old.reach
+        if reach is Reach.UNTESTED and state in (LinkState.LOST, LinkState.STALE) and old.state is not LinkState.LIVE:
+            reach = old.reach  # what was found out while samples were missing holds until something else is
         self._link = Link(
             state=state,
             since_s=now_s if moved else old.since_s,

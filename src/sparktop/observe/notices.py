@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.fleet import LinkState, NodeView, Notice
+from sparktop.model.fleet import LinkState, NodeView, Notice, Reach
 from sparktop.model.telemetry import CollectorState
 
 LOW_BYTES = 8 * 1024**3
@@ -28,7 +28,7 @@ def notices(nodes: Sequence[NodeView], *, fingerprints: dict[str, str]) -> tuple
 
 def _of(node: NodeView) -> list[Notice]:
     found = list(_link(node))
-    if node.link.state in (LinkState.LIVE, LinkState.STALE):
+    if node.link.state is LinkState.LIVE:
         found += _memory(node)
     found += _kernel(node)
     found += [
@@ -44,15 +44,18 @@ def _link(node: NodeView) -> list[Notice]:
     link = node.link
     if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
         return []
-    severity = Severity.WARNING if link.state is LinkState.STALE else Severity.CRITICAL
-    text = f"{link.state}: {link.reason}"
-    if link.hint:
+    named = link.reach not in (Reach.UNTESTED, Reach.ANSWERS)
+    severity = Severity.CRITICAL if named or link.state is not LinkState.STALE else Severity.WARNING
+    # The verdict first: on a narrow screen the rest of the sentence is cut.
+    text = f"{link.reach}: {link.reason}" if named else f"{link.state}: {link.reason}"
+    if link.hint and link.state is LinkState.REFUSED:
         text += f" · {link.hint}"
     last = node.sample
     if last is not None and link.state is not LinkState.REFUSED:
-        text += f" · last seen with {last.memory.available_bytes / _GIB:.1f} GiB available"
+        seen = f"last seen with {last.memory.available_bytes / _GIB:.1f} GiB available"
         if node.trend and node.trend.time_to_empty_s is not None:
-            text += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
+            seen += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
+        text = f"{link.reach}, {seen} · {link.reason}" if named else f"{text} · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
 
 

@@ -148,7 +148,7 @@ class Supervisor:
             if tested := await self._test_reach():
                 reach, sentence = tested
                 self._sink.link(state, sentence, reach=reach, attempt=attempt)
-            await asyncio.sleep(REACH_SPACING_S)
+            await asyncio.sleep(1.0)
 
     async def _test_reach(self) -> tuple[Reach, str] | None:
         now_s = self._clock.monotonic()
