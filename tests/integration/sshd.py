@@ -24,16 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.support import poll, unavailable
 
 if TYPE_CHECKING:
     from sparktop.transport.ssh import SshConnector
 
 
-def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
-    """A key pair by ssh-keygen; `path` and `path`.pub."""
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path)], check=True)
+def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", form: str = "RFC4716") -> Path:
+    """A key pair by ssh-keygen; `path` and `path`.pub; `form` "PEM" for the older format."""
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, "-m", form, "-N", passphrase, "-C", path.name, "-f", str(path)], check=True
+    )
     return path
 
 

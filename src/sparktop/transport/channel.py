@@ -133,9 +133,7 @@ class SshChannel(asyncssh.SSHClientSession[bytes]):
         return self._errors.text()
 
     async def exit_status(self) -> int | None:
-        # output nobody reads would hold the channel's end back
-        while not self._closed.is_set() and self._paused:
-            await self.read()
+        """See Channel; output beyond the window has to be read by somebody, or the command never gets to its end."""
         await self._closed.wait()
         return self._status
 

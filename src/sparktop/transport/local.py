@@ -122,21 +122,25 @@ class LocalTransport:
     @asynccontextmanager
     async def tcp_socket(self, host: str, port: int) -> AsyncIterator[Path]:
         relays: set[asyncio.Task[None]] = set()
+        left = False
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
             relays.add(task)
             try:
-                await _join(reader, writer, host, port)
+                if not left:  # accepted just before the end
+                    await _join(reader, writer, host, port)
             finally:
                 relays.discard(task)
+                writer.close()
 
         with private_socket_path() as path:
             server = await asyncio.start_unix_server(relay, path)
             try:
                 yield path
             finally:
+                left = True
                 server.close()
                 for task in list(relays):
                     task.cancel()
@@ -158,12 +162,10 @@ async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host
     try:
         there_reader, there_writer = await asyncio.open_connection(host, port)
     except OSError:
-        writer.close()  # nobody listens: the caller sees a connection that closes, as through SSH
-        return
+        return  # nobody listens: the caller sees a connection that closes, as through SSH
     try:
         await asyncio.gather(_carry(reader, there_writer), _carry(there_reader, writer))
     finally:
-        writer.close()
         there_writer.close()
 
 

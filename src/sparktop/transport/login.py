@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncssh
@@ -222,6 +223,9 @@ def _from_file(
         pairs = list(asyncssh.load_keypairs(path, None, [str(file) for file in certificates]))
     except (OSError, ValueError, asyncssh.Error):
         if public is not None and _is_locked(data):
+            if b"BEGIN OPENSSH" in data and find_spec("bcrypt") is None:
+                asker.note(f"key {path} (unlocking it needs Python's bcrypt module; or: ssh-add {path})")
+                return []
             if not asker.asks:
                 asker.note(f"key {path} (it has a passphrase and nobody can be asked; ssh-add it)")
                 return []

@@ -18,6 +18,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,7 @@ async def resolve(target: Target, *, config: Path | None = None) -> SshOptions:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "LC_ALL": "C"},
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(_RESOLVE_LIMIT_S):
@@ -94,8 +96,8 @@ async def resolve(target: Target, *, config: Path | None = None) -> SshOptions:
         ) from None
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started, which holds its pipes open
             await process.wait()
     if process.returncode:
         said = sanitise.line((err.strip().splitlines() or [b"no reason given"])[0], limit=300)

@@ -88,7 +88,7 @@ def _place(host: str, port: int) -> str:
 
 async def _look_up(host: str, port: int, family: int) -> list[_Address]:
     """getaddrinfo; in a daemon thread, for a resolver that hangs would hold up the program's end in an executor's."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):
         numeric = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         return cast("list[_Address]", numeric)
     loop = asyncio.get_running_loop()
