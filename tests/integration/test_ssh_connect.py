@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -256,8 +257,10 @@ async def test_an_agent_signs(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.Mo
         subprocess.run(["ssh-add", "-q", str(sshd.client_key)], check=True)
         sshd.trust()
         sshd.alias("spark1", IdentityFile="none")
+        sockets = _sockets()
         transport = await connector("spark1").connect(patience_s=10)
         await transport.close()
+        assert _sockets() == sockets, "the line to the agent ends with the login"
         wrong = make_key(tmp_path / "wrong")
         sshd.alias("spark2", IdentityFile=str(wrong), IdentitiesOnly="yes")
         with pytest.raises(AuthRefused, match=r"agent \(1 key\)"):
@@ -348,6 +351,25 @@ async def test_a_jump_host_is_checked_and_carries_the_connection(sshd: Sshd, tmp
         assert (await one.reach())[0] == Reach.NO_SSHD
 
 
+async def test_several_jump_hosts_follow_one_another_and_the_one_that_breaks_is_named(
+    sshd: Sshd, tmp_path: Path
+) -> None:
+    with Sshd.start(tmp_path / "inner", host="127.0.0.2") as inner:
+        for server in (sshd, inner):
+            server.trust()
+        sshd.alias("outer1 outer2")
+        inner.alias("spark1", ProxyJump="outer1,outer2")
+        transport = await connector("spark1").connect(patience_s=10)
+        assert await says(transport, "echo", "through") == b"through\n"
+        assert len(re.findall("Accepted publickey", sshd.log)) == 2
+        sshd.kill_sessions()
+        assert "jump host outer2" in await transport.wait_closed()
+        await transport.close()
+        inner.alias("spark2", ProxyJump="a:b:c")
+        with pytest.raises(TransportError):
+            await connector("spark2").connect(patience_s=10)
+
+
 async def test_a_silent_target_behind_a_jump_host_leaks_no_connection(sshd: Sshd, tmp_path: Path) -> None:
     sshd.trust()
     sshd.alias("bastion")
@@ -358,6 +380,14 @@ async def test_a_silent_target_behind_a_jump_host_leaks_no_connection(sshd: Sshd
                 await connector("spark1").connect(patience_s=1)
         poll(lambda: not sshd.session_pids(), what="the end of the jump host's sessions")
         assert len(asyncio.all_tasks()) == 1
+
+
+def _sockets() -> int:
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            count += os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
+    return count
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 import asyncssh
 
 from sparktop import sanitise
-from sparktop.errors import TransportError
+from sparktop.errors import TransportError, UsageError
 from sparktop.model.fleet import Reach
 from sparktop.transport import hostkeys, stages
 from sparktop.transport.base import Prompter
@@ -96,7 +96,7 @@ class SshConnector:
             options = self._resolved or self._fixed or await resolve(self._target, config=self._config)
             jumps = _without(options, (self._target.host,)).proxy_jump
             if jumps:
-                hop = await resolve(parse_target(jumps[0]), config=self._config)
+                hop = await self._hop(jumps[0])
                 found, said = await stages.reach_tcp(hop.host, hop.port, family=hop.family)
                 if found is Reach.ANSWERS:
                     return Reach.UNTESTED, f"jump host {said}; what lies behind it shows only with a login"
@@ -113,9 +113,9 @@ class SshConnector:
         """A connection, through as many jump hosts as it takes, and the host key it showed."""
         under = await self._jump(name, _without(options, chain), patience_s, warnings, chain)
         line = Line(name, under)
-        contact = HostContact(name, options, self._seen, pinned=self._pinned)
         prompter = self._prompter if options.questions else None
         try:
+            contact = HostContact(name, options, self._seen, pinned=self._pinned)
             try:
                 key = await self._attempt(line, options, contact, prompter, patience_s)
             except UnknownHost as unknown:
@@ -140,11 +140,18 @@ class SshConnector:
         if len(chain) > _JUMPS_LIMIT:
             raise TransportError(f"{name}: more than {_JUMPS_LIMIT} jump hosts", hint="ProxyJump goes in a circle.")
         *before, last = options.proxy_jump
-        hop = await resolve(parse_target(last), config=self._config)
+        hop = await self._hop(last)
         if before:
             hop = replace(hop, proxy_jump=tuple(before), proxy_command=None)
         line, _ = await self._open(last, hop, patience_s, warnings, (*chain, last))
         return line
+
+    async def _hop(self, jump: str) -> SshOptions:
+        try:
+            target = parse_target(jump)
+        except UsageError as error:
+            raise TransportError(f"ProxyJump of {self.name}: {error.message}", hint=error.hint) from None
+        return await resolve(target, config=self._config)
 
     async def _attempt(
         self, line: Line, options: SshOptions, contact: HostContact, prompter: Prompter | None, patience_s: float
