@@ -1,0 +1,53 @@
+"""Measures what sparktop promises, and prints one table: python -m tests.bench [--quick] [--only NAME ...].
+
+Nothing here is asserted. Needs a real sshd; the rows that cut a network need root, for a network namespace of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import cost, start
+from tests.bench.lab import HOSTS, Lab, enter_own_network, machine, nodes_started
+from tests.bench.table import Row, markdown, plain
+
+PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
+    "start": start.rows,
+    "cost": cost.rows,
+}
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="shorter windows and fewer runs; RESULTS.md stays as it is"
+    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be given several times")
+    options = parser.parse_args()
+    enter_own_network()
+    facts = machine()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="sparktop-bench-") as folder, nodes_started(Path(folder), HOSTS) as nodes:
+        lab = Lab(folder=Path(folder), nodes=nodes, quick=options.quick)
+        for name in options.only or PARTS:
+            print(f"measuring: {name}", file=sys.stderr, flush=True)
+            try:
+                rows += PARTS[name](lab)
+            except Exception as error:  # one part that fails must not cost the others their figures
+                traceback.print_exc()
+                rows.append(Row(measure=name, result=f"failed: {type(error).__name__}", met=False))
+    print("\n".join(facts), plain(rows), sep="\n\n")
+    if not options.quick and not options.only:
+        RESULTS.write_text(markdown(rows, facts))
+        print(f"\nwritten to {RESULTS}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
