@@ -20,6 +20,7 @@ from sparktop.ui.panes.log import LogPane
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.search_bar import SearchBar
 
+ENTRY = ("line", None, None, None, False)
 SECRET = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"
 
 
@@ -230,8 +231,8 @@ def test_what_looks_like_a_secret_is_masked(text: str, masked: str) -> None:
 
 def test_a_saved_log_is_named_after_nothing_dangerous(tmp_path: Path) -> None:
     directory = tmp_path / "logs"
-    first = save(numbered(0, 1), title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
-    second = save(numbered(0, 1), title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
+    first = save([ENTRY], title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
+    second = save([ENTRY], title="../../etc/passwd\n @ x", wall_s=1_780_000_000.0, directory=directory)
     third = save([], title="../..", wall_s=1_780_000_000.0, directory=directory)
     assert first.parent == second.parent == third.parent == directory
     assert first.name.startswith("etc-passwd-x-2026")

@@ -150,7 +150,7 @@ class KernelPane(Vertical):
     def on_mount(self) -> None:
         self._say()
         self._retitle()
-        self.watch(self.app, "theme", self._restyle, init=False)
+        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._restyle), init=False)
 
     def _restyle(self) -> None:
         self._say()

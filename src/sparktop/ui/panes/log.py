@@ -71,7 +71,7 @@ class LogPane(Vertical):
 
     def on_mount(self) -> None:
         self._retitle()
-        self.watch(self.app, "theme", self._retitle, init=False)
+        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._retitle), init=False)
 
     def on_resize(self, event: events.Resize) -> None:
         self._retitle()
@@ -137,6 +137,7 @@ class LogPane(Vertical):
 
     def action_pause(self) -> None:
         self.log_view.toggle_follow()
+        self._retitle()  # with the same paint, not after the view's message
 
     def action_wrap(self) -> None:
         self.log_view.wrap = not self.log_view.wrap

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from sparktop.model.telemetry import LogLine
+from sparktop.observe.lines import Entry
 
 _NAMES = r"(?:api[-_]?key|token|secret|passw(?:or)?d|passphrase)"
 _VALUE = r"(?:\"[^\"]{3,}\"|'[^']{3,}'|[^\s\"',;]{6,})"
@@ -52,7 +52,7 @@ def state_directory() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
 
 
-def save(lines: Iterable[LogLine], *, title: str, wall_s: float, directory: Path | None = None) -> Path:
+def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None) -> Path:
     """Write the lines to a new file of mode 0600 in a directory of mode 0700; the path.
 
     Raises:
@@ -69,14 +69,16 @@ def save(lines: Iterable[LogLine], *, title: str, wall_s: float, directory: Path
         except FileExistsError:
             continue
         with open(handle, "w", encoding="utf-8", errors="replace") as out:
-            for line in lines:
-                stamp_text = "" if line.wall_s is None else _iso(line.wall_s)
-                out.write(f"{stamp_text}{mask(line.text)}\n")
+            out.writelines(
+                f"{'' if line_wall_s is None else _iso(line_wall_s)}{mask(text)}\n" for text, line_wall_s, *_ in entries
+            )
         return path
     raise FileExistsError(f"{directory} already has a hundred logs of this second")
 
 
-def _iso(wall_s: float) -> str:
+def _iso(wall_s: float | None) -> str:
+    if wall_s is None:
+        return ""
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%S%z ", time.localtime(wall_s))
     except (OverflowError, ValueError, OSError):  # a node's clock can say anything

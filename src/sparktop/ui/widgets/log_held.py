@@ -1,12 +1,12 @@
-"""The lines a paused log view stands on: a copy that keeps what the ring lets go."""
+"""The lines a paused log view stands on: what it had when it paused, also when the ring lets go of them."""
 
 from __future__ import annotations
 
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.lines import LineRing
+from sparktop.observe.lines import Entry, LineRing, line_of
 
 MORE_LINES = 10_000
-"""How many newer lines a paused view takes on; beyond that it says how many it left out."""
+"""How many newer lines a paused view takes on; a flood would fill the memory otherwise."""
 
 
 class Held:
@@ -17,29 +17,31 @@ class Held:
     """
 
     def __init__(self, ring: LineRing, *, more_lines: int = MORE_LINES) -> None:
-        self.first = ring.first
-        self.lines: list[LogLine] = ring.slice(ring.first, ring.end)
+        self._lines = ring.snapshot()
+        self._stop = ring.end + more_lines
         self.paused_at = ring.end
-        self._room = more_lines
+
+    @property
+    def first(self) -> int:
+        """The number of the first line held."""
+        return self._lines.first
 
     @property
     def end(self) -> int:
         """One past the number of the last line held."""
-        return self.first + len(self.lines)
+        return self._lines.end
 
     def line(self, number: int) -> LogLine:
-        return self.lines[number - self.first]
+        return line_of(self._lines.entry(number))
+
+    def text(self, number: int) -> str:
+        return self._lines.entry(number)[0]
+
+    def entries(self, start: int, stop: int) -> list[Entry]:
+        """Lines `start` to `stop` (exclusive), clipped to what is held."""
+        return self._lines.entries(start, stop)
 
     def catch_up(self, ring: LineRing) -> None:
         """Take on what the ring got since, while it joins what is held and there is room."""
-        end = self.end
-        if self.lines and ring.first < end <= ring.end:  # a progress bar's line may have been replaced
-            self.lines[-1:] = ring.slice(end - 1, end)
-        if ring.first <= end < ring.end and self._room > 0:
-            fresh = ring.slice(end, min(ring.end, end + self._room))
-            self._room -= len(fresh)
-            self.lines.extend(fresh)
-
-    def is_current(self, ring: LineRing) -> bool:
-        """Whether the newest line is held: going on from here leaves nothing out."""
-        return self.end == ring.end
+        if self.end < self._stop:
+            self._lines = self._lines.joined(ring.snapshot(), stop=self._stop)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from sparktop.ui.widgets.log_held import Held
 
 REGEX_PREFIX = "re:"
+SCAN_LINES = 64
+"""After so many lines the clock is looked at."""
 _ESCAPES = re.compile(r"\\.")
 
 
@@ -77,27 +79,26 @@ class MatchIndex:
     def is_complete(self, held: Held) -> bool:
         if self.scanned_to is None or self.scanned_to < held.end:
             return False
-        return not held.lines or held.lines[-1].text == self.last_text
+        return held.end == held.first or held.text(held.end - 1) == self.last_text
 
     def scan(self, held: Held, *, budget_s: float, now: Callable[[], float] = time.perf_counter) -> bool:
         """Look at more lines for at most about `budget_s`; True when all have been looked at."""
         number = held.first if self.scanned_to is None else self.scanned_to
-        if number > held.first and number <= held.end and held.line(number - 1).text != self.last_text:
+        if held.first < number <= held.end and held.text(number - 1) != self.last_text:
             number -= 1
             if self.numbers and self.numbers[-1] == number:
                 self.numbers.pop()
         deadline = now() + budget_s
-        found_in, lines = self.query.found_in, held.lines
-        offset = number - held.first
-        while offset < len(lines):
-            chunk = lines[offset : offset + 64]
-            self.numbers.extend(held.first + offset + at for at, line in enumerate(chunk) if found_in(line.text))
-            offset += len(chunk)
+        found_in = self.query.found_in
+        while number < held.end:
+            chunk = held.entries(number, number + SCAN_LINES)
+            self.numbers.extend(number + at for at, entry in enumerate(chunk) if found_in(entry[0]))
+            number += len(chunk)
             if now() > deadline:
                 break
-        self.scanned_to = held.first + offset
-        self.last_text = lines[offset - 1].text if offset else ""
-        return offset >= len(lines)
+        self.scanned_to = number
+        self.last_text = held.text(number - 1) if number > held.first else ""
+        return number >= held.end
 
     def after(self, number: int) -> tuple[int, bool] | None:
         """The first match after a line, and whether it took going round the end; None without any."""

@@ -6,6 +6,7 @@ paused, on a copy (`Held`), so that nothing moves or expires under the reader.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -38,13 +39,9 @@ from sparktop.ui.widgets.log_paint import (
 from sparktop.ui.widgets.log_search import Query
 
 POLL_S = 0.1
+DRAW_S = 0.19
+"""A flood is drawn at most every other poll: all rows move each time, and nobody reads faster."""
 LevelOf = Callable[[str], str | None]
-
-
-def _rounded_up(lines: int) -> int:
-    """A few per cent more: a virtual size that changes with each line would lay the whole screen out each time."""
-    step = 1 << max(0, lines.bit_length() - 5)
-    return -(-lines // step) * step
 
 
 class LogView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -103,6 +100,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._rows: list[Row] = []
         self._widest = 0
         self._seen_version = -1
+        self._drawn_s = 0.0
         self._is_placing = False
         self._finder = Finder()
         self._jump: Callable[[Sequence[Row]], int | None] | None = None
@@ -128,6 +126,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._tail = []
         self._tail_first = 0
         self._seen_version = -1
+        self._drawn_s = 0.0
         self._left = self._widest = 0
         self._strips.clear()
         if self.is_attached and self.text_selection is not None:
@@ -194,10 +193,14 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         ring = self._ring
         if ring is None or ring.version == self._seen_version or not self.size.height:
             return
-        self._seen_version = ring.version
         if self._held is None:
-            self._show_tail()
+            now_s = time.monotonic()
+            if now_s - self._drawn_s >= DRAW_S:
+                self._drawn_s = now_s
+                self._seen_version = ring.version
+                self._show_tail()
             return
+        self._seen_version = ring.version
         self._held.catch_up(ring)
         self._place(self._top)
         if not self._finder.is_complete(self._held):
@@ -256,8 +259,8 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         try:
             # Wrapped lines above and below aren't measured, so the bar counts lines: its end is the last screenful.
             has_more = last_top > (first, 0)
-            reach = _rounded_up(max(last_top[0] - first, 1)) if has_more else 0
-            self.virtual_size = Size(self.size.width, reach + max(self.size.height, 1) if has_more else 0)
+            reach = max(last_top[0] - first, 1) if has_more else 0
+            self._set_reach(reach + max(self.size.height, 1) if has_more else 0)
             self.scroll_y = self.scroll_target_y = reach if self._top == last_top else self._top[0] - first
         finally:
             self._is_placing = False
@@ -265,6 +268,12 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             self._rows = rows
             self.refresh()
         self._report()
+
+    def _set_reach(self, height: int) -> None:
+        """Tell the bar alone: assigning `virtual_size` plainly lays the whole screen out anew, 16 ms each time."""
+        self.set_reactive(LogView.virtual_size, Size(self.size.width, height))
+        self.vertical_scrollbar.window_virtual_size = height
+        self.vertical_scrollbar.window_size = self.size.height
 
     # Moving
 

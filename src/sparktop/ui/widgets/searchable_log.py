@@ -11,8 +11,7 @@ from textual.binding import Binding
 from textual.containers import Vertical
 
 from sparktop.clock import Clock, SystemClock
-from sparktop.model.telemetry import LogLine
-from sparktop.observe.lines import LineRing
+from sparktop.observe.lines import Entry, LineRing
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.log_view import LevelOf, LogView
 from sparktop.ui.widgets.search_bar import SearchBar
@@ -98,11 +97,11 @@ class SearchableLog(Vertical):
         if ring is None or not len(ring):
             self.notify("There is no line to save yet.", severity="warning", markup=False)
             return
-        self.run_worker(self._save(ring.slice(ring.first, ring.end), title), group="save", exclusive=False)
+        self.run_worker(self._save(ring.snapshot().entries(ring.first, ring.end), title), group="save", exclusive=False)
 
-    async def _save(self, lines: list[LogLine], title: str) -> None:
+    async def _save(self, entries: list[Entry], title: str) -> None:
         try:
-            path = await asyncio.to_thread(save, lines, title=title, wall_s=self._clock.wall())
+            path = await asyncio.to_thread(save, entries, title=title, wall_s=self._clock.wall())
         except OSError as error:
             reason = error.strerror or str(error)
             self.notify(
@@ -111,7 +110,7 @@ class SearchableLog(Vertical):
                 markup=False,
             )
             return
-        self.notify(f"{len(lines):,} lines saved to {path}", title="Log saved", markup=False, timeout=10)
+        self.notify(f"{len(entries):,} lines saved to {path}", title="Log saved", markup=False, timeout=10)
 
     # The search line
 
