@@ -362,6 +362,8 @@ def spin_deadlock(clock: ManualClock) -> FleetState:
 
     def spun(name: str, age_s: float, key: str) -> NodeView:
         stuck = engine(key=key, speed=0.0)
+        assert stuck.rates is not None
+        stuck = replace(stuck, rates=replace(stuck.rates, progress_age_s=121.0, prompt_tokens_per_s=0.0))
         return _decoding(
             clock,
             name,
@@ -494,7 +496,11 @@ def bare(clock: ManualClock) -> FleetState:
             view,
             gpu=None,
             sample=replace(view.sample, memory=mem),
-            ledger=replace(held, unaccounted_bytes=None),
+            ledger=replace(
+                held,
+                unaccounted_bytes=None,
+                holders=tuple(replace(part, estimated=part.kind == "unaccounted") for part in held.holders),
+            ),
             facts=replace(view.facts, dgx_release=None, driver_version=None, product=None, cpu_count=2),
             collectors={
                 "nvml": Collector(name="nvml", state=CollectorState.MISSING, detail="libnvidia-ml.so.1 not found"),

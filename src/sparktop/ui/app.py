@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.command import Provider
@@ -15,13 +16,15 @@ from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish, Watch
-from sparktop.transport.base import Prompter
 from sparktop.ui.commands import bindings
 from sparktop.ui.palette import ConsoleCommands
 from sparktop.ui.screens.console import ConsoleScreen
 from sparktop.ui.theme import DARK, LIGHT, THEMES, variable_defaults
 
-Start = Callable[[Publish, Prompter], Awaitable[Watch]]
+if TYPE_CHECKING:
+    from sparktop.transport.base import Prompter
+
+Start = Callable[[Publish, "Prompter"], Awaitable[Watch]]
 """Builds the watching; run only after the first paint, because what it imports takes time."""
 
 
@@ -83,11 +86,12 @@ class SparktopApp(App[int]):
 
     async def _observe(self) -> None:
         """Start the watching and run it to its end; a fault ends it visibly, with the last picture left standing."""
-        # Imported here, as the dialogs are not needed to paint.
-        from sparktop.ui.screens.prompts import ConsolePrompter
+        from sparktop.ui.screens.prompts import ConsolePrompter  # not needed for the first paint
 
         try:
-            watch = await self._start(self.publish, ConsolePrompter(self))
+            starting = asyncio.ensure_future(self._start(self.publish, ConsolePrompter(self)))
+            await self.console_screen.complete()
+            watch = await starting
             self.watch_running = watch
             self.console_screen.attach(watch)
             await watch.run()

@@ -163,7 +163,7 @@ Each has a faded twin, "~" before its name, for figures that are not of now, and
 "@cursor" after it.
 """
 
-FADE = 0.55
+FADE = 0.45
 """How far faded colours move towards the background."""
 
 
@@ -195,5 +195,5 @@ def _tones(theme: str, values: tuple[str, ...], background: Color) -> Mapping[st
             color=background.blend(fore, 1 - FADE).rich_color, bgcolor=background.blend(under, 1 - FADE).rich_color
         )
     cursor = parse("cursor").rich_color
-    found |= {f"{tone}@cursor": found[tone] + Style(bgcolor=cursor) for tone in TONES}
+    found |= {f"{tone}@cursor": style + Style(bgcolor=cursor) for tone, style in found.items()}
     return found

@@ -22,6 +22,10 @@ STATES: dict[EngineState, tuple[str, str]] = {
 """State -> (glyph, tone)."""
 
 
+STILL_S = 15.0
+"""Held requests without a token for so long are marked; a long prompt's prefill stays under it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One engine on one node."""
@@ -82,6 +86,15 @@ def _kv(row: Row) -> Line:
     return _figure(ratio(used))
 
 
+def _tokens(row: Row) -> Line:
+    """Tokens a second; marked when requests are held and no token has come for a while."""
+    rates = row.engine.rates
+    held = (_run(row) or 0) > 0
+    if rates is not None and held and (rates.progress_age_s or 0.0) >= STILL_S:
+        return Line.of((f"▲{speed(rates.generation_tokens_per_s)}", "warning"))
+    return _figure(speed(_generated(row)), "strong")
+
+
 def _metric(name: str) -> Callable[[Row], float | None]:
     return lambda row: getattr(row.engine.metrics, name) if row.engine.metrics else None
 
@@ -120,7 +133,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="MODEL", rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model(r.engine)),
     Column(title="RUN", rank=1, width=4, is_figure=True, cell=lambda r: _busy(_run(r), "strong")),
     Column(title="WAIT", rank=3, width=4, is_figure=True, cell=lambda r: _busy(_wait(r), "warning")),
-    Column(title="TOK/S", rank=1, width=6, is_figure=True, cell=lambda r: _figure(speed(_generated(r)), "strong")),
+    Column(title="TOK/S", rank=1, width=6, is_figure=True, cell=_tokens),
     Column(title="KV", rank=4, width=5, is_figure=True, cell=_kv),
     Column(title="PREFIX", rank=9, width=6, is_figure=True, cell=lambda r: _figure(ratio(_prefix(r)))),
     Column(title="TTFT", rank=6, width=7, is_figure=True, cell=_latency("ttft_p50_s")),

@@ -12,7 +12,7 @@ from sparktop.ui.format import clock_time, count, latency, size, speed
 from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, table_row
 from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, wrapped
 
-DETAIL_LINES = 8
+MAX_DETAIL_LINES = 12
 
 
 class EnginePane(LineWidget, can_focus=True):
@@ -37,7 +37,7 @@ class EnginePane(LineWidget, can_focus=True):
         self._rows: tuple[Row, ...] = ()
         self._selected = 0
         self._top = 0
-        self.details = False
+        self._details = False
 
     @property
     def selected(self) -> Row | None:
@@ -48,6 +48,16 @@ class EnginePane(LineWidget, can_focus=True):
     def wanted_lines(self) -> int:
         """Heading and rows, without details."""
         return 1 + max(1, len(self._rows))
+
+    def detail_lines(self, width: int) -> int:
+        """How many lines the selected engine's details want in a pane of this width."""
+        return min(MAX_DETAIL_LINES, len(details(self.selected.engine, width - 4))) if self.selected else 0
+
+    def set_details(self, is_open: bool) -> None:
+        """Open or close the selected engine's details."""
+        if is_open != self._details:
+            self._details = is_open
+            self.redraw()
 
     def show(self, fleet: FleetState) -> None:
         """Show the engines of this picture; the cursor stays on its engine."""
@@ -89,14 +99,14 @@ class EnginePane(LineWidget, can_focus=True):
         if not self._rows:
             return [self._nothing(inner), *([BLANK] * (height - 1))]
         columns = choose(self._rows, inner, nodes=len(self._fleet.nodes))
-        room = min(len(self._rows), max(1, height - 1 - (min(3, height // 2) if self.details else 0)))
+        room = min(len(self._rows), max(1, height - 1 - (min(4, height // 2) if self._details else 0)))
         self._top = max(0, min(self._top, self._selected, len(self._rows) - room))
         self._top = max(self._top, self._selected - room + 1)
         lines = [Line.of(" ") + heading(columns, len(self._rows) - room)]
         for index in range(self._top, self._top + room):
             line = Line.of(" ") + table_row(self._rows[index], columns)
             lines.append(self._cursor(line, width) if index == self._selected else line)
-        if self.details and (row := self.selected):
+        if self._details and (row := self.selected):
             lines += [Line.of("   ") + line for line in details(row.engine, width - 4)]
         return lines[:height]
 
@@ -149,10 +159,7 @@ def details(engine: Engine, width: int) -> list[Line]:
     """All that is known of one engine: image, container, endpoint, command line, latencies."""
     box = engine.container
     pairs: list[tuple[str, str]] = [
-        (
-            "engine",
-            " ".join(text for text in (engine.kind, engine.version or "", f"model {engine.model or 'n/a'}") if text),
-        )
+        ("engine", " · ".join(text for text in (f"{engine.kind} {engine.version or ''}".strip(), engine.model) if text))
     ]
     if box is not None:
         image = box.image + (f"  ({box.image_id[:19]})" if box.image_id else "")
@@ -164,13 +171,13 @@ def details(engine: Engine, width: int) -> list[Line]:
         pairs.append(("endpoint", where + (f": {engine.endpoint.detail}" if engine.endpoint.detail else "")))
     elif why := no_figures(engine):
         pairs.append(("endpoint", why))
+    argv = engine.argv or (box.argv if box else ())
+    if argv:
+        pairs.append(("command", " ".join(argv)))
     if engine.rates is not None:
         pairs.append(("figures", _figures(engine)))
     if engine.exit_detail:
         pairs.append(("ended", engine.exit_detail))
-    argv = engine.argv or (box.argv if box else ())
-    if argv:
-        pairs.append(("command", " ".join(argv)))
     lines: list[Line] = []
     for label, text in pairs:
         parts = wrapped(text, max(8, width - 11), "", 4)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+from textual import events
+from textual.message import Message
+
 from sparktop.clock import Clock
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.ui.commands import bindings
@@ -15,6 +19,13 @@ class NodePane(LineWidget, can_focus=True):
     """One node. On a narrow screen the others stand in its frame's title, and clicking one selects it."""
 
     BINDINGS = bindings("node")
+
+    class OtherWanted(Message):
+        """Another node's name in the frame was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.node_name = name
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(classes="pane")
@@ -50,7 +61,9 @@ class NodePane(LineWidget, can_focus=True):
             width=width,
             height=height,
             title=Line.of((self.node_name, "title")),
-            right=self._others_line(width) if self._others else self._release(),
+            right=Line(tuple(run for tab in self._tabs(width) for run in tab.runs))
+            if self._others
+            else self._release(),
             tone=tone,
         )
 
@@ -63,13 +76,26 @@ class NodePane(LineWidget, can_focus=True):
         release = f"DGX OS {view.facts.dgx_release}" if view.facts.dgx_release else view.facts.os_name or ""
         return Line.of((" · ".join(text for text in (release, driver) if text), "quiet"))
 
-    def _others_line(self, width: int) -> Line:
-        room = width - 10 - len(self.node_name)
-        lines = [_brief(view) for view in self._others]
-        if sum(line.width for line in lines) > room:
-            lines = [_brief(view, short=True) for view in self._others]
-        runs = [run for line in lines for run in (("│ ", "faint"), *line.runs, (" ", ""))]
-        return Line(tuple(runs)).cut(room)
+    def _tabs(self, width: int) -> list[Line]:
+        """The other nodes in a few words each, shorter where there is no room."""
+        room = width - 10 - cell_len(self.node_name)
+        lines = [Line.of(("│ ", "faint")) + _brief(view) + Line.of(" ") for view in self._others]
+        if sum(line.width for line in lines) <= room:
+            return lines
+        lines = [Line.of(("│ ", "faint")) + _brief(view, short=True) + Line.of(" ") for view in self._others]
+        return [line.cut(room // len(lines)) for line in lines]
+
+    def on_click(self, event: events.Click) -> None:
+        """In the frame's upper edge another node's words select it; they end three cells before its right corner."""
+        if event.y or not self._others:
+            return
+        width = self.size.width
+        tabs = self._tabs(width)
+        start = width - 3 - sum(tab.width for tab in tabs)
+        for view, tab in zip(self._others, tabs, strict=True):
+            if start <= event.x < start + tab.width:
+                self.post_message(self.OtherWanted(view.name))
+            start += tab.width
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.text())

@@ -65,8 +65,8 @@ def empty_line(view: NodeView) -> Line:
     return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
 
 
-def gpu_line(view: NodeView, width: int) -> Line:
-    """SM, power, clock, temperature and throttling, or why there is none of it."""
+def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
+    """SM, power, clock, temperature and throttling, or why there is none of it; `rest` is what large digits leave."""
     gpu = view.first_gpu
     if gpu is None:
         return no_gpu(view).cut(width)
@@ -75,6 +75,9 @@ def gpu_line(view: NodeView, width: int) -> Line:
     heat = missing("temperature_c", gaps) if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
     power = missing("power_w", gaps) if gpu.power_w is None else watts(gpu.power_w)
     busy = missing("utilisation_percent", gaps) if gpu.utilisation_percent is None else percent(gpu.utilisation_percent)
+    if rest:
+        state = figure("state", gpu.performance_state or missing("performance_state", gaps))
+        return fitting([throttle(gpu), figure("SM clock", clock.strip()), state], width)
     hot = "warning" if gpu.temperature_c is not None and gpu.temperature_c >= 85 else "value"
     items = [
         figure("SM", busy.rjust(5), "strong"),
@@ -129,9 +132,10 @@ def bandwidth_line(view: NodeView) -> Line:
     text = known.reason or NA
     if known.estimated_bytes_per_s is not None:
         peak = f" of {rate(known.peak_bytes_per_s)}" if known.peak_bytes_per_s else ""
-        return Line.of(
-            ("bandwidth ", "quiet"), (f"{text}, est. ", "quiet"), f"{rate(known.estimated_bytes_per_s)}{peak}"
-        )
+        estimate = rate(known.estimated_bytes_per_s)
+        if peak.endswith("GB/s"):
+            estimate = f"{known.estimated_bytes_per_s / 1e9:.0f}"
+        return Line.of(("bandwidth ", "quiet"), (f"{text}, est. ", "quiet"), f"{estimate}{peak}")
     return Line.of((f"bandwidth {text}", "quiet"))
 
 
@@ -226,7 +230,7 @@ def _process(row: GpuProcess, width: int) -> Line:
     held = Line.of((size(row.used_bytes).rjust(9), "value"))
     kind = {"C": "compute", "G": "graphics"}.get(row.kind, row.kind)
     name = Line.of((f"{row.pid:>8} ", "quiet"), row.name.rsplit("/", 1)[-1], (f"  {kind}", "quiet"))
-    return held + Line.of("  ") + name.cut(max(0, width - 11))
+    return (held + Line.of("  ") + name.cut(max(0, width - 11))).cut(width)
 
 
 def collectors(view: NodeView, width: int) -> list[Line]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparktop.model.fleet import Holder, LinkState, NodeView
-from sparktop.ui.format import gib
+from sparktop.ui.format import NA, gib, percent
 from sparktop.ui.panes.link_text import story, trouble
 from sparktop.ui.panes.node_figures import (
     available_tone,
@@ -74,7 +74,9 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
     names = room.take(legend(unnamed, width, 1)) if room.left else []
     tall = bool(width >= 40 and room.take([BLANK, BLANK]))
     if tall:
-        head = _tall_headline(view, width)
+        head, with_gpu = _tall_headline(view, width)
+        if with_gpu:
+            gpu = [gpu_line(view, width, rest=True)]
     axis = room.take([BLANK]) if graph_rows else []
     graph_rows += len(room.take([BLANK])) if graph_rows else 0
     bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
@@ -116,17 +118,36 @@ def _headline(view: NodeView, width: int) -> Line:
     )
 
 
-def _tall_headline(view: NodeView, width: int) -> list[Line]:
+def _tall_headline(view: NodeView, width: int) -> tuple[list[Line], bool]:
+    """Large digits for memory, and for the GPU's power where there is room; the second value says whether there was."""
     assert view.sample is not None
     memory = view.sample.memory
     tone = headline_tone(view)
-    digits = large(gib(memory.available_bytes))
-    beside = [
-        Line.of(("GiB available", "value" if tone == "strong" else tone), (f" of {gib(memory.total_bytes)}", "quiet")),
-        trend_line(view),
-        empty_line(view),
+    digits = large(f"{gib(memory.available_bytes):<5}")
+    unit = Line.of(("GiB available", "value" if tone == "strong" else tone))
+    total = Line.of((f" of {gib(memory.total_bytes)}", "quiet"))
+    left = [
+        Line.of((row, tone), "  ") + text
+        for row, text in zip(digits, (unit, trend_line(view), empty_line(view)), strict=True)
     ]
-    return [(Line.of((row, tone), "  ") + text).cut(width, "") for row, text in zip(digits, beside, strict=True)]
+    gpu = _gpu_block(view)
+    room = width - max((line.width for line in gpu), default=0)
+    if left[0].width + total.width + 3 <= room or not gpu:
+        left[0] += total
+    if not gpu or max(line.width for line in left) + 3 > room:
+        return [line.cut(width, "") for line in left], False
+    return [one.fit(room) + other for one, other in zip(left, gpu, strict=True)], True
+
+
+def _gpu_block(view: NodeView) -> list[Line]:
+    """The GPU's power as large digits with its load beside it, all lines of one width; nothing without a GPU."""
+    gpu = view.first_gpu
+    if gpu is None or gpu.power_w is None:
+        return []
+    digits = large(f"{gpu.power_w:3.0f}")
+    heat = NA if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
+    beside = (("W", "value"), (f"SM {percent(gpu.utilisation_percent)}", "strong"), (heat, "quiet"))
+    return [Line.of((row, "value"), " ") + Line.of(text).fit(9) for row, text in zip(digits, beside, strict=True)]
 
 
 def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -> list[Line]:
@@ -149,7 +170,7 @@ def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -
 
 def _sparks(view: NodeView, width: int, now_s: float) -> list[Line]:
     """SM and power over the same ten minutes, one row each."""
-    if not view.utilisation_history.values and not view.power_history.values:
+    if width < 24 or not (view.utilisation_history.values or view.power_history.values):
         return []
     cells = max(4, width - 12)
     lines: list[Line] = []

@@ -69,7 +69,9 @@ class Verdict(LineWidget):
     def _when(self, notice: Notice) -> Line:
         """For a lost link: when it is tried again."""
         view = self._fleet.node(notice.node) if notice.node else None
-        if view is None or view.link.state is not LinkState.LOST or not notice.text.startswith(str(LinkState.LOST)):
+        if view is None or view.link.state is not LinkState.LOST:
+            return Line()
+        if notice is not next(other for other in self._fleet.notices if other.node == notice.node):
             return Line()
         wait_s = (view.link.next_attempt_s or 0.0) - self._clock.monotonic()
         return Line.of((f"next try in {countdown(wait_s)}  r now " if wait_s > 0 else "trying now ", "quiet"))

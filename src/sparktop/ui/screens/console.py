@@ -12,10 +12,9 @@ from sparktop.clock import Clock
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
 from sparktop.observe.watch import Watch
 from sparktop.ui.commands import Command, bindings
-from sparktop.ui.panes.engines import DETAIL_LINES, EnginePane
+from sparktop.ui.panes.bottom import Bottom
+from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.header import Header, KeyLine
-from sparktop.ui.panes.kernel import KernelPane
-from sparktop.ui.panes.log import LogPane
 from sparktop.ui.panes.node import NodePane
 from sparktop.ui.panes.verdict import Verdict
 from sparktop.ui.screens.arrangement import VIEWS, Arrangement, Asked, arrange
@@ -41,21 +40,23 @@ class ConsoleScreen(Screen[None]):
         self._is_solo = False
         self._node = 0
         self._bottom = "log"
+        self._has_details = False
         self._arranged: Arrangement | None = None
         self.header = Header(clock, title=title, read_only=read_only)
         self.verdict = Verdict(clock)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
+        self._node_row = Container(*self.nodes, id="nodes")
         self.engines = EnginePane()
-        self.log_pane = LogPane(clock=clock, id="log")
-        self.kernel = KernelPane(clock=clock, id="kernel")
+        self.bottom = Bottom(clock)
         self.keys = KeyLine()
 
     def compose(self) -> ComposeResult:
+        self._arrange()  # before anything is mounted: the first layout is then the right one
         yield self.header
         yield self.verdict
-        yield Container(*self.nodes, id="nodes")
+        yield self._node_row
         yield self.engines
-        yield Container(self.log_pane, self.kernel, id="logs")
+        yield self.bottom
         yield self.keys
 
     @property
@@ -74,10 +75,15 @@ class ConsoleScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
 
+    async def complete(self) -> None:
+        """Add what the first paint could do without."""
+        await self.bottom.complete()
+        self._arrange()
+
     def attach(self, watch: Watch) -> None:
         """From now on logs can be asked for."""
         self._watch = watch
-        self.kernel.attach(watch)
+        self.bottom.attach(watch)
         self._follow_log()
 
     def show(self, fleet: FleetState) -> None:
@@ -87,7 +93,7 @@ class ConsoleScreen(Screen[None]):
             self.header.show(fleet)
             self.verdict.show(fleet)
             self.engines.show(fleet)
-            self.kernel.show(fleet)
+            self.bottom.show(fleet)
             self._show_nodes()
             self._arrange()
         self._follow_log()
@@ -126,8 +132,8 @@ class ConsoleScreen(Screen[None]):
                 is_solo=self._is_solo,
                 verdict_lines=self.verdict.wanted_lines,
                 engine_lines=self.engines.wanted_lines,
-                detail_lines=DETAIL_LINES if self.engines.details else 0,
-                bottom=self._bottom,
+                detail_lines=self.engines.detail_lines(width) if self._has_details else 0,
+                bottom=self._bottom if self.engines.selected or self._view == "log" else "kernel",
             )
         )
         for index, pane in enumerate(self.nodes):
@@ -135,25 +141,24 @@ class ConsoleScreen(Screen[None]):
         if arranged != self._arranged:
             self._arranged = arranged
             self._apply(arranged)
+        self.engines.set_details(self._has_details or self._view == "engines")
         self.keys.show(self._view)
         self._show_nodes()
 
     def _apply(self, arranged: Arrangement) -> None:
         self.verdict.styles.height = arranged.verdict
-        nodes = self.query_one("#nodes", Container)
-        logs = self.query_one("#logs", Container)
-        for widget, lines in ((nodes, arranged.nodes), (self.engines, arranged.engines), (logs, arranged.logs)):
+        nodes, bottom = self._node_row, self.bottom
+        for widget, lines in ((nodes, arranged.nodes), (self.engines, arranged.engines), (bottom, arranged.logs)):
             widget.display = lines > 0
             widget.styles.height = lines
         nodes.set_class(arranged.columns > 1, "-beside")
-        logs.set_class(not arranged.logs_stacked, "-beside")
-        self.log_pane.display = arranged.log
-        self.kernel.display = arranged.kernel
+        bottom.set_class(not arranged.logs_stacked, "-beside")
+        bottom.show_only(log=arranged.log, kernel=arranged.kernel)
 
     def _follow_log(self) -> None:
         row = self.engines.selected
         feed = self._watch.log(row.node, row.engine.key) if self._watch is not None and row is not None else None
-        self.log_pane.show(feed)
+        self.bottom.follow(feed)
 
     def perform(self, command: Command) -> None:
         """Run a command chosen by a click or in the palette."""
@@ -167,11 +172,16 @@ class ConsoleScreen(Screen[None]):
     def _selected(self) -> None:
         self._follow_log()
 
+    @on(NodePane.OtherWanted)
+    def _other_wanted(self, message: NodePane.OtherWanted) -> None:
+        self._node = next((i for i, pane in enumerate(self.nodes) if pane.node_name == message.node_name), self._node)
+        self._arrange()
+        self.nodes[self._node].focus()
+
     @on(EnginePane.DetailsWanted)
     def action_details(self) -> None:
-        self.engines.details = not self.engines.details
+        self._has_details = not self._has_details
         self._arrange()
-        self.engines.redraw()
 
     def action_view(self, view: str) -> None:
         assert view in VIEWS
@@ -179,11 +189,11 @@ class ConsoleScreen(Screen[None]):
         if view in ("log", "kernel"):
             self._bottom = view
         self._arrange()
-        target = {"nodes": self.nodes[self._node], "engines": self.engines, "log": self.log_pane, "kernel": self.kernel}
-        self._focus(target.get(view, self.engines))
+        panes = {"nodes": self.nodes[self._node], "log": self.bottom.log_pane, "kernel": self.bottom.kernel}
+        self._focus(panes.get(view) or self.engines)
 
     def action_back(self) -> None:
-        if self.engines.details and self._view != "engines":
+        if self._has_details and self._view != "engines":
             self.action_details()
         elif self._view != "overview":
             self.action_view("overview")
@@ -193,20 +203,22 @@ class ConsoleScreen(Screen[None]):
             self.action_view("overview")
             return
         pane = self._focused_pane()
-        view = {"NodePane": "nodes", "LogPane": "log", "KernelPane": "kernel"}.get(type(pane).__name__, "engines")
         if isinstance(pane, NodePane):
             self._node = self.nodes.index(pane)
-        self.action_view(view)
-        if view == "nodes":
+            self.action_view("nodes")
             self._is_solo = True
             self._arrange()
+        elif pane is not None and pane is self.bottom.log_pane:
+            self.action_view("log")
+        elif pane is not None and pane is self.bottom.kernel:
+            self.action_view("kernel")
+        else:
+            self.action_view("engines")
 
     def _panes(self) -> list[Widget]:
         """What Tab moves through, as shown."""
-        panes = [*self.nodes, self.engines, self.log_pane, self.kernel]
-        return [
-            pane for pane in panes if pane.display and (pane.parent is None or getattr(pane.parent, "display", True))
-        ]
+        nodes = [pane for pane in self.nodes if pane.display and self._node_row.display]
+        return [*nodes, *([self.engines] if self.engines.display else []), *self.bottom.shown]
 
     def _focused_pane(self) -> Widget | None:
         return next((pane for pane in self._panes() if pane.has_focus or pane.has_focus_within), None)
@@ -220,8 +232,7 @@ class ConsoleScreen(Screen[None]):
         panes = self._panes()
         focused = self._focused_pane()
         at = panes.index(focused) if focused in panes else -1 if step > 0 else 0
-        if panes:
-            self._focus(panes[(at + step) % len(panes)])
+        self._focus(panes[(at + step) % len(panes)])
 
     def action_next_pane(self) -> None:
         self._step_pane(1)
@@ -255,16 +266,14 @@ class ConsoleScreen(Screen[None]):
     def action_logs(self) -> None:
         self.action_view("log")
 
-    def _log(self) -> LogPane | KernelPane:
-        """The log that keys outside a log mean: the kernel's where only that is shown."""
-        return self.kernel if self.kernel.display and not self.log_pane.display else self.log_pane
-
     def _on_log(self, action: str) -> None:
-        if self._arranged is not None and not self._arranged.logs:
+        """What keys outside a log mean: the engine's log, or the kernel's where only that is shown."""
+        if not self.bottom.shown:
             self.action_view("log")
-        pane = self._log()
-        self._focus(pane)
-        self.call_later(self.app.run_action, action, pane)
+        if self.bottom.shown:
+            pane = self.bottom.shown[0]
+            self._focus(pane)
+            self.call_later(self.app.run_action, action, pane)
 
     def action_search(self) -> None:
         self._on_log("search")

@@ -25,6 +25,7 @@ _SHORT = {
     "cache": "cache",
     "free": "free",
 }
+_REST = "rest, held by what can't be seen"
 SEPARATOR = "▏"
 
 
@@ -52,18 +53,30 @@ def memory_bar(ledger: Ledger, width: int) -> tuple[Line, list[Holder]]:
             if holder.held_bytes > 0:
                 unnamed.append(holder)
         if text:
-            runs.append((text, f"hold-{_TONES.get(holder.kind, holder.kind)}"))
+            runs.append((text, f"hold-{_tone(holder)}"))
     return Line(tuple(runs)), unnamed
 
 
 def _inside(holder: Holder, room: int) -> str | None:
-    mark = "~" if holder.estimated else ""
-    amount = mark + gib(holder.held_bytes)
-    name = holder.label if holder.kind == "engine" else _SHORT.get(holder.kind, holder.label)
-    for text in (f"{name} {amount}", f"{_SHORT.get(holder.kind, name)} {amount}"):
+    amount = _amount(holder)
+    short = "rest" if _is_rest(holder) else _SHORT.get(holder.kind, holder.label)
+    for text in (f"{holder.label if holder.kind == 'engine' else short} {amount}", f"{short} {amount}"):
         if cell_len(text) + 1 <= room:
             return SEPARATOR + text + " " * (room - 1 - cell_len(text))
     return None
+
+
+def _is_rest(holder: Holder) -> bool:
+    """What no one is known to hold where not everyone could be asked: no accusation, only the rest of the sum."""
+    return holder.kind == "unaccounted" and holder.estimated
+
+
+def _amount(holder: Holder) -> str:
+    return ("~" if holder.estimated and not _is_rest(holder) else "") + gib(holder.held_bytes)
+
+
+def _tone(holder: Holder) -> str:
+    return "kernel" if _is_rest(holder) else _TONES.get(holder.kind, holder.kind)
 
 
 def legend(holders: Sequence[Holder], width: int, lines: int) -> list[Line]:
@@ -71,9 +84,9 @@ def legend(holders: Sequence[Holder], width: int, lines: int) -> list[Line]:
     worth = sorted((h for h in holders if h.held_bytes >= 0.05 * 1024**3), key=lambda h: -h.held_bytes)
     items = [
         Line.of(
-            ("■ ", f"mark-{_TONES.get(holder.kind, holder.kind)}"),
-            (f"{holder.label} ", "quiet"),
-            (f"{'~' if holder.estimated else ''}{gib(holder.held_bytes)}", ""),
+            ("■ ", f"mark-{_tone(holder)}"),
+            (f"{_REST if _is_rest(holder) else holder.label} ", "quiet"),
+            (_amount(holder), ""),
         )
         for holder in worth
     ]

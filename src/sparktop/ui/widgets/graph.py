@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from sparktop.model.telemetry import Series
@@ -34,31 +34,29 @@ def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S)
     found: list[Column] = [None] * count
     times, values = series.times, series.values
     index = max(0, bisect_left(times, start * step) - 1)
+    stop = bisect_right(times, now_s)
     last: float | None = None
-    last_column = 0
-    interval = 1.0
-    last_time = 0.0
+    last_column, last_time, interval = -1, 0.0, 1.0
     broken = False
-    for time_s, value in zip(times[index:], values[index:], strict=True):
-        if time_s > now_s:
-            break
-        column = int(time_s // step) - start
+    for time_s, value in zip(times[index:stop], values[index:stop], strict=True):
         if value is None:
             broken = True
             continue
-        if last is not None or broken:
-            fill = GAP if broken or last is None else last
-            for between in range(max(0, last_column + 1), min(column, count)):
+        column = int(time_s // step) - start
+        if column > last_column + 1 and last is not None:
+            fill = GAP if broken else last
+            for between in range(last_column + 1, column):
                 found[between] = fill
+        if column >= 0:
+            held = found[column] if column == last_column else None
+            found[column] = value if held is None or value < held else held
+            last_column = column
         if last is not None and not broken:
-            interval = max(0.2, time_s - last_time)
-        if 0 <= column < count:
-            held = found[column]
-            found[column] = value if held is None or held != held or value < held else held
-        last, last_column, last_time, broken = value, column, time_s, False
+            interval = time_s - last_time
+        last, last_time, broken = value, time_s, False
     if last is not None:
         known_until = int((last_time + CARRY * interval) // step) - start
-        for after in range(max(0, last_column + 1), count):
+        for after in range(last_column + 1, count):
             found[after] = last if after <= known_until and not broken else GAP
     return found
 

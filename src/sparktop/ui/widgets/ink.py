@@ -174,9 +174,13 @@ class LineWidget(Widget):
             self.refresh()
             return
         lines = self._lines
-        changed = [y for y in range(height) if _at(old, y) != _at(lines, y)]
+        changed: list[Region] = []
+        for y in range(height):
+            span = changed_span(_at(old, y), _at(lines, y), width)
+            if span is not None:
+                changed.append(Region(span[0], y, span[1], 1))
         if changed:
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self.refresh(*changed)
 
     def _draw(self, width: int, height: int) -> list[Line]:
         return self.draw(width, height)[:height]
@@ -199,6 +203,25 @@ class LineWidget(Widget):
     def text(self) -> str:
         """What is shown, as plain text."""
         return "\n".join(line.plain.rstrip() for line in self._lines)
+
+
+def changed_span(old: Line, new: Line, width: int) -> tuple[int, int] | None:
+    """Where two lines of a widget differ, as (column, cells); None where they don't."""
+    if old == new:
+        return None
+    start = 0
+    for before, after in zip(old.runs, new.runs, strict=False):
+        if before != after:
+            break
+        start += cell_len(before[0])
+    stop = width
+    if old.width == new.width:
+        stop = new.width
+        for before, after in zip(reversed(old.runs), reversed(new.runs), strict=False):
+            if before != after:
+                break
+            stop -= cell_len(before[0])
+    return (start, stop - start) if start < stop else (0, width)
 
 
 def _at(lines: Sequence[Line], y: int) -> Line:

@@ -1,0 +1,79 @@
+"""The registry is the one list of what can be done: keys, palette, README."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from textual.dom import DOMNode
+
+from sparktop.ui.app import SparktopApp
+from sparktop.ui.commands import COMMANDS, by_group, key_name, keys_text, readme_table
+from sparktop.ui.panes.engines import EnginePane
+from sparktop.ui.panes.kernel import KernelPane
+from sparktop.ui.panes.log import LogPane
+from sparktop.ui.panes.node import NodePane
+from sparktop.ui.screens.console import ConsoleScreen
+
+HOLDERS: dict[str, type[DOMNode]] = {
+    "app": SparktopApp,
+    "console": ConsoleScreen,
+    "node": NodePane,
+    "engines": EnginePane,
+    "log": LogPane,
+    "kernel": KernelPane,
+}
+
+
+def test_ids_are_distinct() -> None:
+    assert max(Counter(command.id for command in COMMANDS).values()) == 1
+
+
+@pytest.mark.parametrize("scope", HOLDERS)
+def test_a_key_means_one_thing_in_one_place(scope: str) -> None:
+    keys = Counter(key for command in COMMANDS if scope in command.scopes for key in command.keys)
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("scope", HOLDERS)
+def test_every_binding_is_in_the_registry(scope: str) -> None:
+    own = vars(HOLDERS[scope])["BINDINGS"]
+    known = {(key, command.action) for command in COMMANDS if scope in command.scopes for key in command.keys}
+    bound = {(key, binding.action) for binding in own for key in binding.key.split(",")}
+    assert bound == known
+
+
+@pytest.mark.parametrize("scope", HOLDERS)
+def test_every_command_can_be_run_where_it_is_bound(scope: str) -> None:
+    for command in COMMANDS:
+        if scope in command.scopes:
+            assert hasattr(HOLDERS[scope], f"action_{command.action.split('(')[0]}"), (scope, command.id)
+
+
+def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:
+    for command in COMMANDS:
+        if command.in_palette or command.footer:
+            assert {"app", "console"} & set(command.scopes), command.id
+
+
+def test_lower_case_keys_are_the_only_ones_so_far() -> None:
+    """Upper-case keys are kept for what changes a Spark; N is the search's."""
+    upper = {key for command in COMMANDS for key in command.keys if len(key) == 1 and key.isupper()}
+    assert upper == {"N"}
+
+
+def test_names_of_keys() -> None:
+    assert [key_name(key) for key in ("question_mark", "f1", "ctrl+p", "shift+tab", "n", "N", "space")] == [
+        "?", "F1", "Ctrl+P", "Shift+Tab", "n", "N", "Space",
+    ]  # fmt: skip
+    assert keys_text(COMMANDS[0]) == "?, F1"
+
+
+def test_the_readme_has_the_table_as_the_registry_has_it() -> None:
+    table = readme_table()
+    assert all(command.title in table for _, commands in by_group() for command in commands)
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    text = readme.read_text("utf-8")
+    if "<!-- keys -->" in text:
+        assert text.split("<!-- keys -->")[1].strip() == table.strip()

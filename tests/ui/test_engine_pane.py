@@ -1,0 +1,127 @@
+"""The engine table and its details: pure parts, at every width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.ui import pictures
+from tests.ui.look import clock_of_pictures
+
+from sparktop.model.engine import Endpoint, EndpointState, EngineState
+from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, state_cell, table_row
+from sparktop.ui.panes.engines import details
+
+
+def rows(picture: str) -> list[Row]:
+    fleet = pictures.PICTURES[picture](clock_of_pictures())
+    return [Row(node=view.name, engine=engine) for view in fleet.nodes for engine in view.engines]
+
+
+def titles(width: int, nodes: int = 2, picture: str = "decode") -> list[str]:
+    return [column.title for column, _ in choose(rows(picture), width, nodes=nodes)]
+
+
+@given(st.integers(20, 240), st.sampled_from(["decode", "loading", "spin-deadlock", "hostile"]))
+def test_rows_and_heading_have_one_width(width: int, picture: str) -> None:
+    found = rows(picture)
+    columns = choose(found, width, nodes=2)
+    assert columns
+    widths = {heading(columns).width} | {table_row(row, columns).width for row in found}
+    assert len(widths) == 1
+    assert widths.pop() <= width
+
+
+def test_columns_go_by_rank_when_it_gets_narrow() -> None:
+    assert titles(58)[:2] == ["ENGINE", "NODE"]
+    assert {"STATE", "RUN", "TOK/S"} <= set(titles(58))
+    assert {"MODEL", "WAIT", "KV"} <= set(titles(78))
+    assert {"PREFIX", "TTFT", "UP"} <= set(titles(118))
+    assert {"ITL", "RESTARTS", "PREEMPT", "PROMPT/S", "GPU MEM"} <= set(titles(198))
+
+
+def test_one_node_needs_no_column_for_it() -> None:
+    assert "NODE" not in titles(118, nodes=1)
+
+
+def test_the_figures() -> None:
+    row = rows("decode")[0]
+    line = table_row(row, choose([row], 198, nodes=2)).plain
+    for words in (
+        "vllm-minimax",
+        "spark1",
+        "● serving",
+        "MiniMax-M2.7-NVFP4",
+        "32.7",
+        "41 %",
+        "62 %",
+        "1.2 s",
+        "31 ms",
+    ):
+        assert words in line, words
+
+
+def test_states() -> None:
+    capturing, killed, silent = rows("loading")
+    assert state_cell(capturing).plain == "◑ capturing 20/36 ▰▰▰▱▱▱"
+    assert state_cell(capturing, bar=False).plain == "◑ capturing 20/36"
+    assert state_cell(killed).plain == "✖ exited OOM"
+    assert state_cell(silent).plain == "● serving"
+    assert state_cell(replace(silent, is_old=True)).plain == "◌ was serving"
+
+
+@pytest.mark.parametrize(("code", "tone"), [(0, "quiet"), (1, "critical")])
+def test_a_clean_exit_is_no_alarm(code: int, tone: str) -> None:
+    killed = rows("loading")[1]
+    assert killed.engine.container is not None
+    box = replace(killed.engine.container, exit_code=code, oom_killed=False)
+    assert state_cell(replace(killed, engine=replace(killed.engine, container=box))).runs[0][1] == tone
+
+
+def test_why_there_are_no_figures_stands_in_their_place() -> None:
+    silent = rows("loading")[2]
+    assert "n/a: endpoint metrics off" in table_row(silent, choose([silent], 118, nodes=2)).plain
+    refused = replace(silent.engine, endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.REFUSED))
+    assert no_figures(refused) == "n/a: endpoint refused"
+    assert no_figures(replace(silent.engine, endpoint=None)) == "n/a: no endpoint found"
+    assert no_figures(rows("decode")[0].engine) == ""
+
+
+def test_held_requests_without_a_token_are_marked() -> None:
+    row = rows("spin-deadlock")[0]
+    assert "▲0.0" in table_row(row, choose([row], 118, nodes=2)).plain
+    healthy = rows("decode")[0]
+    assert "▲" not in table_row(healthy, choose([healthy], 118, nodes=2)).plain
+
+
+def test_a_latency_of_the_whole_life_is_marked() -> None:
+    row = rows("decode")[0]
+    assert row.engine.rates is not None
+    old = replace(row, engine=replace(row.engine, rates=replace(row.engine.rates, lifetime_latency=True)))
+    assert "~1.2 s" in table_row(old, choose([old], 118, nodes=2)).plain
+
+
+def test_details_have_what_the_table_has_no_room_for() -> None:
+    text = " ".join(line.plain.strip() for line in details(rows("decode")[0].engine, 110))
+    for words in (
+        "vllm 0.14.1 · MiniMaxAI/MiniMax-M2.7-NVFP4",
+        "vllm/vllm-openai:v0.14.1-aarch64  (sha256:9d2f6c1b77aa)",
+        "3f1c9a04d2be",
+        "restart policy unless-stopped, 0 restarts",
+        "http://127.0.0.1:8000  ok",
+        "--gpu-memory-utilization 0.82",
+        "0 preemptions",
+    ):
+        assert words in text, words
+    killed = " ".join(line.plain.strip() for line in details(rows("loading")[1].engine, 110))
+    assert "exit code 137" in killed
+    assert "killed by the kernel for memory" in killed
+    assert rows("loading")[1].engine.state is EngineState.EXITED
+
+
+@given(st.integers(20, 200))
+def test_details_fit(width: int) -> None:
+    for row in rows("hostile") + rows("loading"):
+        assert all(line.width <= width for line in details(row.engine, width))

@@ -1,0 +1,154 @@
+"""Histories drawn in braille, and the bars: pure."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktop.model.fleet import Holder, Ledger
+from sparktop.model.telemetry import Series
+from sparktop.ui.widgets.bar import legend, memory_bar, progress, shares
+from sparktop.ui.widgets.graph import area, columns, spark, time_axis
+
+GIB = 1024**3
+
+
+def made(values: list[float | None], *, end: float = 1000.0, step: float = 1.0) -> Series:
+    times = tuple(end - step * (len(values) - 1 - index) for index in range(len(values)))
+    return Series(times=times, values=tuple(values))
+
+
+def is_gap(value: float | None) -> bool:
+    return value is not None and math.isnan(value)
+
+
+def test_before_the_first_sample_there_is_nothing() -> None:
+    found = columns(made([5.0] * 60), now_s=1000.0, count=60, span_s=600)
+    assert found[0] is None
+    assert found[-1] == 5.0
+    assert sum(value is None for value in found) >= 52
+
+
+def test_the_lowest_value_of_a_moment_is_drawn() -> None:
+    found = columns(made([9.0] * 300 + [2.0] + [9.0] * 300), now_s=1000.0, count=60)
+    assert min(value for value in found if value is not None) == 2.0
+
+
+def test_a_gap_is_a_gap_and_not_a_value() -> None:
+    series = Series(times=(400.0, 500.0, 600.0, 990.0, 1000.0), values=(5.0, 5.0, None, 5.0, 5.0))
+    found = columns(series, now_s=1000.0, count=60)
+    assert sum(is_gap(value) for value in found) > 30
+    assert not is_gap(found[-1])
+
+
+def test_slow_sampling_is_no_gap() -> None:
+    found = columns(made([5.0] * 11, step=60.0), now_s=1000.0, count=60)
+    assert not any(is_gap(value) for value in found)
+
+
+def test_silence_after_the_last_sample_opens_a_gap() -> None:
+    found = columns(made([5.0] * 300), now_s=1120.0, count=60)
+    assert is_gap(found[-1])
+    assert is_gap(found[-10])
+
+
+def test_a_drawn_history_moves_by_whole_columns() -> None:
+    values: list[float | None] = [float(index % 17) for index in range(600)]
+    one = columns(made(values), now_s=1000.0, count=120)
+    same = columns(made(values), now_s=1004.9, count=120)
+    moved = columns(made(values), now_s=1005.0, count=120)
+    assert one[:-1] == same[:-1]
+    assert one[1:-1] == moved[:-2]
+
+
+def test_rows_and_width() -> None:
+    lines = area(columns(made([5.0] * 600), now_s=1000.0, count=80), top=10.0, rows=4, tone=lambda _: "graph")
+    assert [line.width for line in lines] == [40] * 4
+    assert lines[0].plain.strip() == ""
+    assert lines[3].plain[20] == "⣿"
+
+
+def test_the_edge_carries_the_tone() -> None:
+    moments = columns(made([9.0] * 300 + [1.0] * 300), now_s=1000.0, count=80)
+    lines = area(moments, top=10.0, rows=3, tone=lambda value: "graph-critical" if value < 2 else "graph")
+    tones = {tone for line in lines for text, tone in line.runs if text.strip(" ")}
+    assert tones == {"graph", "graph-fill", "graph-critical"}
+
+
+def test_a_gap_with_room_says_so() -> None:
+    values: list[float | None] = [5.0] * 100 + [None] + [5.0]
+    series = Series(times=(*range(100), 300.0, 600.0), values=tuple(values))
+    lines = area(columns(series, now_s=600.0, count=120), top=10.0, rows=3, tone=lambda _: "graph")
+    assert "no data" in lines[0].plain
+    assert "╌" in lines[-1].plain
+
+
+def test_spark_and_axis_have_the_width() -> None:
+    assert spark(columns(made([5.0]), now_s=1000.0, count=30), top=10.0, tone="graph").width == 15
+    for cells in (3, 10, 20, 40, 90):
+        assert time_axis(cells).width == cells
+        assert time_axis(cells).plain.endswith("now")
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2000), st.none() | st.floats(-1e15, 1e15)), max_size=80),
+    st.floats(0, 3000),
+    st.integers(1, 40),
+)
+def test_any_history_can_be_drawn(points: list[tuple[float, float | None]], now_s: float, cells: int) -> None:
+    points = sorted(points, key=lambda point: point[0])
+    series = Series(times=tuple(t for t, _ in points), values=tuple(v for _, v in points))
+    moments = columns(series, now_s=now_s, count=cells * 2)
+    assert len(moments) == cells * 2
+    lines = area(moments, top=100.0, rows=3, tone=lambda _: "graph")
+    assert [line.width for line in lines] == [cells] * 3
+
+
+@given(st.lists(st.floats(0, 1e12), max_size=12), st.integers(0, 200))
+def test_shares_never_exceed_the_bar(weights: list[float], width: int) -> None:
+    cells = shares(weights, sum(weights), width)
+    assert all(cell >= 0 for cell in cells)
+    assert sum(cells) <= width
+    if sum(weights) > 0:
+        assert sum(cells) == width
+
+
+def held(*parts: tuple[str, str, float]) -> Ledger:
+    holders = tuple(Holder(kind=kind, label=label, held_bytes=int(size * GIB)) for kind, label, size in parts)
+    return Ledger(holders=holders, total_bytes=sum(h.held_bytes for h in holders), unaccounted_bytes=0)
+
+
+def test_the_bar_is_to_scale_and_names_what_fits() -> None:
+    book = held(("engine", "vllm", 60), ("desktop", "desktop", 2), ("free", "free", 58))
+    line, unnamed = memory_bar(book, 60)
+    assert line.width == 60
+    assert "vllm 60.0" in line.plain
+    assert [holder.kind for holder in unnamed] == ["desktop"]
+    assert legend(unnamed, 60, 1)[0].plain == "■ desktop 2.0"
+
+
+def test_parts_are_told_apart_without_colour() -> None:
+    line, _ = memory_bar(held(("engine", "vllm", 60), ("cache", "page cache", 10), ("free", "free", 30)), 50)
+    assert line.plain.count("▏") == 3
+
+
+def test_what_is_only_the_rest_is_not_accused() -> None:
+    book = Ledger(
+        holders=(
+            Holder(kind="unaccounted", label="unaccounted", held_bytes=50 * GIB, estimated=True),
+            Holder(kind="free", label="free", held_bytes=50 * GIB),
+        ),
+        total_bytes=100 * GIB,
+        unaccounted_bytes=None,
+    )
+    line, _ = memory_bar(book, 60)
+    assert "rest 50.0" in line.plain
+    assert "hold-unaccounted" not in {tone for _, tone in line.runs}
+
+
+def test_progress() -> None:
+    assert progress(20, 36, 6) == "▰▰▰▱▱▱"
+    assert progress(0, 0, 4) == "▱▱▱▱"
+    assert progress(40, 36, 4) == "▰▰▰▰"

@@ -1,0 +1,96 @@
+"""The first lines: who is watched, how fresh that is, and what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ui import pictures
+from tests.ui.look import clock_of_pictures
+
+from sparktop.clock import ManualClock
+from sparktop.model.event import Severity
+from sparktop.model.fleet import FleetState, LinkState, Notice
+from sparktop.ui.panes.header import Header, KeyLine
+from sparktop.ui.panes.link_text import SIGNS
+from sparktop.ui.panes.verdict import Verdict
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return clock_of_pictures()
+
+
+def header(clock: ManualClock, picture: str, width: int, *, title: str = "", read_only: bool = False) -> str:
+    line = Header(clock, title=title, read_only=read_only)
+    line._fleet = pictures.PICTURES[picture](clock)
+    (drawn,) = line.draw(width, 1)
+    assert drawn.width <= width
+    return drawn.plain
+
+
+def verdict(clock: ManualClock, fleet: FleetState, width: int = 110, height: int = 4) -> list[str]:
+    pane = Verdict(clock)
+    pane._fleet = fleet
+    return [line.plain for line in pane.draw(width, height)]
+
+
+def test_links_ages_costs_and_time(clock: ManualClock) -> None:
+    text = header(clock, "decode", 120, read_only=True)
+    assert text.startswith(" sparktop   spark1 ● live 0.4 s   spark2 ● live 0.6 s")
+    assert text.endswith("read-only   costs spark1 0.1 %   03:12:44 ")
+
+
+def test_the_age_grows_when_nothing_comes(clock: ManualClock) -> None:
+    line = Header(clock)
+    line._fleet = pictures.decode(clock)
+    clock.advance(3)
+    assert "spark1 ● live 3.4 s" in line.draw(120, 1)[0].plain
+    assert "03:12:47" in line.draw(120, 1)[0].plain
+
+
+@pytest.mark.parametrize("picture", sorted(pictures.PICTURES))
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_links_are_the_last_to_go(clock: ManualClock, picture: str, width: int) -> None:
+    text = header(clock, picture, width, title="demo: a long title of a scenario", read_only=True)
+    if width >= 60 and picture != "hostile":
+        for view in pictures.PICTURES[picture](clock).nodes:
+            assert f"{view.name} {SIGNS[view.link.state][0]} {view.link.state}" in text
+
+
+def test_every_state_has_its_own_sign_and_word() -> None:
+    assert set(SIGNS) == set(LinkState)
+    assert len({glyph for glyph, _ in SIGNS.values()}) == len(SIGNS)
+
+
+def test_nothing_wrong_is_one_quiet_line(clock: ManualClock) -> None:
+    assert verdict(clock, pictures.idle(clock)) == [" ✓ nothing wrong that can be seen from here"]
+    assert verdict(clock, pictures.connecting(clock)) == [" connecting…"]
+
+
+def test_the_worst_comes_first_and_the_rest_is_counted(clock: ManualClock) -> None:
+    fleet = pictures.idle(clock)
+    many = tuple(Notice(severity=Severity.WARNING, text=f"thing {n}", node="spark1") for n in range(6))
+    worst = Notice(severity=Severity.CRITICAL, text="only 1.0 GiB available", node="spark2")
+    lines = verdict(clock, FleetState(nodes=fleet.nodes, notices=(worst, *many)), height=3)
+    assert lines[0] == " ✖ spark2  only 1.0 GiB available"
+    assert lines[-1] == " … and 5 more"
+    assert len(lines) == 3
+
+
+def test_a_lost_link_says_when_it_is_tried_again(clock: ManualClock) -> None:
+    fleet = pictures.lost(clock)
+    assert verdict(clock, fleet, width=200)[0].rstrip().endswith("next try in 0:12  r now")
+    clock.advance(13)
+    assert verdict(clock, fleet, width=200)[0].rstrip().endswith("trying now")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_help_and_quit_are_always_among_the_keys(width: int) -> None:
+    (line,) = KeyLine().draw(width, 1)
+    assert line.width <= width
+    assert "? help" in line.plain
+    assert "q quit" in line.plain

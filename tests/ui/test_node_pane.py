@@ -1,0 +1,168 @@
+"""What a node pane says of each picture, at every size: pure, no terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ui import pictures
+from tests.ui.look import clock_of_pictures
+
+from sparktop.model.fleet import NodeView
+from sparktop.model.telemetry import GapReason, Pressure
+from sparktop.ui.panes.node_lines import node_body
+
+ROOMY = (96, 30)
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+def body(picture: str, node: int = 0, size: tuple[int, int] = ROOMY) -> str:
+    clock = clock_of_pictures()
+    return shown(pictures.PICTURES[picture](clock).nodes[node], size)
+
+
+def shown(view: NodeView, size: tuple[int, int] = ROOMY) -> str:
+    now_s = clock_of_pictures().monotonic()
+    return "\n".join(line.plain for line in node_body(view, width=size[0], height=size[1], now_s=now_s))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(sorted(pictures.PICTURES)), st.integers(10, 200), st.integers(1, 60), st.integers(0, 1))
+def test_it_never_exceeds_its_room(picture: str, width: int, height: int, node: int) -> None:
+    clock = clock_of_pictures()
+    nodes = pictures.PICTURES[picture](clock).nodes
+    lines = node_body(nodes[min(node, len(nodes) - 1)], width=width, height=height, now_s=clock.monotonic())
+    assert len(lines) <= height
+    assert max((line.width for line in lines), default=0) <= width
+
+
+def test_healthy_decode_has_all_of_it() -> None:
+    text = body("decode")
+    for words in (
+        "GiB available of 121.7",
+        "steady",
+        "vllm-minimax 66.0",
+        "desktop 2.1",
+        "used 76.3",
+        "cache 9.1",
+        "swap 0.0 of 16.0",
+        "shared 0.4",
+        "pressure 0 %",
+        "SM 96 %",
+        "2405 MHz",
+        "58 °C",
+        "no throttling",
+        "bandwidth n/a on GB10, est. 184 of 273 GB/s",
+        "VLLM::Worker_TP0",
+        "cpu 8 %",
+        "load 1.9",
+        "1.2 TiB free",
+        "up 12 d 4 h",
+        "6.17.0-1014-nvidia",
+        "10 min ago",
+    ):
+        assert words in text, words
+
+
+def test_a_small_pane_keeps_what_matters() -> None:
+    text = body("memory-spike", size=(54, 7))
+    for words in ("45.4 GiB", "▼ 6.1 GB/s", "empty in 0:07", "vllm-minimax 66.0", "38 W", "96 %"):
+        assert words in text, words
+
+
+def test_pressure_is_marked_and_comes_first_when_it_matters() -> None:
+    text = body("memory-spike", size=(54, 20))
+    assert "▲ pressure 23 %, all 11 %" in text
+    assert "empty in 0:07" in text
+
+
+def test_a_lost_node_says_what_is_known_and_how_old_it_is() -> None:
+    text = body("lost")
+    for words in (
+        "✖ lost · host up but starved · figures as of 44 s ago · next try in 0:12",
+        "TCP answers on port 22, no SSH banner",
+        "→ wait: it may come back by itself",
+        "03:12:02 ✖ lost keepalive unanswered",
+    ):
+        assert words in text, words
+
+
+def test_old_figures_are_faded_and_the_alarm_is_not() -> None:
+    clock = clock_of_pictures()
+    view = pictures.stale(clock).nodes[1]
+    lines = node_body(view, width=60, height=18, now_s=clock.monotonic())
+    tones = {tone for line in lines[2:-2] for text, tone in line.runs if text.strip()}
+    assert tones
+    assert all(tone.startswith("~") for tone in tones)
+    assert lines[0].runs[0] == ("◌ stale · figures as of 12 s ago", "warning")
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    text = body("refused")
+    assert "⊘ refused · r tries again" in text
+    assert "ssh-copy-id spark1" in text
+
+
+def test_a_machine_without_a_gpu_is_no_error() -> None:
+    text = body("no-gpu")
+    assert "GPU n/a (missing: libnvidia-ml.so.1 not found)" in text
+    assert "kernel denied: needs the group systemd-journal" in text
+    assert "containers n/a: permission denied" in text
+    assert " 0 W" not in text
+
+
+def test_a_stuck_collector_says_since_when() -> None:
+    assert "▲ nvml stuck for 2 min: no answer from the driver" in body("stuck")
+
+
+def test_missing_figures_give_the_reason_and_never_a_zero() -> None:
+    clock = clock_of_pictures()
+    view = pictures.decode(clock).nodes[0]
+    assert view.gpu is not None
+    gaps = {"power_w": GapReason.NO_PERMISSION, "sm_clock_mhz": GapReason.TIMED_OUT, "processes": GapReason.FAILED}
+    gpu = replace(view.gpu.gpus[0], power_w=None, sm_clock_mhz=None, processes=None, throttle_reasons=None, gaps=gaps)
+    text = shown(replace(view, gpu=replace(view.gpu, gpus=(gpu,))), (120, 40))
+    for words in ("n/a (no permission)", "n/a (timed out)", "GPU processes n/a (failed)", "throttle n/a"):
+        assert words in text, words
+    assert view.sample is not None
+    assert "pressure n/a" in shown(replace(view, sample=replace(view.sample, memory_pressure=None)))
+
+
+def test_throttling_is_said_in_words() -> None:
+    clock = clock_of_pictures()
+    view = pictures.decode(clock).nodes[0]
+    hot = pictures.gpu(busy=96, power=61, clock=1800, heat=88, throttle=("thermal slowdown", "idle"))
+    text = shown(replace(view, gpu=hot))
+    assert "▲ throttled: thermal slowdown" in text
+    assert "idle" not in text
+
+
+@pytest.mark.parametrize(("some", "sign"), [(0.0, ""), (12.0, "▲"), (60.0, "✖")])
+def test_levels_of_pressure(some: float, sign: str) -> None:
+    clock = clock_of_pictures()
+    pressure = Pressure(some_avg10=some, some_avg60=0, full_avg10=0, full_avg60=0)
+    assert f"{sign} pressure".strip() in shown(pictures.node(clock, "n", pressure=pressure))
+
+
+def test_a_long_gap_in_the_history_is_named() -> None:
+    clock = clock_of_pictures()
+    values: list[float | None] = [*[60.0] * 200, None, *[60.0] * 60]
+    view = pictures.node(clock, "n")
+    steps = pictures.series(pictures.BOOT_S, pictures.levels(values))
+    times = (*[time_s - 250 for time_s in steps.times[:200]], *steps.times[200:])
+    view = replace(view, available_history=replace(steps, times=times))
+    assert "no data" in shown(view)
+
+
+def test_more_gpu_processes_than_room_are_counted() -> None:
+    clock = clock_of_pictures()
+    rows = tuple(pictures.GpuProcess(pid=pid, name=f"job{pid}", used_bytes=pictures.gib(pid)) for pid in range(1, 30))
+    text = shown(pictures.node(clock, "n", reading=pictures.gpu(processes=rows)))
+    assert "job29" in text
+    assert "more GPU processes" in text
