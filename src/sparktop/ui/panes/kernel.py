@@ -7,7 +7,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
@@ -37,10 +37,7 @@ class KernelPane(Vertical):
     KernelPane.-raw > SearchableLog { display: block; }
     KernelPane.-raw > EventList { display: none; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("kernel"),
-        Binding("a", "raw", "Whole kernel log", show=False, id="kernel.raw"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("kernel")
     ALLOW_MAXIMIZE = True
 
     def __init__(
@@ -150,7 +147,10 @@ class KernelPane(Vertical):
     def on_mount(self) -> None:
         self._say()
         self._retitle()
-        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._restyle), init=False)
+        self.watch(self.app, "theme", self._recolour, init=False)
+
+    def _recolour(self) -> None:
+        self.call_after_refresh(self._restyle)  # the theme's colours are there only then
 
     def _restyle(self) -> None:
         self._say()
