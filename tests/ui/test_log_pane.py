@@ -238,3 +238,17 @@ def test_a_saved_log_is_named_after_nothing_dangerous(tmp_path: Path) -> None:
     assert first.name.startswith("etc-passwd-x-2026")
     assert second != first
     assert third.name.startswith("log-2026")
+
+
+async def test_the_log_takes_another_themes_colours() -> None:
+    pane, stage = staged(feed_of(from_remote(["plain"])))
+    async with stage.run_test(size=(60, 10)) as pilot:
+
+        def ink() -> object:
+            (segment,) = (part for part in pane.log_view.render_line(0) if part.text == "plain")
+            return segment.style and segment.style.color
+
+        await settle(pilot, lambda: pane.log_view.visible_rows)
+        dark = ink()
+        stage.theme = "sparktop-light"
+        await settle(pilot, lambda: ink() != dark)

@@ -31,7 +31,7 @@ class LogPane(Vertical):
     LogPane > .log-empty { display: none; height: auto; max-height: 50%; padding: 0 2; }
     LogPane.-empty > .log-empty { display: block; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("log")
     ALLOW_MAXIMIZE = True
 
     def __init__(
@@ -71,7 +71,10 @@ class LogPane(Vertical):
 
     def on_mount(self) -> None:
         self._retitle()
-        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._retitle), init=False)
+        self.watch(self.app, "theme", self._recolour, init=False)
+
+    def _recolour(self) -> None:
+        self.call_after_refresh(self._retitle)  # the theme's colours are there only then
 
     def on_resize(self, event: events.Resize) -> None:
         self._retitle()

@@ -26,7 +26,6 @@ DESCRIPTION_FROM = 64
 OTHERS = (
     ("g G", "in a log: to its first line, to its newest"),
     ("← →", "in a log: sideways, while lines are not wrapped"),
-    ("a", "in the kernel pane: what matters, or each node's whole kernel log"),
     ("E W", "before a log line: an error, a warning"),
     ("‹ ›", "beside a log line: it goes on there"),
     ("n/a", "can't be read here; the reason stands beside it or in the details"),
