@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 from tests.ui.log_stage import Stage, from_remote, level_of, numbered
@@ -473,3 +475,54 @@ def test_level_names() -> None:
     assert level_name(None, 4) == "warning"
     assert level_name(None, None) is None
     assert level_name("info", 2) is None, "what the line says itself goes first"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_anything_in_any_order_leaves_the_rows_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    ring, other = LineRing(chance.choice([1, 7, 300, 2000])), filled(40)
+    words = ["short", "x" * 300, "日本語" * 40, "ERROR needle", "", "word " * 60, "a\u0301" * 50]
+
+    def feed() -> None:
+        lines = [LogLine(text=chance.choice(words)) for _ in range(chance.choice([0, 1, 5, 50, 800]))]
+        ring.extend([*lines, LogLine(text=chance.choice(words), replaces_last=True)])
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        steps: list[Callable[[], object]] = [
+            feed,
+            feed,
+            view._poll,
+            lambda: view.move(chance.choice([-1, 1, -3, 3, -200, 200])),
+            lambda: view.page(chance.choice([-1, 1])),
+            view.action_first,
+            view.action_last,
+            view.toggle_follow,
+            lambda: setattr(view, "wrap", not view.wrap),
+            lambda: setattr(view, "show_time", not view.show_time),
+            lambda: view.action_sideways(chance.choice([-1, 1])),
+            lambda: view.search(parse_query(chance.choice(["", "needle", "re:x+", "日"]))),
+            view.find_next,
+            view.find_previous,
+            lambda: view.scroll_to(y=chance.randrange(2000), animate=False),
+            lambda: view.set_ring(chance.choice([ring, ring, ring, other, None])),
+        ]
+        for number in range(150):
+            if number % 15 == 0:
+                await pilot.resize_terminal(chance.choice([1, 2, 5, 40, 130]), chance.choice([1, 2, 10, 50]))
+            chance.choice(steps)()
+            if chance.random() < 0.2:
+                await pilot.pause()
+            rows = view.visible_rows
+            assert len(rows) <= max(view.size.height, 0)
+            places = [(row.number, row.start) for row in rows]
+            assert places == sorted(places)
+            assert len(set(places)) == len(places) or not view.wrap
+            assert all(after.number - before.number in (0, 1) for before, after in pairwise(rows))
+            for y in range(view.size.height):
+                assert view.render_line(y).cell_length == view._cells
+        view.set_ring(ring)
+        view.follow()
+        if view.size.height and len(ring):
+            assert view.visible_rows[-1].number == ring.end - 1
+
+    await staged(ring, check)
