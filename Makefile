@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.14 || command -v python3.13 || command -v p
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test check bench screenshot snapshots clean
+.PHONY: demo test check bench screenshot readme snapshots clean
 
 $(VENV)/.made: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sparktop needs Python 3.11 or later: make PYTHON=/path/to/python3.12")'
@@ -30,6 +30,9 @@ bench: $(VENV)/.made
 
 screenshot: $(VENV)/.made
 	$(BIN)/python -m tests.ui.screenshot .github/screenshot.svg
+
+readme: $(VENV)/.made
+	$(BIN)/python -m tests.ui.readme
 
 snapshots: $(VENV)/.made
 	SPARKTOP_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest tests/ui

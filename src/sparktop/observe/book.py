@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sparktop.clock import Clock
@@ -64,6 +64,7 @@ class NodeBook:
         self._garbled = 0
         self._containers = Containers()
         self._engines: tuple[Engine, ...] = ()
+        self._warnings: tuple[str, ...] = ()
 
     # What the supervisor says.
 
@@ -98,9 +99,10 @@ class NodeBook:
             self._changes.append(LinkChange(wall_s=wall_s, state=state, text=reason))
         self._changed(moved)
 
-    def host_key(self, fingerprint: str | None) -> None:
-        """Note the key the node presented on this connection."""
+    def connection(self, fingerprint: str | None, warnings: Sequence[str]) -> None:
+        """Note the key the node presented on this connection, and what the operator should know of it."""
         self._link = replace(self._link, host_key_fingerprint=fingerprint)
+        self._warnings = tuple(warnings)
 
     def last_sample_arrived_s(self) -> float | None:
         """When the newest sample came, operator's monotonic clock."""
@@ -205,6 +207,7 @@ class NodeBook:
             kernel_source=self._kernel_source,
             kernel_events=tuple(kernel.with_container(event, names) for event in self._folder.events),
             garbled_count=self._garbled,
+            warnings=self._warnings,
         )
 
     # The parts.

@@ -33,7 +33,7 @@ class _Line:
         self.last_sample_arrived_s = book.last_sample_arrived_s
 
     def opened(self, transport: Transport) -> None:
-        self.book.host_key(transport.host_key_fingerprint)
+        self.book.connection(transport.host_key_fingerprint, transport.warnings)
         self.followers.start(transport)
 
     def closed(self) -> None:

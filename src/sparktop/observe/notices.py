@@ -16,6 +16,8 @@ LOW_BYTES = 8 * 1024**3
 SOON_EMPTY_S = 60.0
 RECENT_S = 30 * 60.0
 _GIB = 1024**3
+_SAME_KEY = "same host key"
+"""A connection's own warning of it; the pair of nodes is named once, below."""
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -36,7 +38,11 @@ def _of(node: NodeView) -> list[Notice]:
         for collector in node.collectors.values()
         if collector.state is CollectorState.STUCK
     ]
-    found += [Notice(severity=Severity.WARNING, node=node.name, text=warning) for warning in node.warnings]
+    found += [
+        Notice(severity=Severity.WARNING, node=node.name, text=warning)
+        for warning in node.warnings
+        if _SAME_KEY not in warning
+    ]
     return found
 
 

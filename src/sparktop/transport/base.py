@@ -80,6 +80,10 @@ class Transport(Protocol):
     def host_key_fingerprint(self) -> str | None:
         """The key the host presented; None where there is none (local)."""
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the operator should know of this connection: a skipped known_hosts line, a key accepted unseen."""
+
     async def run(self, argv: Sequence[str]) -> Channel:
         """Start a command from an argv list (quoted here, never a shell string from above).
 

@@ -90,6 +90,10 @@ class LocalTransport:
     def host_key_fingerprint(self) -> str | None:
         return None
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        return ()
+
     async def run(self, argv: Sequence[str]) -> LocalChannel:
         if self._ended.is_set():
             raise LinkLost("closed here")

@@ -1,0 +1,54 @@
+"""What the README says is so: keys as registered, commands and flags that exist, files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.ui.readme import README, with_table
+
+from sparktop.cli import main
+
+TEXT = README.read_text("utf-8")
+
+
+def test_the_table_of_keys_is_the_registrys() -> None:
+    assert with_table(TEXT) == TEXT, "make readme"
+
+
+def test_linked_files_are_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", TEXT):
+        assert (README.parent / target).exists(), target
+
+
+def test_every_make_target_is_there() -> None:
+    makefile = (README.parent / "Makefile").read_text("utf-8")
+    for target in set(re.findall(r"\bmake ([a-z]+)", TEXT)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("words", [["--help"], ["demo", "--help"], ["status", "--help"]])
+def test_every_command_explains_itself(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert "exit codes" in capsys.readouterr().out
+
+
+def test_every_flag_of_the_readme_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ""
+    for words in (["--help"], ["demo", "--help"], ["status", "--help"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        told += capsys.readouterr().out
+    commands = TEXT.split("## Commands")[1].split("## Keys")[0]
+    for flag in set(re.findall(r"--[a-z-]+", commands)):
+        assert flag in told, flag
+
+
+def test_the_readme_lists_every_scenario_by_command_only() -> None:
+    """The list is the program's; the README names at most ones that exist."""
+    names = {path.stem for path in (Path(main.__code__.co_filename).parent / "sim/scenarios").glob("*.toml")}
+    for name in re.findall(r"--scenario ([a-z-]+)", TEXT):
+        assert name in names
