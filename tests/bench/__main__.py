@@ -12,13 +12,16 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import cost, start
+from tests.bench import cost, leftovers, links, screen, start
 from tests.bench.lab import HOSTS, Lab, enter_own_network, machine, nodes_started
 from tests.bench.table import Row, markdown, plain
 
 PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
     "start": start.rows,
     "cost": cost.rows,
+    "screen": screen.rows,
+    "links": links.rows,
+    "leftovers": leftovers.rows,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -31,10 +34,10 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be given several times")
     options = parser.parse_args()
     enter_own_network()
-    facts = machine()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="sparktop-bench-") as folder, nodes_started(Path(folder), HOSTS) as nodes:
         lab = Lab(folder=Path(folder), nodes=nodes, quick=options.quick)
+        facts = machine(lab)
         for name in options.only or PARTS:
             print(f"measuring: {name}", file=sys.stderr, flush=True)
             try:

@@ -18,8 +18,8 @@ HOW_NODE = (
 )
 HOW_CONSOLE = (
     "SparktopApp as the command line builds it, two hosts at 1 Hz, 120x40; {settle:g} s to settle, then user and "
-    "system time of the process over {window:g} s; VmRSS at the end. In turn with a Textual app of one Static that changes "
-    "at 1 Hz, started by the same interpreter and measured in the same way."
+    "system time of the process over {window:g} s; VmRSS at the end. In turn with a Textual app of one Static that "
+    "changes at 1 Hz, started by the same interpreter and measured in the same way."
 )
 
 

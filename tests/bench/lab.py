@@ -123,8 +123,11 @@ class Lab:
     def only(self, *nodes: Node) -> Lab:
         return Lab(folder=self.folder, nodes=nodes, quick=self.quick)
 
-    def ssh(self, node: Node) -> list[str]:
-        return ["ssh", "-F", str(self.config), node.name, "true"]
+    def ssh(self, node: Node, *command: str) -> str:
+        """Run a command there with OpenSSH's client; what it printed."""
+        words = ["ssh", "-F", str(self.config), node.name, *command]
+        done = subprocess.run(words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+        return done.stdout.decode().strip()
 
 
 def both_live(screen: Screen) -> bool:
@@ -139,7 +142,9 @@ def nodes_started(folder: Path, names: Sequence[str]) -> Iterator[tuple[Node, ..
     with contextlib.ExitStack() as stack:
         nodes = []
         for number, name in enumerate(names):
-            sshd = stack.enter_context(Sshd.start(folder / name, host=f"127.0.0.{number + 2}"))
+            # A home of the lab's own there too, so that what this machine's user's shell reads is not measured.
+            options = {"SetEnv": f"HOME={home}"}
+            sshd = stack.enter_context(Sshd.start(folder / name, host=f"127.0.0.{number + 2}", options=options))
             known = sshd.trust(home)
             sshd.alias(
                 name, home, UserKnownHostsFile=str(known), GlobalKnownHostsFile="/dev/null", IdentitiesOnly="yes"
@@ -153,7 +158,7 @@ def wait_s(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def machine() -> list[str]:
+def machine(lab: Lab) -> list[str]:
     """What the figures were measured on."""
     cpu = ""
     with contextlib.suppress(OSError):
@@ -161,13 +166,13 @@ def machine() -> list[str]:
         cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("sparktop", "textual", "rich", "asyncssh")]
     ssh = subprocess.run(["ssh", "-V"], capture_output=True, text=True).stderr.strip()
-    remote = subprocess.run(["/bin/sh", "-c", "python3 -V"], capture_output=True, text=True).stdout.strip()
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     commit = subprocess.run(["git", "log", "-1", "--format=%h"], capture_output=True, text=True).stdout.strip()
     where = (
         "Two sshd on 127.0.0.2 and 127.0.0.3 of this machine: both nodes share its cores with the console, and the "
         "network takes nearly no time. No GPU: where NVML is asked, a stand-in module answers as on a GB10."
     )
+    remote = lab.ssh(lab.nodes[0], "python3 -V; command -v python3").replace("\n", " ")
     processor = f"{cpu or platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
     return [
         f"{time.strftime('%Y-%m-%d %H:%M %Z')}, commit {commit or 'unknown'}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -38,7 +37,7 @@ def rows(lab: Lab) -> Iterator[Row]:
         finally:
             bare.end()
         begun = time.monotonic()
-        subprocess.run(lab.ssh(lab.nodes[0]), check=True, env=lab.env, stdin=subprocess.DEVNULL)
+        lab.ssh(lab.nodes[0], "true")
         if counted:
             sshs.append(time.monotonic() - begun)
     paint_s, data_s = median(paints), median(datas)
