@@ -45,10 +45,8 @@ def picture(app: App[object]) -> str:
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" xml:space="preserve">'
     )
     out = [head, f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>', '<g transform="translate(8 8)">']
-    for row, strip in enumerate(strips):
-        out += _row(row, strip, ground)
-    out += ["</g>", "</svg>", ""]
-    return "\n".join(out)
+    body = [element for row, strip in enumerate(strips) for element in _row(row, strip, ground)]
+    return "\n".join([*out, *_patterns(body), *body, "</g>", "</svg>", ""])
 
 
 def _row(row: int, strip: Iterable[Segment], ground: str) -> list[str]:
@@ -72,20 +70,29 @@ def _row(row: int, strip: Iterable[Segment], ground: str) -> list[str]:
         for word in _WORDS.split(text):
             if word and 0x2800 < ord(word[0]) <= 0x28FF:
                 for index, char in enumerate(word):
-                    dots += _braille(ord(char) - 0x2800, (at + index) * CELL_W, y)
+                    bits = ord(char) - 0x2800
+                    dots.append(f'<use href="#b{bits}" x="{(at + index) * CELL_W:.5g}" y="{y:g}"/>')
             elif not word.isspace() and word:
                 place = f'<text x="{at * CELL_W:.5g}" y="{y + BASE:g}" fill="{fore}"{weight}>'
                 front.append(f"{place}{escape(word)}</text>")
             at += cell_len(word)
         if dots:
-            front.append(f'<path d="{"".join(dots)}" fill="{fore}"/>')
+            front.append(f'<g fill="{fore}">{"".join(dots)}</g>')
         x += cells
     return [*behind, *front]
 
 
-def _braille(bits: int, x: float, y: float) -> list[str]:
+def _patterns(body: list[str]) -> list[str]:
+    """Each braille pattern in use once, to be referred to by its cells."""
+    used = sorted({int(found) for line in body for found in re.findall(r'href="#b(\d+)"', line)})
+    shapes = [
+        "".join(
+            f"M{1.2 + 4.5 * column:g} {1.2 + 4.4 * line:g}h2.4v2.4h-2.4z" for bit, column, line in _DOTS if bits & bit
+        )
+        for bits in used
+    ]
     return [
-        f"M{x + 1.2 + column * 4.5:.5g} {y + 1.2 + line * 4.4:.5g}h2.4v2.4h-2.4z"
-        for bit, column, line in _DOTS
-        if bits & bit
+        "<defs>",
+        *(f'<path id="b{bits}" d="{shape}"/>' for bits, shape in zip(used, shapes, strict=True)),
+        "</defs>",
     ]

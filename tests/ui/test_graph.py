@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparktop.model.fleet import Holder, Ledger
 from sparktop.model.telemetry import Series
 from sparktop.ui.widgets.bar import legend, memory_bar, progress, shares
-from sparktop.ui.widgets.graph import area, columns, spark, time_axis
+from sparktop.ui.widgets.graph import area, columns, span_of, spark, time_axis
 
 GIB = 1024**3
 
@@ -83,6 +83,14 @@ def test_a_gap_with_room_says_so() -> None:
     lines = area(columns(series, now_s=600.0, count=120), top=10.0, rows=3, tone=lambda _: "graph")
     assert "no data" in lines[0].plain
     assert "╌" in lines[-1].plain
+
+
+def test_a_young_history_gets_a_short_span() -> None:
+    assert span_of(Series()) == 120
+    assert span_of(made([5.0] * 60)) == 120
+    assert span_of(made([5.0] * 200)) == 300
+    assert span_of(made([5.0] * 900)) == 600
+    assert time_axis(40, 120).plain.startswith("2 min ago")
 
 
 def test_spark_and_axis_have_the_width() -> None:

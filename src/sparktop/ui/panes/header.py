@@ -27,9 +27,11 @@ class Header(LineWidget):
         self._fleet = FleetState()
 
     def show(self, fleet: FleetState) -> None:
-        """Show the links of this picture."""
+        """Show the links of this picture; ages move with the tick, so that they don't flicker with each message."""
+        before = [(view.name, view.link.state) for view in self._fleet.nodes]
         self._fleet = fleet
-        self.redraw()
+        if before != [(view.name, view.link.state) for view in fleet.nodes]:
+            self.redraw()
 
     def tick(self) -> None:
         """A second has passed: ages and the clock."""

@@ -233,8 +233,8 @@ def _process(row: GpuProcess, width: int) -> Line:
     return (held + Line.of("  ") + name.cut(max(0, width - 11))).cut(width)
 
 
-def collectors(view: NodeView, width: int) -> list[Line]:
-    """The parts of the probe that aren't well, worst first, and the link's warnings."""
+def collectors(view: NodeView, width: int, lines_each: int = 2) -> list[Line]:
+    """The parts of the probe that aren't well, worst first, and lines of it that could not be read."""
     lines: list[Line] = []
     for part in sorted(view.collectors.values(), key=lambda c: c.state is not CollectorState.STUCK):
         if part.state is CollectorState.OK or (part.name == "nvml" and part.state is CollectorState.MISSING):
@@ -245,11 +245,13 @@ def collectors(view: NodeView, width: int) -> list[Line]:
             since = f" for {duration(view.sample.boot_s - part.since_boot_s)}"
         glyph = "▲ " if tone == "warning" else "• "
         text = f"{glyph}{part.name} {part.state}{since}{': ' + part.detail if part.detail else ''}"
-        lines += wrapped(text, width, tone, 2)
+        lines += wrapped(text, width, tone, lines_each)
     if (
         not view.containers.available
         and view.sample is not None
         and view.containers.detail not in ("", "not asked yet")
     ):
-        lines += wrapped(f"• containers {NA}: {view.containers.detail}", width, "info", 2)
+        lines += wrapped(f"• containers {NA}: {view.containers.detail}", width, "info", lines_each)
+    if view.garbled_count:
+        lines.append(Line.of((f"• {view.garbled_count} lines of the probe could not be read", "quiet")).cut(width))
     return lines

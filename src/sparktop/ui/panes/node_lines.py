@@ -26,7 +26,7 @@ from sparktop.ui.panes.node_figures import (
 )
 from sparktop.ui.widgets.bar import legend, memory_bar
 from sparktop.ui.widgets.digits import large
-from sparktop.ui.widgets.graph import area, columns, spark, time_axis
+from sparktop.ui.widgets.graph import area, columns, span_of, spark, time_axis
 from sparktop.ui.widgets.ink import BLANK, Line, fitting
 
 MAX_GRAPH_ROWS = 14
@@ -66,7 +66,7 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
         drawn, rest = memory_bar(view.ledger, width)
         bar, unnamed = room.take([drawn]), tuple(rest)
     gpu = room.take([gpu_line(view, width)])
-    unwell = room.some(collectors(view, width)[: max(1, room.left // 3)])
+    unwell = room.some(collectors(view, width, 2 if room.left > 8 else 1)[: max(1, room.left // 3)])
     past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
     memory = room.take([memory_line(sample, width)])
     graph_rows = 2 if room.take([BLANK, BLANK]) else 0
@@ -157,7 +157,8 @@ def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -
     labels[0], labels[-1] = f"{total / 1024**3:.0f}", "0"
     margin = 4
     cells = max(4, width - margin)
-    moments = columns(view.available_history, now_s=_series_now(view, now_s), count=cells * 2)
+    span_s = span_of(view.available_history)
+    moments = columns(view.available_history, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
 
     def tone(value: float) -> str:
         level = available_tone(value, total)
@@ -165,27 +166,28 @@ def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -
 
     drawn = area(moments, top=total, rows=rows, tone=tone)
     lines = [line + Line.of((label.rjust(margin), "faint")) for line, label in zip(drawn, labels, strict=True)]
-    return [*lines, time_axis(cells)] if axis else lines
+    return [*lines, time_axis(cells, span_s)] if axis else lines
 
 
 def _sparks(view: NodeView, width: int, now_s: float) -> list[Line]:
-    """SM and power over the same ten minutes, one row each."""
+    """SM and power over the same time, one row each."""
     if width < 24 or not (view.utilisation_history.values or view.power_history.values):
         return []
     cells = max(4, width - 12)
     lines: list[Line] = []
+    span_s = span_of(view.available_history)
     power_top = max([50.0, *(value for value in view.power_history.values if value is not None)])
     for label, series, top, unit, tone in (
         ("SM", view.utilisation_history, 100.0, "100 %", "graph"),
         ("power", view.power_history, power_top, f"{power_top:.0f} W", "graph-power"),
     ):
-        moments = columns(series, now_s=_series_now(view, now_s, series), count=cells * 2)
+        moments = columns(series, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
         drawn = spark(moments, top=top, tone=tone).fit(cells)
         lines.append(Line.of((f"{label:<6}", "quiet")) + drawn + Line.of((unit.rjust(6), "faint")))
     return lines
 
 
-def _series_now(view: NodeView, now_s: float, series: object = None) -> float:
+def _series_now(view: NodeView, now_s: float) -> float:
     """The right edge on the histories' own clock: their newest point plus the age of the sample."""
     times = view.available_history.times
     return (times[-1] if times else 0.0) + (view.age_s(now_s) or 0.0)

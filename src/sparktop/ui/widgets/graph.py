@@ -9,7 +9,9 @@ from sparktop.model.telemetry import Series
 from sparktop.ui.widgets.bar import merged
 from sparktop.ui.widgets.ink import Line, Run
 
-SPAN_S = 600.0
+SPANS_S = (120.0, 300.0, 600.0)
+"""How far back a graph can reach; a young history gets a short one, in which a fall of seconds can be seen."""
+SPAN_S = SPANS_S[-1]
 _BLANK = "\u2800"
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -20,6 +22,12 @@ CARRY = 3.0
 """A value stands for so many of its own intervals after it; then the history has a gap."""
 
 Column = float | None
+
+
+def span_of(series: Series) -> float:
+    """The shortest span that holds this history, at most the longest."""
+    known_s = series.times[-1] - series.times[0] if series.times else 0.0
+    return next((span_s for span_s in SPANS_S if known_s <= span_s), SPAN_S)
 
 
 def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S) -> list[Column]:
