@@ -42,6 +42,14 @@ class NoRoute(TransportError):
     """The name doesn't resolve, or no packet gets there: nothing answered TCP."""
 
 
+class NoNetwork(NoRoute):
+    """This machine has no way there at all: offline, or the name service can't be reached."""
+
+
+class UnknownName(NoRoute):
+    """No host is known by that name; says nothing of any host."""
+
+
 class PortClosed(TransportError):
     """The host answered TCP with a reset: it is up, and no sshd listens there (or not yet)."""
 

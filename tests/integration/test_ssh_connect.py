@@ -142,7 +142,8 @@ async def test_a_changed_host_key_is_refused_with_the_line_to_look_at(sshd: Sshd
     sshd.restart(new_host_key=True)
     with pytest.raises(HostKeyRefused) as caught:
         await connector("spark1").connect(patience_s=10)
-    assert f"{known_hosts}:3 has {before}" in caught.value.message
+    assert f"look at {known_hosts}:3:" in caught.value.message
+    assert f"there stands {before}" in caught.value.message
     assert sshd.fingerprint in caught.value.message
     assert f"-R '{sshd.known_name}'" in (caught.value.hint or "")
     assert "Accepted publickey" not in sshd.log

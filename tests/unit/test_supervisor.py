@@ -9,9 +9,11 @@ from sparktop.errors import (
     HostKeyRefused,
     LinkLost,
     NoBanner,
+    NoNetwork,
     NoRoute,
     PortClosed,
     TransportError,
+    UnknownName,
 )
 from sparktop.model.fleet import Reach
 from sparktop.observe.supervisor import backoff_s, reach_of
@@ -40,6 +42,8 @@ def test_other_failures_back_off_to_half_a_minute() -> None:
         (NoBanner("x"), Reach.STARVED),
         (PortClosed("x"), Reach.NO_SSHD),
         (NoRoute("x"), Reach.NO_HOST),
+        (NoNetwork("x"), Reach.NO_NETWORK),
+        (UnknownName("x"), Reach.UNTESTED),
         (AuthRefused("x"), Reach.UNTESTED),
         (HostKeyRefused("x"), Reach.UNTESTED),
     ],

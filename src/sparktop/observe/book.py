@@ -30,8 +30,7 @@ from sparktop.observe.lines import LineRing
 from sparktop.observe.trend import WINDOW_S, trend
 
 LINK_CHANGES_KEPT = 50
-TICKS_PER_S = 100
-"""USER_HZ, which Linux fixes at 100 for what /proc shows."""
+PROBE_SETTLES_S = 3.0
 
 
 class NodeBook:
@@ -51,6 +50,7 @@ class NodeBook:
         self._arrived_s: float | None = None
         self._cpu_busy_percent: float | None = None
         self._probe_cpu_percent: float | None = None
+        self._probe_since_boot_s: float | None = None
         self._gpu: GpuReading | None = None
         self._processes: ProcessTable | None = None
         self._collectors: dict[str, Collector] = {}
@@ -221,12 +221,15 @@ class NodeBook:
             self._last_kernel_boot_s = -1.0
             self._processes = self._gpu = None
         self._facts = hello.facts
+        self._probe_since_boot_s = None
         self._collectors.clear()
         self._kernel_source = ""
 
     def _take_sample(self, sample: Sample, arrived_s: float) -> None:
         before = self._sample
         self._sample = sample
+        if self._probe_since_boot_s is None:
+            self._probe_since_boot_s = sample.boot_s
         self._arrived_s = arrived_s
         placed_s = self._placement.place(sample.boot_s, arrived_s)
         self._sample_at_s = placed_s
@@ -256,7 +259,9 @@ class NodeBook:
             self._cpu_busy_percent = max(0.0, 100.0 * busy / (sample.cpu_total_ticks - before.cpu_total_ticks))
         if sample.probe_cpu_s is not None and before.probe_cpu_s is not None:
             spent_s = sample.probe_cpu_s - before.probe_cpu_s
-            if spent_s >= 0:  # a new probe starts from nothing
+            started_s = self._probe_since_boot_s
+            settled = started_s is not None and sample.boot_s - started_s > PROBE_SETTLES_S
+            if spent_s >= 0 and settled:  # a new probe starts from nothing, and its start is no running cost
                 now = 100.0 * spent_s / elapsed_s
                 # The scanner works every few seconds: smooth, so that the header says what watching costs, not when.
                 old = self._probe_cpu_percent

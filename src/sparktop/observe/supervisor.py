@@ -15,10 +15,12 @@ from sparktop.errors import (
     AuthRefused,
     HostKeyRefused,
     NoBanner,
+    NoNetwork,
     NoRoute,
     PortClosed,
     ProbeError,
     TransportError,
+    UnknownName,
 )
 from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.telemetry import Message, Sample
@@ -81,6 +83,10 @@ def reach_of(error: TransportError) -> Reach:
         return Reach.STARVED
     if isinstance(error, PortClosed):
         return Reach.NO_SSHD
+    if isinstance(error, UnknownName):
+        return Reach.UNTESTED
+    if isinstance(error, NoNetwork):
+        return Reach.NO_NETWORK
     if isinstance(error, NoRoute):
         return Reach.NO_HOST
     return Reach.UNTESTED

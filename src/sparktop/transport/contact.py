@@ -95,7 +95,8 @@ class HostContact:
         return UnknownHost(key)
 
     def _changed(self, shown: str, key: asyncssh.SSHKey, entry: Entry | None) -> HostKeyRefused:
-        before = f"{entry.place} has {hostkeys.fingerprint(entry.blob)}" if entry else "another one was accepted before"
+        look = f"look at {entry.place}" if entry else "another one was accepted before"
+        before = f", there stands {hostkeys.fingerprint(entry.blob)}" if entry else ""
         kind = key.get_algorithm().removeprefix("ssh-").split("-")[0]
         hint = (
             "Nothing was sent. A reinstalled host or another machine at that address changes the key, and so does an "
@@ -105,7 +106,7 @@ class HostContact:
             hint += (
                 f"   Once you are sure: ssh-keygen -f {shlex.quote(str(entry.path))} -R {shlex.quote(self._stored_as)}"
             )
-        return HostKeyRefused(f"the host key of {self._name} has CHANGED: it shows {shown}; {before}", hint=hint)
+        return HostKeyRefused(f"the host key of {self._name} has CHANGED, {look}: it shows {shown}{before}", hint=hint)
 
     async def accept(self, key: asyncssh.SSHKey, prompter: Prompter | None) -> None:
         """Have an unknown key accepted, by the configuration or the operator, trust it and write it down.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from sparktop import sanitise
-from sparktop.errors import NoRoute, PortClosed, TransportError
+from sparktop.errors import NoNetwork, NoRoute, PortClosed, TransportError, UnknownName
 from sparktop.model.fleet import Reach
 
 TCP_LIMIT_S = 3.0
@@ -44,7 +44,7 @@ async def open_tcp(
             return await _first_to_answer(addresses)
     except TimeoutError as error:
         if not addresses:
-            raise NoRoute(
+            raise NoNetwork(
                 f"no answer within {limit_s:.0f} s to who {host} is: the name service can't be reached",
                 hint="Check this machine's network; a number instead of a name would show which of the two it is.",
             ) from error
@@ -59,7 +59,7 @@ async def open_tcp(
 
 def _tcp_failure(error: OSError, host: str, port: int) -> TransportError:
     if isinstance(error, socket.gaierror):
-        return NoRoute(
+        return UnknownName(
             f"no host is known by the name {host} ({sanitise.line(str(error.strerror or error), limit=100)})",
             hint="Check the spelling, ~/.ssh/config and the network's name service (spark.local needs mDNS).",
         )
@@ -69,7 +69,7 @@ def _tcp_failure(error: OSError, host: str, port: int) -> TransportError:
             hint="It may be booting; else start sshd there (sudo systemctl start ssh), or name another port.",
         )
     if error.errno in _OFFLINE:
-        return NoRoute(
+        return NoNetwork(
             f"no network leads to {host} ({os.strerror(error.errno or 0)})",
             hint="This machine is offline, or the VPN or interface towards that network is down.",
         )
@@ -173,11 +173,8 @@ async def reach_tcp(host: str, port: int, *, family: int = socket.AF_UNSPEC) -> 
         line = await open_tcp(host, port, family=family)
     except PortClosed as error:
         return Reach.NO_SSHD, error.message
-    except NoRoute as error:
-        cause = error.__cause__
-        offline = isinstance(cause, socket.gaierror) or getattr(cause, "errno", None) in _OFFLINE
-        unnamed = isinstance(cause, TimeoutError) and "name service" in error.message
-        return (Reach.NO_NETWORK if offline or unnamed else Reach.NO_HOST), error.message
+    except (NoNetwork, UnknownName) as error:
+        return Reach.NO_NETWORK, error.message
     except TransportError as error:
         return Reach.NO_HOST, error.message
     with line:

@@ -41,10 +41,11 @@ def trouble(view: NodeView, now_s: float, width: int) -> list[Line]:
         parts.append(f"figures as of {age(old)} ago")
     parts += [text for text in (_next(link, now_s),) if text]
     lines = wrapped(" · ".join(parts), width, tone, 2)
+    room = 6 if link.state is LinkState.REFUSED else 2  # a refusal is settled by reading it: a file, a line, a command
     if link.reason:
-        lines += wrapped(link.reason, width, "", 2)
+        lines += wrapped(link.reason, width, "", room)
     if link.hint:
-        lines += wrapped(f"→ {link.hint}", width, "info", 2)
+        lines += wrapped(f"→ {link.hint}", width, "info", room)
     return lines
 
 
