@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from tests.bench import cost, leftovers, links, screen, start
 from tests.bench.lab import HOSTS, Lab, enter_own_network, machine, nodes_started
 from tests.bench.table import Row, markdown, plain
@@ -34,11 +35,20 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be given several times")
     options = parser.parse_args()
     enter_own_network()
+    try:
+        return measure(options.only or list(PARTS), quick=options.quick, write=not options.quick and not options.only)
+    except (pytest.skip.Exception, pytest.fail.Exception) as reason:  # how the tests' sshd says that it can't start
+        print(f"nothing can be measured here: {reason}", file=sys.stderr)
+        return 1
+
+
+def measure(names: list[str], *, quick: bool, write: bool) -> int:
+    """Run these parts and print their table; keep it in RESULTS.md when asked to."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="sparktop-bench-") as folder, nodes_started(Path(folder), HOSTS) as nodes:
-        lab = Lab(folder=Path(folder), nodes=nodes, quick=options.quick)
+        lab = Lab(folder=Path(folder), nodes=nodes, quick=quick)
         facts = machine(lab)
-        for name in options.only or PARTS:
+        for name in names:
             print(f"measuring: {name}", file=sys.stderr, flush=True)
             try:
                 rows += PARTS[name](lab)
@@ -46,7 +56,7 @@ def main() -> int:
                 traceback.print_exc()
                 rows.append(Row(measure=name, result=f"failed: {type(error).__name__}", met=False))
     print("\n".join(facts), plain(rows), sep="\n\n")
-    if not options.quick and not options.only:
+    if write:
         RESULTS.write_text(markdown(rows, facts))
         print(f"\nwritten to {RESULTS}", file=sys.stderr)
     return 0
