@@ -526,7 +526,9 @@ def stuck(clock: ManualClock) -> FleetState:
             since_boot_s=BOOT_S - 124,
         ),
     }
-    return _fleet(clock, replace(view, collectors=parts), _decoding(clock, "spark2", 0.6))
+    assert view.gpu is not None
+    old = replace(view.gpu, boot_s=BOOT_S - 124)
+    return _fleet(clock, replace(view, collectors=parts, gpu=old), _decoding(clock, "spark2", 0.6))
 
 
 def one(clock: ManualClock) -> FleetState:

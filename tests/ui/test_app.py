@@ -58,7 +58,21 @@ async def test_every_picture_is_drawn_at_every_size(picture: str, size: tuple[in
         assert len(lines) == size[1]
         assert max(map(len, lines)) <= size[0]
         assert "q quit" in lines[-1]
-        await pilot.press("2", "3", "4", "5", "1", "d", "m", "m", "tab", "m", "escape", "escape")
+        assert "watching has ended" not in screen(pilot)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("picture", ["loading", "no-gpu"])
+async def test_every_view_can_be_reached_at_every_size(picture: str, size: tuple[int, int]) -> None:
+    app, _ = console(picture)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app._state is not None and app.console_screen.bottom.kernel is not None)
+        seen = []
+        for key in ("2", "3", "4", "5", "1", "d", "m", "m", "tab", "m", "escape", "escape"):
+            await pilot.press(key)
+            seen.append(app.console_screen.view)
+        assert seen[:5] == ["nodes", "engines", "log", "kernel", "overview"]
+        assert seen[-1] == "overview"
         assert "watching has ended" not in screen(pilot)
 
 

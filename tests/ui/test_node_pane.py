@@ -121,6 +121,12 @@ def test_a_stuck_collector_says_since_when() -> None:
     assert "▲ nvml stuck for 2 min: no answer from the driver" in body("stuck")
 
 
+def test_figures_of_a_gpu_that_hangs_are_said_to_be_old() -> None:
+    for size in ((54, 8), ROOMY):
+        assert "▲ GPU as of 2 min ago" in body("stuck", size=size)
+        assert "GPU as of" not in body("decode", size=size)
+
+
 def test_missing_figures_give_the_reason_and_never_a_zero() -> None:
     clock = clock_of_pictures()
     view = pictures.decode(clock).nodes[0]

@@ -174,11 +174,12 @@ def variable_defaults(theme: Theme) -> dict[str, str]:
 
 def tones(app: App[Any], background: Color) -> Mapping[str, Style]:
     """Every tone, and its faded twin, as a terminal style on this background, in the app's present theme."""
-    return _tones(app.theme, tuple(app.theme_variables.get(name, "") for name in DARK_VARIABLES), background)
+    values = tuple(app.theme_variables.get(name, "") for name in DARK_VARIABLES)
+    return _tones(app.theme, values, background, app.no_color)
 
 
 @lru_cache(maxsize=64)
-def _tones(theme: str, values: tuple[str, ...], background: Color) -> Mapping[str, Style]:
+def _tones(theme: str, values: tuple[str, ...], background: Color, no_color: bool) -> Mapping[str, Style]:
     colours = dict(zip(DARK_VARIABLES, values, strict=True))
 
     def parse(name: str) -> Color:
@@ -188,7 +189,9 @@ def _tones(theme: str, values: tuple[str, ...], background: Color) -> Mapping[st
             return Color.parse(DARK_VARIABLES[name])
 
     found: dict[str, Style] = {}
-    for tone, (front, behind, style) in TONES.items():
+    for tone, (name, behind, style) in TONES.items():
+        # As greys the alarming colours would be darker than plain text: without colour they are the brightest.
+        front = "strong" if no_color and name in ("severity-warning", "severity-critical") else name
         fore, under = parse(front), parse(behind) if behind else background
         found[tone] = Style(color=fore.rich_color, bgcolor=under.rich_color, bold="bold" in style or None)
         found[f"~{tone}"] = Style(

@@ -8,6 +8,8 @@ from sparktop.observe.notices import LOW_BYTES, SOON_EMPTY_S
 from sparktop.ui.format import NA, countdown, duration, gib, missing, percent, rate, size, watts
 from sparktop.ui.widgets.ink import Line, fitting, wrapped
 
+GPU_LATE_S = 10.0
+"""GPU figures that lag behind by so much are not of now: NVML hangs or is slow."""
 PRESSURE_WARNING = 10.0
 PRESSURE_CRITICAL = 40.0
 """Percent of time that tasks waited for memory over ten seconds (PSI "some")."""
@@ -70,6 +72,13 @@ def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
     gpu = view.first_gpu
     if gpu is None:
         return no_gpu(view).cut(width)
+    if late_s := gpu_age_s(view):
+        head = Line.of((f"▲ GPU as of {duration(late_s)} ago  ", "warning"))
+        return (head + _gpu_items(gpu, width - head.width, rest=rest).faded()).cut(width)
+    return _gpu_items(gpu, width, rest=rest)
+
+
+def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
     gaps = gpu.gaps
     clock = missing("sm_clock_mhz", gaps) if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz"
     heat = missing("temperature_c", gaps) if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
@@ -102,6 +111,14 @@ def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
 
 def _all(items: list[Line], width: int) -> bool:
     return sum(item.width for item in items) + 3 * (len(items) - 1) <= width
+
+
+def gpu_age_s(view: NodeView) -> float:
+    """How much older the GPU's figures are than the rest; 0 while they keep pace."""
+    if view.gpu is None or view.sample is None:
+        return 0.0
+    behind_s = view.sample.boot_s - view.gpu.boot_s
+    return behind_s if behind_s > max(GPU_LATE_S, 5 * view.sample.interval_s) else 0.0
 
 
 def throttle(gpu: Gpu) -> Line:

@@ -16,6 +16,7 @@ from sparktop.ui.panes.node_figures import (
     bandwidth_line,
     collectors,
     empty_line,
+    gpu_age_s,
     gpu_line,
     gpu_processes,
     headline_tone,
@@ -147,7 +148,8 @@ def _gpu_block(view: NodeView) -> list[Line]:
     digits = large(f"{gpu.power_w:3.0f}")
     heat = NA if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
     beside = (("W", "value"), (f"SM {percent(gpu.utilisation_percent)}", "strong"), (heat, "quiet"))
-    return [Line.of((row, "value"), " ") + Line.of(text).fit(9) for row, text in zip(digits, beside, strict=True)]
+    lines = [Line.of((row, "value"), " ") + Line.of(text).fit(9) for row, text in zip(digits, beside, strict=True)]
+    return [line.faded() for line in lines] if gpu_age_s(view) else lines
 
 
 def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -> list[Line]:

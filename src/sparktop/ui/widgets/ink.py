@@ -47,7 +47,7 @@ class Line:
 
     def faded(self) -> Line:
         """The same in faded tones: what it says is not of now."""
-        return Line(tuple((text, f"~{tone}") for text, tone in self.runs))
+        return Line(tuple((text, tone if tone.startswith("~") else f"~{tone}") for text, tone in self.runs))
 
     def on(self, behind: str) -> Line:
         """The same text with another tone's background behind it."""
