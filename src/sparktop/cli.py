@@ -156,8 +156,14 @@ def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -
 
 
 def _distinct(hosts: Sequence[str]) -> tuple[str, ...]:
-    """The hosts in order, each once."""
-    return tuple(dict.fromkeys(hosts))
+    """The hosts in order, each once.
+
+    Raises:
+        UsageError: one of them can't be meant; said before anything is drawn.
+    """
+    from sparktop.transport.targets import parse_target
+
+    return tuple(parse_target(host).name for host in dict.fromkeys(hosts))
 
 
 def _connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> list[Connector]:

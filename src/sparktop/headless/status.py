@@ -23,7 +23,7 @@ MakeWatch = Callable[[Publish], Watch]
 
 
 async def status(
-    make: MakeWatch, *, as_json: bool, watch: bool, timeout_s: float, interval_s: float, out: TextIO = sys.stdout
+    make: MakeWatch, *, as_json: bool, watch: bool, timeout_s: float, interval_s: float, out: TextIO | None = None
 ) -> int:
     """Print one snapshot, or with `watch` one an interval until interrupted; the exit code."""
     fresh = asyncio.Event()
@@ -33,7 +33,7 @@ async def status(
         await _settled(observation, fresh, timeout_s)
         while True:
             state = observation.state
-            _print(state, as_json=as_json, one_line=watch, out=out)
+            _print(state, as_json=as_json, one_line=watch, out=out or sys.stdout)
             if not watch:
                 return exit_code(state)
             await asyncio.sleep(interval_s)
