@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparktop.model.engine import Container, Engine, EngineKind, EngineMetrics, EngineRates, EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.fleet import Link, LinkState, NodeView, Reach, Trend
-from sparktop.model.telemetry import Collector, CollectorState, HostFacts, Memory, Sample
+from sparktop.model.telemetry import Collector, CollectorState, Gpu, GpuReading, HostFacts, Memory, Sample
 from sparktop.observe.notices import notices
 
 GIB = 1024**3
@@ -57,6 +58,31 @@ def test_recent_critical_kernel_events_are_told_and_old_ones_are_not() -> None:
 def test_a_stuck_collector_is_told() -> None:
     stuck = Collector(name="nvml", state=CollectorState.STUCK, detail="no answer for 12 s")
     assert said(replace(node(), collectors={"nvml": stuck})) == ["warning: nvml is stuck: no answer for 12 s"]
+
+
+def test_held_requests_without_a_token_are_told_with_the_power_drawn() -> None:
+    engine = Engine(
+        key="e", kind=EngineKind.VLLM, name="minimax", state=EngineState.SERVING,
+        metrics=EngineMetrics(wall_s=1.0, running=3.0), rates=EngineRates(progress_age_s=42.0),
+    )  # fmt: skip
+    gpu = GpuReading(boot_s=1.0, gpus=(Gpu(name="NVIDIA GB10", utilisation_percent=96, power_w=15.2),))
+    (text,) = said(replace(node(), engines=(engine,), gpu=gpu))
+    assert text == "warning: minimax: 3 requests held and no token for 42 s, SM 96 % at 15 W"
+    moving = replace(engine, rates=EngineRates(progress_age_s=2.0))
+    idle = replace(engine, metrics=EngineMetrics(wall_s=1.0, running=0.0))
+    assert said(replace(node(), engines=(moving, idle), gpu=gpu)) == []
+
+
+def test_an_engine_that_ended_badly_is_told_for_a_while() -> None:
+    box = Container(container_id="c" * 64, name="vllm", image="i", status="exited", exit_code=137)
+    engine = Engine(
+        key="c", kind=EngineKind.VLLM, name="vllm", state=EngineState.EXITED, container=box,
+        exit_detail="137: killed", exited_wall_s=0.5,
+    )  # fmt: skip
+    assert said(replace(node(), engines=(engine,))) == ["warning: vllm has exited: 137: killed"]
+    clean = replace(engine, container=replace(box, exit_code=0))
+    old = replace(engine, exited_wall_s=-5000.0)
+    assert said(replace(node(), engines=(clean, old))) == []
 
 
 def test_twins_are_warned_of() -> None:

@@ -34,6 +34,7 @@ def test_other_failures_back_off_to_half_a_minute() -> None:
     waits = [backoff_s(LinkLost("x"), failures) for failures in range(1, 20)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (1.0, 30.0)
+    assert backoff_s(LinkLost("x"), 0) < 0.5  # it had been live: most often only the connection broke
 
 
 @pytest.mark.parametrize(

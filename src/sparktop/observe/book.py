@@ -65,6 +65,7 @@ class NodeBook:
         self._containers = Containers()
         self._engines: tuple[Engine, ...] = ()
         self._warnings: tuple[str, ...] = ()
+        self._view: NodeView | None = None
 
     # What the supervisor says.
 
@@ -97,12 +98,13 @@ class NodeBook:
         )
         if moved or reach is not old.reach:
             self._changes.append(LinkChange(wall_s=wall_s, state=state, text=reason))
-        self._changed(moved)
+        self._tell(moved)
 
     def connection(self, fingerprint: str | None, warnings: Sequence[str]) -> None:
         """Note the key the node presented on this connection, and what the operator should know of it."""
         self._link = replace(self._link, host_key_fingerprint=fingerprint)
         self._warnings = tuple(warnings)
+        self._view = None
 
     def last_sample_arrived_s(self) -> float | None:
         """When the newest sample came, operator's monotonic clock."""
@@ -129,19 +131,19 @@ class NodeBook:
                 self._garbled += 1
             case _:
                 return
-        self._changed(isinstance(message, Sample))
+        self._tell(isinstance(message, Sample))
 
     # What the followers say.
 
     def containers(self, containers: Containers) -> None:
         """Note the Docker Engine's newest answer."""
         self._containers = containers
-        self._changed(False)
+        self._tell(False)
 
     def engines(self, engines: tuple[Engine, ...]) -> None:
         """Note the engines as discovered and asked last."""
         self._engines = engines
-        self._changed(False)
+        self._tell(False)
 
     # What the followers and views read.
 
@@ -180,7 +182,16 @@ class NodeBook:
         return pressure.full_avg10 if pressure else 0.0
 
     def view(self) -> NodeView:
-        """The frozen picture of now."""
+        """The frozen picture of now; the same object while nothing has changed, so that nobody draws it twice."""
+        if self._view is None:
+            self._view = self._new_view()
+        return self._view
+
+    def _tell(self, urgent: bool) -> None:
+        self._view = None
+        self._changed(urgent)
+
+    def _new_view(self) -> NodeView:
         sample = self._sample
         names = {c.container_id: c.name for c in self._containers.containers}
         gpu = self._gpu.gpus[0] if self._gpu and self._gpu.gpus else None

@@ -42,6 +42,7 @@ NO_FIGURES_EVERY_S = 15.0
 """For an endpoint that answered, and not with figures."""
 FOLLOW_AGAIN_S = 1.0
 STATISTICS_AGE_S = 30.0
+WORKER_QUIET_S = 120.0
 STRAINED_PERCENT = 20.0
 """PSI memory full avg10 above which a dying host is left in peace (facts/reliability.md section 2.4)."""
 STRAINED_EVERY_S = 15.0
@@ -168,10 +169,20 @@ class Followers:
                 version=learned.version or engine.version,
             )
         state, progress = resolve_state(engine, said, self._book.wall_s)
+        if self._is_a_worker_gone_quiet(engine, state):
+            state, progress = EngineState.UNKNOWN, None
         engine = replace(engine, state=state, progress=progress, version=said.version or engine.version)
         if state is not EngineState.EXITED and engine.metrics is None:
             engine = self._by_its_log(engine)
         return engine
+
+    def _is_a_worker_gone_quiet(self, engine: Engine, state: EngineState) -> bool:
+        """A rank without a server never says that it is ready: what it last loaded is no state to show for hours."""
+        said, now_s = self._feeds[engine.key].said, self._book.wall_s
+        if engine.endpoint is not None or state not in (EngineState.LOADING, EngineState.STARTING):
+            return False
+        complete = said.progress is None or said.progress.done >= said.progress.total
+        return complete and now_s is not None and now_s - (said.moved_wall_s or 0.0) > WORKER_QUIET_S
 
     def _by_its_log(self, engine: Engine) -> Engine:
         """The last statistics line, where there is no endpoint to ask."""

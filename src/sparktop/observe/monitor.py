@@ -15,7 +15,7 @@ from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
 
-URGENT_DELAY_S = 0.012
+URGENT_DELAY_S = 0.006
 """After a sample: the GPU's reading of the same tick comes some milliseconds later and shares the picture."""
 COALESCE_S = 0.25
 """Everything else waits for company; a picture is published at most some five times a second a node."""

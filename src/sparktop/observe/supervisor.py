@@ -70,10 +70,12 @@ class Sink(Protocol):
 
 
 def backoff_s(error: TransportError, failures: int) -> float:
-    """How long to wait after so many failures in a row, by what failed; some jitter is the caller's."""
+    """How long to wait after so many failures in a row (0: it had been live), by what failed, before jitter."""
     if isinstance(error, NoBanner):
         return REACH_SPACING_S  # a starved host: every attempt makes it fork, so be rare
     steps = _QUICK_S if isinstance(error, NoRoute | PortClosed) else _PATIENT_S
+    if failures == 0:
+        return _QUICK_S[0]  # it was well until now: most often only the connection broke
     return steps[min(failures, len(steps)) - 1]
 
 
@@ -171,7 +173,7 @@ class Supervisor:
             self._sink.link(LinkState.REFUSED, error.message, hint=hint, attempt=attempt)
             await self._retry.wait()
             return
-        delay_s = backoff_s(error, max(1, failures)) * random.uniform(0.85, 1.15)  # noqa: S311 - jitter, not a secret
+        delay_s = backoff_s(error, failures) * random.uniform(0.85, 1.15)  # noqa: S311 - jitter, not a secret
         state = LinkState.LOST if self._ever_live or failures > 1 else LinkState.CONNECTING
         self._sink.link(
             state,

@@ -31,7 +31,7 @@ RETRY_S = 15.0
 """Where the Docker Engine can't be used it is asked again so often, whatever the caller's rate."""
 
 _WHY_NOT = 'if [ ! -e "$1" ]; then echo missing; elif [ -r "$1" ] && [ -w "$1" ]; then echo open; else echo denied; fi'
-"""sh -c ... sh SOCKET: over SSH a forwarded socket just closes, so the node is asked why, once per RETRY_S."""
+"""sh -c ... sh SOCKET: over SSH a forwarded socket just closes, so the node is asked why, once a connection: a fork."""
 
 _DETAILS: Mapping[str, str] = {
     "denied": "no permission to use the Docker Engine: run `sudo usermod -aG docker $USER` there, then log in again",
@@ -61,6 +61,7 @@ class DockerEngine:
         self._busy: asyncio.Task[Containers] | None = None
         self._unavailable: Containers | None = None
         self._retry_at = 0.0
+        self._reason: str | None = None
 
     async def list(self) -> Containers:
         """All running containers and the newest stopped ones, inspected where they changed; never raises for Docker's
@@ -135,6 +136,7 @@ class DockerEngine:
             return Containers(detail=error.message)
         outcome = await in_thread(self._ask, base_url)
         if isinstance(outcome, tuple):
+            self._reason = None
             return Containers(containers=outcome, available=True, detail="")
         return Containers(detail=outcome or await self._why_not())
 
