@@ -163,7 +163,9 @@ async def test_an_xid_written_to_the_kernel_log_appears(sshd: Sshd) -> None:
     async with watching(sshd) as monitor:
         await until(monitor, lambda node: is_live(node) and bool(node.kernel_source))
         pid = os.getpid()
-        Path("/dev/kmsg").write_text(f"<3>NVRM: Xid (PCI:000f:01:00): 43, pid={pid}, name=[/{pid}], channel 0x00000002\n")
+        Path("/dev/kmsg").write_text(
+            f"<3>NVRM: Xid (PCI:000f:01:00): 43, pid={pid}, name=[/{pid}], channel 0x00000002\n"
+        )
         node = await until(monitor, lambda node: any(event.pid == pid for event in node.kernel_events))
         event = next(event for event in node.kernel_events if event.pid == pid)
         assert event.code == 43

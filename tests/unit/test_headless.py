@@ -70,7 +70,7 @@ def snapshot(state: FleetState, *, as_json: bool) -> tuple[int, str]:
             timeout_s=0.2,
             interval_s=1.0,
             out=out,
-        )  # fmt: skip
+        )
     )
     return code, out.getvalue()
 
