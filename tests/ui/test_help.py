@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.ui import svg
 from tests.ui.log_stage import Stage
+from textual import events
 from textual.widgets import Static
 
 from sparktop.ui.commands import COMMANDS, keys_text
-from sparktop.ui.screens.help import DESCRIPTION_FROM, HelpScreen, help_lines
+from sparktop.ui.screens.help import DESCRIPTION_FROM, HelpPage, HelpScreen, help_lines
 
 
 @pytest.mark.parametrize("width", [30, 52, DESCRIPTION_FROM, 100])
@@ -42,3 +43,39 @@ async def test_it_opens_scrolls_and_closes(size: tuple[int, int], key: str) -> N
         await pilot.press(key)
         await pilot.pause()
         assert not isinstance(stage.screen, HelpScreen)
+
+
+async def test_the_wheel_scrolls_it_and_the_frame_says_where_it_stands() -> None:
+    stage = Stage(Static())
+    async with stage.run_test(size=(60, 20)) as pilot:
+        stage.push_screen(HelpScreen())
+        await pilot.pause()
+        page = stage.screen.query_one(HelpPage)
+        first = page.render_line(1).text
+        assert next(y for y in range(20) if "┃" in page.render_line(y).text) == 1
+        page.post_message(
+            events.MouseScrollDown(page, 1, 1, 0, 1, 0, shift=False, meta=False, ctrl=False, screen_x=1, screen_y=1)
+        )
+        await pilot.pause()
+        assert page.render_line(1).text != first
+        assert page.text().count("╭") == 1
+        await pilot.press("end")
+        assert [y for y in range(20) if "┃" in page.render_line(y).text][-1] == 18
+
+
+async def test_what_is_painted_below_does_not_paint_it_again() -> None:
+    below = Static("a")
+    stage = Stage(below)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        stage.push_screen(HelpScreen())
+        await pilot.pause()
+        assert stage.screen.styles.background.a == 1
+        painted: list[object] = []
+        stage._display = lambda screen, update: painted.append(update)  # type: ignore[method-assign]
+        below.update("b")
+        await pilot.pause()
+        assert [update for update in painted if update is not None] == []
+        del stage._display  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert svg.plain(stage)[0].startswith("b"), "and it is there afterwards"

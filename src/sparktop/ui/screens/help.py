@@ -1,26 +1,31 @@
-"""All keys, from the registry, and what the signs on the screen mean."""
+"""All keys, from the registry, and what the signs on the screen mean.
+
+A screen of its own, opaque, with one widget on it: over a translucent one Textual blends the whole console anew at
+each of its paints, and the help must come up at once also while a log floods.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, Self
 
-from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.screen import Screen
 
 from sparktop.ui.commands import Command, by_group, keys_text
 from sparktop.ui.panes.engine_columns import STATES as ENGINE_SIGNS
 from sparktop.ui.panes.link_text import SIGNS as LINK_SIGNS
 from sparktop.ui.panes.verdict import SIGNS as SEVERITY_SIGNS
-from sparktop.ui.theme import tones
-from sparktop.ui.widgets.ink import BLANK, Line, wrapped
+from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, framed, wrapped
 
 KEY_CELLS = 10
 TITLE_CELLS = 16
+PAGE_CELLS = 104
+"""Wider, and the eye loses the line between a title and its sentence."""
+FRAME_CELLS = 4
 DESCRIPTION_FROM = 64
 """From this many cells on a command's sentence stands beside its title; below, keys and titles alone."""
 OTHERS = (
@@ -32,7 +37,8 @@ OTHERS = (
 )
 
 
-def help_lines(width: int) -> list[Line]:
+@lru_cache(maxsize=8)
+def help_lines(width: int) -> tuple[Line, ...]:
     """The page at a width in cells."""
     lines: list[Line] = []
     for group, commands in by_group():
@@ -44,7 +50,7 @@ def help_lines(width: int) -> list[Line]:
         lines += _signs([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
     for sign, meaning in OTHERS:
         lines += _entry(Line.of((f"{sign:<{KEY_CELLS}} ", "key")), meaning, width)
-    return lines
+    return tuple(lines)
 
 
 def _command(command: Command, width: int) -> list[Line]:
@@ -68,7 +74,55 @@ def _signs(signs: list[Line], width: int) -> list[Line]:
     return [line for line in lines if line.runs]
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpPage(LineWidget):
+    """The page in a frame, from one of its lines on; the frame's right edge says where in the page that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._top = 0
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        cells = min(width, PAGE_CELLS)
+        lines = help_lines(cells - FRAME_CELLS)
+        height = min(height, len(lines) + 2)
+        seen = max(1, height - 2)
+        self._top = max(0, min(self._top, len(lines) - seen))
+        right = Line.of(("Esc close" if seen >= len(lines) else "↑↓ scroll   Esc close", "quiet"))
+        drawn = framed(
+            lines[self._top : self._top + seen],
+            width=cells,
+            height=height,
+            title=Line.of(("help", "title")),
+            right=right,
+            tone="frame",
+        )
+        if seen < len(lines):
+            thumb = max(1, seen * seen // len(lines))
+            start = 1 + round((seen - thumb) * self._top / (len(lines) - seen))
+            for y in range(start, start + thumb):
+                drawn[y] = Line((*drawn[y].runs[:-1], (" ┃", "frame-focus")))
+        margin = Line.of(" " * ((width - cells) // 2))
+        return [margin + line for line in drawn]
+
+    def scroll_lines(self, lines: int) -> None:
+        """Down by lines, or up."""
+        self._top += lines
+        self.redraw()
+
+    def scroll_pages(self, pages: int) -> None:
+        """Down by screens, one line kept."""
+        self.scroll_lines(pages * max(1, self.size.height - 3))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_lines(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_lines(-3)
+
+
+class HelpScreen(Screen[None]):
     """One scrolling page; Esc, q or ? closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -80,44 +134,25 @@ class HelpScreen(ModalScreen[None]):
         Binding("home,g", "page(-1000)", "First", show=False),
         Binding("end,G", "page(1000)", "Last", show=False),
     ]
-    DEFAULT_CSS = """
-    HelpScreen { align: center middle; }
-    HelpScreen > .dialog { width: 104; max-width: 96%; height: auto; max-height: 96%; }
-    HelpScreen VerticalScroll { height: auto; max-height: 100%; scrollbar-size-vertical: 1; }
-    HelpScreen .page { height: auto; width: 1fr; }
-    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._page = HelpPage()
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = Text("help")
-            box.border_subtitle = Text("Esc close   ↑↓ scroll")
-            with VerticalScroll(can_focus=False):
-                yield Static(classes="page", markup=False)
+        yield self._page
 
-    def on_mount(self) -> None:
-        self.call_after_refresh(self._fill)
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
-        page = self.query_one(".page", Static)
-        styles = tones(self.app, page.background_colors[1])
-        width = max(20, self.query_one(VerticalScroll).size.width - 2)
-        text = Text(no_wrap=True)
-        for line in help_lines(width):
-            for run, tone in line.runs:
-                text.append(run, styles[tone])
-            text.append("\n")
-        text.rstrip()
-        page.update(text)
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """As Textual's, but for regions: those are what was painted on the console below, where nobody sees it."""
+        if regions:
+            return self
+        return super().refresh(repaint=repaint, layout=layout, recompose=recompose)
 
     def action_close(self) -> None:
         self.dismiss(None)
 
     def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+        self._page.scroll_lines(lines)
 
     def action_page(self, pages: int) -> None:
-        body = self.query_one(VerticalScroll)
-        body.scroll_relative(y=pages * max(1, body.size.height - 1), animate=False)
+        self._page.scroll_pages(pages)
