@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.lines import LineRing
+from sparktop.ui.screens.help import HelpScreen
 from sparktop.ui.widgets.log_held import Held
 from sparktop.ui.widgets.log_paint import fold, level_name, window
 from sparktop.ui.widgets.log_search import BadPattern, MatchIndex, parse_query
@@ -524,5 +525,41 @@ async def test_anything_in_any_order_leaves_the_rows_in_order(seed: int) -> None
         view.follow()
         if view.size.height and len(ring):
             assert view.visible_rows[-1].number == ring.end - 1
+
+    await staged(ring, check)
+
+
+async def test_it_wakes_up_only_while_it_is_shown_and_has_a_ring() -> None:
+    view = LogView(level_of=level_of)
+    async with Stage(view).run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        assert not view.is_polling, "there is no ring"
+        ring = filled(5)
+        view.set_ring(ring)
+        assert view.is_polling
+        view.display = False
+        await settle(pilot, lambda: not view.is_polling)
+        assert view._poll_timer is not None
+        assert not view._poll_timer._active.is_set()
+        ring.extend(numbered(5, 1))
+        view.display = True
+        await settle(pilot, lambda: view.is_polling and texts(view)[-1] == "line 5")
+        ring.extend(numbered(6, 1))
+        await settle(pilot, lambda: texts(view)[-1] == "line 6")
+
+
+async def test_it_is_not_drawn_below_an_opaque_screen() -> None:
+    ring = filled(20)
+
+    async def check(view: LogView, pilot: Pilot[None]) -> None:
+        below = texts(view)
+        pilot.app.push_screen(HelpScreen())
+        await settle(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+        ring.extend(numbered(20, 5))
+        view._drawn_s = 0.0
+        view._poll()
+        assert texts(view) == below
+        await pilot.press("escape")
+        await settle(pilot, lambda: texts(view)[-1] == "line 24")
 
     await staged(ring, check)

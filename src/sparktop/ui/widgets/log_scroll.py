@@ -62,6 +62,7 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._seen_version = -1
         self._drawn_s = 0.0
         self._is_placing = False
+        self._is_shown = False
         self._poll_timer: Timer | None = None
 
     # What LogView adds
@@ -96,6 +97,7 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._poll()
         if ring is None:
             self._place((0, 0))
+        self._wake()
 
     @property
     def is_following(self) -> bool:
@@ -139,15 +141,30 @@ class LogScroll(ScrollView, inherit_bindings=False):
             self.follow()
 
     def on_mount(self) -> None:
-        self._poll_timer = self.set_interval(POLL_S, self._poll)
+        self._poll_timer = self.set_interval(POLL_S, self._poll, pause=True)
+        self._wake()
 
     def on_show(self) -> None:
-        if self._poll_timer is not None:
-            self._poll_timer.resume()
+        self._is_shown = True
+        self._wake()
         self._poll()
 
     def on_hide(self) -> None:
-        if self._poll_timer is not None:
+        self._is_shown = False
+        self._wake()
+
+    @property
+    def is_polling(self) -> bool:
+        """Shown, with a ring to look at: otherwise it wakes up for nothing."""
+        return self._is_shown and self._ring is not None
+
+    def _wake(self) -> None:
+        """Poll from now on, or no longer."""
+        if self._poll_timer is None:
+            return
+        if self.is_polling:
+            self._poll_timer.resume()
+        else:
             self._poll_timer.pause()
 
     def _poll(self) -> None:
@@ -156,7 +173,7 @@ class LogScroll(ScrollView, inherit_bindings=False):
             return
         if self._held is None:
             now_s = time.monotonic()
-            if now_s - self._drawn_s >= DRAW_S:
+            if now_s - self._drawn_s >= DRAW_S and not self._is_covered():
                 self._drawn_s = now_s
                 self._seen_version = ring.version
                 self._show_tail()
@@ -165,6 +182,11 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._held.catch_up(ring)
         self._place(self._top)
         self._more_lines()
+
+    def _is_covered(self) -> bool:
+        """An opaque screen lies on top: nobody sees what would be drawn here."""
+        on_top = self.app.screen
+        return on_top is not self.screen and on_top.styles.background.a == 1
 
     def _show_tail(self) -> None:
         ring = self._ring
