@@ -158,6 +158,10 @@ class KernelPane(Vertical):
 
     def on_resize(self, event: events.Resize) -> None:
         self._retitle()
+        self.call_after_refresh(self._retitle)  # the event may come before the size does
+
+    def on_show(self) -> None:
+        self.call_after_refresh(self._retitle)
 
     def on_descendant_focus(self) -> None:
         self.call_after_refresh(self._retitle)

@@ -71,6 +71,7 @@ class LogPane(Vertical):
 
     def on_mount(self) -> None:
         self._retitle()
+        self.call_after_refresh(self._retitle)
         self.watch(self.app, "theme", self._recolour, init=False)
 
     def _recolour(self) -> None:
@@ -78,6 +79,10 @@ class LogPane(Vertical):
 
     def on_resize(self, event: events.Resize) -> None:
         self._retitle()
+        self.call_after_refresh(self._retitle)  # the event may come before the size does
+
+    def on_show(self) -> None:
+        self.call_after_refresh(self._retitle)
 
     def on_descendant_focus(self) -> None:
         self.call_after_refresh(self._retitle)

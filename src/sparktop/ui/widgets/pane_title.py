@@ -21,6 +21,8 @@ class Edge:
         widget = self._widget
         is_focused = widget.has_focus_within
         room = widget.outer_size.width - 6
+        if room < 1:
+            return  # not laid out yet: a title cut to nothing would stand until something else changed
         shown = (left, right, below, room, is_focused, widget.app.theme)
         if shown == self._shown:
             return
