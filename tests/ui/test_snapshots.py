@@ -36,14 +36,16 @@ def _utc(utc: None) -> None:
 async def test_the_screen_is_as_it_was(picture: str, size: tuple[int, int], shade: str, keys: str) -> None:
     file = FOLDER / f"{picture}-{size[0]}x{size[1]}-{shade}{'-' + keys if keys else ''}.svg"
     kept = file.read_text("utf-8") if file.is_file() else ""
-    app, _ = console(picture, theme=f"sparktop-{shade}")
+    app, watch = console(picture, theme=f"sparktop-{shade}")
     async with app.run_test(size=size) as pilot:
         await ready(pilot, {"lost": "spark2 ● live", "no-gpu": "local ● live"}.get(picture, "spark1 ● live"))
         await pilot.press(*keys)
         drawn, same = "", 0
         # Until it is as kept; else until it has long stood still, for on a busy machine panes come one after the other.
-        for _ in range(200):
+        for turn in range(200):
             await pilot.pause(0.05)
+            if turn % 20 == 19:
+                app.publish(watch.state)  # as a live watch does every second
             now = svg.picture(app)
             same = same + 1 if now == drawn else 0
             drawn = now
