@@ -41,7 +41,8 @@ def config_home() -> Path:
 
 def state_home() -> Path:
     """The directory of what sparktop writes by itself (logs saved, recordings, audit)."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "sparktop"
+    base = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
 
 
 def load(path: Path | None = None) -> Config:

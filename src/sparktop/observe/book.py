@@ -13,7 +13,6 @@ from sparktop.model.engine import Containers, Engine
 from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.telemetry import (
     Collector,
-    CollectorState,
     Garbled,
     GpuReading,
     Hello,
@@ -146,11 +145,6 @@ class NodeBook:
         self._tell(False)
 
     # What the followers and views read.
-
-    @property
-    def boot_s(self) -> float | None:
-        """The node's boot-time clock at the newest sample."""
-        return self._sample.boot_s if self._sample else None
 
     @property
     def wall_s(self) -> float | None:
@@ -299,8 +293,3 @@ class NodeBook:
                 self._last_kernel_boot_s = max(self._last_kernel_boot_s, line.boot_s)
             if (event := kernel.read(line)) is not None:
                 self._folder.add(event)
-
-    def collector_trouble(self, name: str) -> str:
-        """Why a collector gives nothing, in its own words; empty when it is well."""
-        collector = self._collectors.get(name)
-        return collector.detail if collector and collector.state is not CollectorState.OK else ""

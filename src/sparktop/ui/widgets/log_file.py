@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from sparktop.config import state_home
 from sparktop.observe.lines import Entry
 
 _NAMES = r"(?:api[-_]?key|token|secret|passw(?:or)?d|passphrase)"
@@ -46,19 +47,13 @@ def mask(text: str) -> str:
     return _SECRETS.sub(lambda found: f"{found['url'] or found['header'] or found['named'] or ''}***", text)
 
 
-def state_directory() -> Path:
-    """`$XDG_STATE_HOME/sparktop`, by default under ~/.local/state."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
-
-
 def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None) -> Path:
     """Write the lines to a new file of mode 0600 in a directory of mode 0700; the path.
 
     Raises:
         OSError: the directory or the file can't be made or written.
     """
-    directory = directory or state_directory() / "logs"
+    directory = directory or state_home() / "logs"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = _UNSAFE.sub("-", title).strip("-.")[:80] or "log"
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(wall_s))
