@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sparktop.model.finding import Finding
 from sparktop.model.telemetry import GapReason, no_gaps
 
 
@@ -61,6 +62,21 @@ class Container:
     """Its own addresses on Docker's networks, which the node reaches."""
     argv: tuple[str, ...] = ()
     """Entrypoint and command, secrets masked."""
+    environment: tuple[str, ...] = ()
+    """NAME=value, secrets masked."""
+    labels: Mapping[str, str] | None = None
+    ipc_mode: str = ""
+    shm_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    is_privileged: bool = False
+    has_gpus: bool | None = None
+    """Device requests, the nvidia runtime, or NVIDIA_VISIBLE_DEVICES."""
+    devices: tuple[str, ...] = ()
+    """Host paths passed in: /dev/infiniband ..."""
+    ulimits: tuple[str, ...] = ()
+    """NAME=soft:hard."""
+    mounts: tuple[str, ...] = ()
+    """source:destination of binds and volumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +143,24 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What an engine's log has said so far of its present run."""
+
+    phase: str = ""
+    """weights, compile, kv cache, autotune, capture, warm-up ... as diagnose.enginelog has it."""
+    progress: Progress | None = None
+    moved_wall_s: float | None = None
+    """When state, phase or count last changed, node time: a capture that stands still shows here."""
+    last_line_wall_s: float | None = None
+    """When its newest line was written (or came, where it carries no time), node time."""
+    failure: str = ""
+    """The first line that said that the engine died, or couldn't start."""
+    is_stopping: bool = False
+    findings: tuple[Finding, ...] = ()
+    """What the log rules found in it; their nodes and subject are filled in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One inference server on one node."""
 
@@ -152,6 +186,10 @@ class Engine:
     exit_detail: str = ""
     exited_wall_s: float | None = None
     """When it ended, node time; None while it lives."""
+    log: LogFacts | None = None
+    """None where its log can't be read, or has not been yet."""
+    environment: tuple[str, ...] = ()
+    """NAME=value of the engine's process or container, secrets masked; empty where it can't be read."""
     gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
 
     @property

@@ -11,7 +11,18 @@ from enum import StrEnum
 
 from sparktop.model.engine import Containers, Engine
 from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.telemetry import Collector, Gpu, GpuReading, HostFacts, ProcessTable, Sample, Series
+from sparktop.model.finding import Finding
+from sparktop.model.telemetry import (
+    Collector,
+    DesktopReading,
+    Gpu,
+    GpuReading,
+    HostFacts,
+    NetworkReading,
+    ProcessTable,
+    Sample,
+    Series,
+)
 
 
 class LinkState(StrEnum):
@@ -102,6 +113,21 @@ class Bandwidth:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What is normal on this machine, learned by watching it and kept per machine (and boot, where that matters)."""
+
+    after_boot_available_bytes: int | None = None
+    """The most that was available in this boot, or an earlier one, while no engine was there."""
+    after_boot_wall_s: float | None = None
+    """When that was seen; of an earlier boot where `is_earlier_boot`."""
+    is_earlier_boot: bool = False
+    loaded_idle_power_w: float | None = None
+    """GPU power with a model resident and nothing to do (10-14 W on most units)."""
+    decode_power_w: float | None = None
+    """GPU power while tokens flow (31-45 W on most units); a median of what was seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
     """Everything known of one node at one moment."""
@@ -129,6 +155,13 @@ class NodeView:
     available_history: Series = Series()
     utilisation_history: Series = Series()
     power_history: Series = Series()
+    clock_history: Series = Series()
+    """SM clock in MHz, beside utilisation and power."""
+    rdma_bytes_per_s: float | None = None
+    """Both ways over all RDMA ports, between the last two readings."""
+    network: NetworkReading | None = None
+    desktop: DesktopReading | None = None
+    baseline: Baseline | None = None
     kernel_source: str = ""
     """Where kernel lines come from; empty while none do."""
     kernel_events: tuple[KernelEvent, ...] = ()
@@ -147,7 +180,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One line for the top of the console until findings join: what is wrong now, plainly."""
+    """One line for the top of the console that is no rule's: what is wrong now, plainly."""
 
     severity: Severity
     text: str
@@ -162,6 +195,10 @@ class FleetState:
     wall_s: float = 0.0
     monotonic_s: float = 0.0
     notices: tuple[Notice, ...] = ()
+    """What the links say: a node that is lost, refused, or the twin of another."""
+    findings: tuple[Finding, ...] = ()
+    """Root cause first; firing, and those resolved a short while ago."""
+    rules_watching: int = 0
 
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes if node.name == name), None)

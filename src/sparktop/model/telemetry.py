@@ -51,6 +51,9 @@ class Memory:
     swap_free_bytes: int = 0
     huge_pages_bytes: int = 0
     """Reserved huge pages, used or not."""
+    cma_total_bytes: int | None = None
+    """CmaTotal; None where the kernel has no such line."""
+    cma_free_bytes: int | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -200,6 +203,24 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One systemd service, as `systemctl show` has it."""
+
+    name: str
+    active: str = ""
+    """active, activating, deactivating, inactive, failed."""
+    sub: str = ""
+    result: str = ""
+    restarts: int | None = None
+    """NRestarts."""
+    restart: str = ""
+    """Restart=: no, on-failure, always ..."""
+    restart_delay_s: float | None = None
+    main_pid: int | None = None
+    exit_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What changes rarely: sent at the start and every minute."""
 
@@ -220,7 +241,82 @@ class HostFacts:
     user: str = ""
     user_id: int | None = None
     disks: tuple[Disk, ...] = ()
+    driver_installed: str | None = None
+    """The version of the NVIDIA module on disk; another than the loaded one waits for a reboot."""
+    kernel_next: str | None = None
+    """The newest installed kernel, which the next boot most likely takes."""
+    kernel_next_has_driver: bool | None = None
+    """Whether an NVIDIA module is installed for it."""
+    is_lingering: bool | None = None
+    """loginctl's Linger of the user: without it logind may remove the user's IPC objects at logout."""
+    removes_ipc: bool | None = None
+    """RemoveIPC of logind.conf; its default is yes."""
+    is_graphical: bool | None = None
+    """Whether graphical.target is active."""
+    units: tuple[Unit, ...] = ()
+    """systemd services that run, or ran, an engine or a container."""
     gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """One network interface that is not loopback, a bridge or a container's end."""
+
+    name: str
+    is_up: bool | None = None
+    """carrier."""
+    mtu: int | None = None
+    speed_mbps: int | None = None
+    """200000 on a linked ConnectX-7 port of a Spark."""
+    addresses: tuple[str, ...] = ()
+    """With prefix: 192.168.100.10/24."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPort:
+    """One port of an RDMA device; its traffic is in none of /proc/net/dev's counters."""
+
+    device: str
+    port: int = 1
+    interface: str | None = None
+    state: str = ""
+    """ACTIVE, DOWN ..."""
+    rate_gbps: float | None = None
+    received_bytes: int | None = None
+    """Counters since boot: port_rcv_data and port_xmit_data times 4."""
+    sent_bytes: int | None = None
+    roce_v2_gids: tuple[tuple[int, str], ...] = ()
+    """(index, IPv4 address) of its RoCE v2 entries: the index differs from machine to machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkReading:
+    """Interfaces and RDMA ports at one moment."""
+
+    boot_s: float
+    interfaces: tuple[Interface, ...] = ()
+    rdma_ports: tuple[RdmaPort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesktopReading:
+    """Whether the desktop's compositor answers; asked on its own session bus, where that is ours."""
+
+    boot_s: float
+    compositor: str | None = None
+    """gnome-shell, mutter, kwin_wayland ...; None: no desktop runs."""
+    pid: int | None = None
+    user_id: int | None = None
+    state: str = ""
+    """R, S, D as /proc/PID/stat has it."""
+    wait_channel: str | None = None
+    answers: bool | None = None
+    """To a D-Bus ping within the limit; None: could not be asked, and `reason` says why."""
+    silent_since_boot_s: float | None = None
+    """Since when pings have gone without an answer."""
+    reason: str = ""
+    is_greeter: bool = False
+    """The login screen's own compositor (gdm)."""
 
 
 class CollectorState(StrEnum):
@@ -294,7 +390,19 @@ class Bye:
     reason: str
 
 
-Message = Hello | Sample | GpuReading | ProcessTable | HostFacts | Collector | KernelLines | Garbled | Bye
+Message = (
+    Hello
+    | Sample
+    | GpuReading
+    | ProcessTable
+    | NetworkReading
+    | DesktopReading
+    | HostFacts
+    | Collector
+    | KernelLines
+    | Garbled
+    | Bye
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

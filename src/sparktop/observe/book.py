@@ -13,12 +13,14 @@ from sparktop.model.engine import Containers, Engine
 from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.telemetry import (
     Collector,
+    DesktopReading,
     Garbled,
     GpuReading,
     Hello,
     HostFacts,
     KernelLines,
     Message,
+    NetworkReading,
     ProcessTable,
     Sample,
 )
@@ -26,7 +28,7 @@ from sparktop.observe.bandwidth import bandwidth
 from sparktop.observe.history import History, Placement
 from sparktop.observe.ledger import ledger
 from sparktop.observe.lines import LineRing
-from sparktop.observe.trend import WINDOW_S, trend
+from sparktop.observe.trend import WINDOW_S, rdma_rate, trend
 
 LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
@@ -56,6 +58,10 @@ class NodeBook:
         self._available = History()
         self._utilisation = History()
         self._power = History()
+        self._sm_clock = History()
+        self._network: NetworkReading | None = None
+        self._rdma_bytes_per_s: float | None = None
+        self._desktop: DesktopReading | None = None
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
@@ -120,6 +126,10 @@ class NodeBook:
                 self._processes = message
             case KernelLines():
                 self._take_kernel(message)
+            case NetworkReading():
+                self._take_network(message)
+            case DesktopReading():
+                self._desktop = message
             case Hello():
                 self._take_hello(message)
             case HostFacts():
@@ -209,6 +219,10 @@ class NodeBook:
             available_history=self._available.series(),
             utilisation_history=self._utilisation.series(),
             power_history=self._power.series(),
+            clock_history=self._sm_clock.series(),
+            network=self._network,
+            rdma_bytes_per_s=self._rdma_bytes_per_s,
+            desktop=self._desktop,
             kernel_source=self._kernel_source,
             kernel_events=tuple(kernel.with_container(event, names) for event in self._folder.events),
             garbled_count=self._garbled,
@@ -225,6 +239,7 @@ class NodeBook:
             self._folder = Folder()
             self._last_kernel_boot_s = -1.0
             self._processes = self._gpu = None
+            self._network = self._desktop = self._rdma_bytes_per_s = None
         self._facts = hello.facts
         self._probe_since_boot_s = None
         self._collectors.clear()
@@ -280,6 +295,11 @@ class NodeBook:
         expected_s = self._sample.interval_s if self._sample else 1.0
         self._utilisation.add(at_s, reading.gpus[0].utilisation_percent, expected_s=expected_s)
         self._power.add(at_s, reading.gpus[0].power_w, expected_s=expected_s)
+        self._sm_clock.add(at_s, reading.gpus[0].sm_clock_mhz, expected_s=expected_s)
+
+    def _take_network(self, reading: NetworkReading) -> None:
+        before, self._network = self._network, reading
+        self._rdma_bytes_per_s = rdma_rate(before, reading) if before else None
 
     def _take_kernel(self, batch: KernelLines) -> None:
         self._kernel_source = batch.source

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.rule import LiveRule
 from sparktop.model.fleet import FleetState
 from sparktop.observe.book import NodeBook
 from sparktop.observe.followers import Followers
@@ -50,7 +54,9 @@ class Monitor:
         publish: Publish,
         clock: Clock | None = None,
         interval_s: float = 1.0,
+        rules: Sequence[LiveRule] | None = None,
     ) -> None:
+        """`rules`: the live rules to watch with; all of ours where none are named."""
         self._clock = clock or SystemClock()
         self._publish = publish
         self._interval_s = interval_s
@@ -60,6 +66,7 @@ class Monitor:
         for connector in connectors:
             book = NodeBook(connector.name, clock=self._clock, changed=self._changed)
             self._lines[connector.name] = _Line(connector, book, clock=self._clock, interval_s=interval_s)
+        self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self._state = self._picture()
 
     @property
@@ -125,9 +132,11 @@ class Monitor:
     def _picture(self) -> FleetState:
         nodes = tuple(line.book.view() for line in self._lines.values())
         fingerprints = {name: key for name, line in self._lines.items() if (key := line.book.fingerprint)}
-        return FleetState(
+        picture = FleetState(
             nodes=nodes,
             wall_s=self._clock.wall(),
             monotonic_s=self._clock.monotonic(),
             notices=notices(nodes, fingerprints=fingerprints),
         )
+        findings = self._diagnosis.update(picture)
+        return replace(picture, findings=findings, rules_watching=self._diagnosis.watching)

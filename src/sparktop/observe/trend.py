@@ -1,10 +1,11 @@
-"""Which way available memory goes: a straight line through the last seconds."""
+"""Which way things go between readings: available memory by a line through the last seconds, traffic by two counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from sparktop.model.fleet import Trend
+from sparktop.model.telemetry import NetworkReading
 
 WINDOW_S = 5.0
 """Short on purpose: available memory has fallen 47 GB in 6 s (field report 001)."""
@@ -30,3 +31,21 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
         slope = (slope + step) / 2
     to_empty = last_v / -slope if slope < -NOISE_BYTES_PER_S else None
     return Trend(bytes_per_s=slope, time_to_empty_s=to_empty)
+
+
+def rdma_rate(before: NetworkReading, now: NetworkReading) -> float | None:
+    """Bytes per second both ways over the RDMA ports that both readings counted; None where none was."""
+    elapsed_s = now.boot_s - before.boot_s
+    if elapsed_s <= 0:
+        return None
+    old = {(port.device, port.port): port for port in before.rdma_ports}
+    moved = [
+        (port.received_bytes - was.received_bytes) + (port.sent_bytes - was.sent_bytes)
+        for port in now.rdma_ports
+        if (was := old.get((port.device, port.port))) is not None
+        and port.received_bytes is not None
+        and port.sent_bytes is not None
+        and was.received_bytes is not None
+        and was.sent_bytes is not None
+    ]
+    return max(0, sum(moved)) / elapsed_s if moved else None

@@ -1,0 +1,7 @@
+"""The GPU: spinning instead of working, starved of power, too hot."""
+
+from __future__ import annotations
+
+from sparktop.diagnose.rule import LiveRule
+
+RULES: tuple[LiveRule, ...] = ()

@@ -1,0 +1,224 @@
+"""Log rules as data: what a TOML file of them may say, read and checked. The operator's own files have the same format.
+
+    [[rule]]
+    id = "vllm.kv-cache-too-small"          # "area.name"
+    title = "The KV cache can't hold one request of {max_len} tokens"   # groups of the regex fill it
+    severity = "critical"                   # critical: it stops the engine or the machine; warning; info
+    scope = "vLLM, all versions"
+    engine = "vllm"                         # only in that engine's log; left out: in any text
+    any = ["GiB KV cache is needed"]        # a line without one of these is never shown to the regex
+    regex = 'seq len \\((?P<max_len>\\d+)\\)'
+    unless = 'while stream is capturing'    # a line that has this is not it
+    near = 'fused_moe/layer\\.py'           # one of the `near_lines` lines before (or the line itself) must have this
+    near_lines = 40
+    at_least = 3                            # so many such lines before it is said
+    when = "starting"                       # or "serving": only before, or only after, the engine said that it serves
+    rank = 50                               # nearer to the root: larger. Of two findings the larger is the cause
+    consequence = true                      # only tells that something broke; hangs under whatever says what
+    follows = ["vllm.env-unknown"]          # rules whose finding, where there is one, is this one's cause
+    confidence = "suspected"                # left out: confirmed
+    settles = "..."                         # what would settle it, where it is suspected
+    explanation = "..."                     # groups fill it too
+    distinction = ["..."]                   # why it is not its look-alikes
+    sources = ["field report 001", "vllm-project/vllm#35313"]
+    examples = ["lines it reads"]           # a list within the list is several lines, one after the other
+    quiet = ["lines like it that it must leave alone"]
+    [[rule.remedy]]
+    title = "..."
+    steps = ["..."]
+    cost = "..."
+    action = "relaunch"
+
+After a line that says that the engine was told to stop, only rules with `after_stop = true` speak.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.errors import ConfigError
+from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Remedy
+
+RANK = 50
+NEAR_LINES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRule:
+    """One rule over lines of text."""
+
+    id: str
+    title: str
+    severity: Severity
+    regex: str
+    any: tuple[str, ...]
+    scope: str = ""
+    engine: EngineKind | None = None
+    unless: str = ""
+    near: str = ""
+    near_lines: int = NEAR_LINES
+    at_least: int = 1
+    when: str = ""
+    rank: int = RANK
+    consequence: bool = False
+    after_stop: bool = False
+    follows: tuple[str, ...] = ()
+    confidence: Confidence = Confidence.CONFIRMED
+    settles: str = ""
+    explanation: str = ""
+    distinction: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    sources: tuple[str, ...] = ()
+    examples: tuple[tuple[str, ...], ...] = ()
+    quiet: tuple[tuple[str, ...], ...] = ()
+    user: bool = False
+
+    @property
+    def card(self) -> Rule:
+        """What `sparktop rules list` shows of it."""
+        return Rule(
+            id=self.id,
+            kind=RuleKind.LOG,
+            title=re.sub(r"\{\w+\}", "…", self.title),
+            severity=self.severity,
+            scope=self.scope or "any text",
+            sources=self.sources,
+            user=self.user,
+        )
+
+
+_TEXTS = ("id", "title", "scope", "engine", "regex", "unless", "near", "when", "settles", "explanation")
+_NUMBERS = ("near_lines", "at_least", "rank")
+_SWITCHES = ("consequence", "after_stop")
+_LISTS = ("any", "follows", "distinction", "sources")
+_LINES = ("examples", "quiet")
+_KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")
+_REQUIRED = ("id", "title", "severity", "any", "regex", "explanation", "examples")
+_REMEDY = ("title", "steps", "cost", "action")
+_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+@cache
+def shipped() -> tuple[LogRule, ...]:
+    """The rules that come with sparktop, in the order of their files' names."""
+    folder = files("sparktop.diagnose.logs")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return tuple(rule for name in names for rule in parse(folder.joinpath(name).read_text("utf-8"), name))
+
+
+def parse(text: str, source: str, *, user: bool = False) -> tuple[LogRule, ...]:
+    """The log rules of one TOML file.
+
+    Raises:
+        ConfigError: not TOML, or a rule that can't be meant; it names the file, the rule and the key.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}", hint="it must be TOML; see `sparktop rules show`") from error
+    rows = raw.get("rule", [])
+    if not isinstance(rows, list):
+        raise ConfigError(f"{source}: `rule` must be a list of tables", hint="write [[rule]] with two brackets")
+    rules = tuple(_rule(row, f"{source}: rule {number}", user) for number, row in enumerate(rows, 1))
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.id in seen:
+            raise ConfigError(f"{source}: two rules are called {rule.id}", hint="give one another id")
+        seen.add(rule.id)
+    return rules
+
+
+def _rule(row: Any, place: str, user: bool) -> LogRule:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{place} is no table")
+    if isinstance(row.get("id"), str):
+        place = f"{place} ({row['id']})"
+    for key in row:
+        if key not in _KNOWN:
+            near = get_close_matches(key, _KNOWN, n=1)
+            raise ConfigError(f"{place}: unknown key `{key}`", hint=f"did you mean `{near[0]}`?" if near else "")
+    if missing := [key for key in _REQUIRED if key not in row]:
+        raise ConfigError(f"{place}: `{missing[0]}` is missing")
+    values: dict[str, Any] = {key: _typed(row, key, str, place) for key in _TEXTS if key in row}
+    values |= {key: _typed(row, key, int, place) for key in _NUMBERS if key in row}
+    values |= {key: _typed(row, key, bool, place) for key in _SWITCHES if key in row}
+    values |= {key: _texts(row[key], key, place) for key in _LISTS if key in row}
+    values |= {key: _lines(row[key], key, place) for key in _LINES if key in row}
+    if not _ID.fullmatch(values["id"]):
+        raise ConfigError(f"{place}: an id is `area.name` in lower case with dashes")
+    if not values["any"] or not all(values["any"]):
+        raise ConfigError(f"{place}: `any` wants at least one text that the line must hold")
+    for key in ("regex", "unless", "near"):
+        _compiles(values.get(key, ""), key, place)
+    values["severity"] = _choice(row, "severity", Severity, place)
+    if "confidence" in row:
+        values["confidence"] = _choice(row, "confidence", Confidence, place)
+    if "engine" in values:
+        values["engine"] = _choice(row, "engine", EngineKind, place)
+    if values.get("when", "") not in ("", "starting", "serving"):
+        raise ConfigError(f'{place}: `when` is "starting" or "serving"')
+    values["remedies"] = tuple(_remedy(entry, place) for entry in _list(row.get("remedy", []), "remedy", place))
+    return LogRule(user=user, **values)
+
+
+def _compiles(regex: str, key: str, place: str) -> None:
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise ConfigError(f"{place}: `{key}` is no regular expression: {error}") from error
+
+
+def _choice(row: Mapping[str, Any], key: str, kind: Any, place: str) -> Any:
+    try:
+        return kind(row[key])
+    except ValueError:
+        raise ConfigError(f"{place}: `{key}` is one of {', '.join(each.value for each in kind)}") from None
+
+
+def _typed(row: Mapping[str, Any], key: str, kind: type, place: str) -> Any:
+    value = row[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        wanted = {str: "a text in quotes", int: "a whole number", bool: "true or false"}[kind]
+        raise ConfigError(f"{place}: `{key}` wants {wanted}")
+    return value
+
+
+def _list(value: Any, key: str, place: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{place}: `{key}` wants a list")
+    return value
+
+
+def _texts(value: Any, key: str, place: str) -> tuple[str, ...]:
+    if not all(isinstance(entry, str) for entry in _list(value, key, place)):
+        raise ConfigError(f"{place}: `{key}` wants a list of texts")
+    return tuple(value)
+
+
+def _lines(value: Any, key: str, place: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (entry,) if isinstance(entry, str) else _texts(entry, key, place) for entry in _list(value, key, place)
+    )
+
+
+def _remedy(entry: Any, place: str) -> Remedy:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("title"), str):
+        raise ConfigError(f"{place}: a remedy wants a `title`")
+    if unknown := [key for key in entry if key not in _REMEDY]:
+        raise ConfigError(f"{place}: unknown key `{unknown[0]}` in a remedy", hint=f"it has {', '.join(_REMEDY)}")
+    return Remedy(
+        title=entry["title"],
+        steps=_texts(entry.get("steps", []), "steps", place),
+        cost=_typed(entry, "cost", str, place) if "cost" in entry else "",
+        action=_typed(entry, "action", str, place) if "action" in entry else None,
+    )
