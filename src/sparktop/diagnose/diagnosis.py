@@ -43,7 +43,7 @@ class Diagnosis:
         return len(self._rules) - len(self._broken)
 
     def update(self, fleet: FleetState) -> tuple[Finding, ...]:
-        """The findings that fire or have lately been resolved, root cause first; a rule that raises is off from then on."""
+        """The findings that fire or were resolved lately, root cause first; a rule that raises is off from then on."""
         claimed: set[Key] = set()
         for rule in self._rules:
             if rule.card.id in self._broken:
