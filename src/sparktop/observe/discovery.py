@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sparktop.diagnose.enginecommand import EngineCommand, kind_of_image, of_container, version_of_image
+from sparktop.diagnose.exits import exit_detail
 from sparktop.model.engine import Container, Containers, Endpoint, EndpointState, Engine, EngineState
 from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, ProcessTable
 from sparktop.observe.enginegroups import Group, groups_of, keyed
-from sparktop.observe.exits import exit_detail
 
 EXITED_KEPT = 3
 EXITED_FOR_S = 24 * 3600.0

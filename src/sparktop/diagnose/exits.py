@@ -1,0 +1,101 @@
+"""How a container ended: what its exit code means, what it doesn't prove, and what to do (exits.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from sparktop.model.engine import Container
+from sparktop.model.event import Severity
+from sparktop.model.finding import Remedy
+
+MEANINGS: Mapping[int, str] = {
+    0: "ended by itself",
+    1: "failed: its log says why",
+    2: "did not accept its command line",
+    125: "could not be started by Docker",
+    126: "its command can't be executed",
+    127: "its command was not found",
+    134: "aborted (SIGABRT): a check in native code failed",
+    137: "killed (SIGKILL): out of memory, `docker kill`, or a stop that took too long",
+    139: "crashed (SIGSEGV)",
+    143: "stopped (SIGTERM)",
+}
+
+
+def exit_detail(container: Container) -> str:
+    """One line about how it ended."""
+    code = container.exit_code
+    if code is None:
+        return "ended"
+    if container.oom_killed:
+        return f"killed, out of memory (exit code {code})"
+    meaning = MEANINGS.get(code)
+    if meaning is None:
+        meaning = f"killed by signal {code - 128}" if 128 < code < 160 else "failed: its log says why"
+    return f"{meaning} (exit code {code})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What an exit code tells: the rule it belongs to, and the words of its finding."""
+
+    rule: str
+    severity: Severity
+    says: str
+    """After the container's name: "was killed (exit code 137)"."""
+    explanation: str
+    settles: str = ""
+    remedies: tuple[Remedy, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "NAME") -> Ending | None:
+    """What an exit code tells; None for a clean end, an ordinary stop (143, 130), or nothing known.
+
+    Args:
+        name: the container's, put into the commands of the remedies where it needs no quoting.
+    """
+    if not oom_killed and exit_code in (None, 0, 130, 143):
+        return None
+    by_code = endings()
+    ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])
+    shown = name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
+    return replace(
+        ending,
+        says=ending.says.replace("{code}", str(exit_code)),
+        settles=ending.settles.replace("NAME", shown),
+        remedies=tuple(
+            replace(remedy, steps=tuple(step.replace("NAME", shown) for step in remedy.steps))
+            for remedy in ending.remedies
+        ),
+    )
+
+
+@cache
+def endings() -> Mapping[str, Ending]:
+    """The entries of exits.toml by their code."""
+    raw = tomllib.loads(files("sparktop.diagnose").joinpath("exits.toml").read_text("utf-8"))
+    return {
+        str(row["code"]): Ending(
+            rule=row["rule"],
+            severity=Severity(row["severity"]),
+            says=row["says"],
+            explanation=row["explanation"],
+            settles=row.get("settles", ""),
+            remedies=tuple(
+                Remedy(
+                    title=remedy["title"],
+                    steps=tuple(remedy.get("steps", ())),
+                    cost=remedy.get("cost", ""),
+                    action=remedy.get("action"),
+                )
+                for remedy in row.get("remedy", ())
+            ),
+            sources=tuple(row["sources"]),
+        )
+        for row in raw["ending"]
+    }
