@@ -1,0 +1,159 @@
+"""`nvidia-smi`'s table and its `-q` output: a GPU that reports errors, is slowed down, or is busy at idle's power.
+
+On GB10 "Not Supported" in the memory column and N/A for fan, power cap and ECC are normal (facts/gb10.md section 1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparktop import sanitise
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+BUSY_PERCENT = 90
+LOW_POWER_W = 25
+_NAME = re.compile(r"^\|\s*(?P<index>\d{1,3})\s+(?P<name>[A-Z].{2,60}?)\s{2,}.*\|[^|]*\|\s*(?P<ecc>[^|]*?)\s*\|\s*$")
+_FIGURES = re.compile(
+    r"^\|\s*\S+\s+(?P<temp>\d+|N/A|ERR!)\S?\s+(?P<state>P\d+|N/A|ERR!)\s+(?P<power>\d+|N/A|ERR!)\S*\s*/\s*\S+\s*"
+    r"\|\s*(?P<memory>[^|]*?)\s*\|\s*(?P<busy>\d+|N/A|ERR!)"
+)
+_ACTIVE = re.compile(
+    r"^\s*(?P<what>HW Slowdown|HW Thermal Slowdown|SW Thermal Slowdown|HW Power Brake Slowdown)\s*:\s*Active\s*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    index: str
+    name: str
+    ecc: str
+    line: int
+    text: str
+
+
+def read(text: str, source: str) -> tuple[Finding, ...] | None:
+    """What the tool's output says; None where the text holds none."""
+    if "NVIDIA-SMI" not in text and "NVSMI LOG" not in text:
+        return None
+    findings: list[Finding] = []
+    card: _Card | None = None
+    slowed: list[Evidence] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if (named := _NAME.match(line)) is not None and "Name" not in line:
+            shown = sanitise.line(line.strip(), limit=200)
+            card = _Card(named["index"], sanitise.name(named["name"]), named["ecc"], number, shown)
+        elif card is not None and (figures := _FIGURES.match(line)) is not None:
+            findings += _of_card(card, figures, Evidence(source=source, line=number, text=line.strip()[:200]))
+            card = None
+        elif (active := _ACTIVE.match(line)) is not None:
+            slowed.append(Evidence(source=source, line=number, text=f"{active['what']}: Active"))
+    findings += _slowed(slowed)
+    return tuple(findings)
+
+
+def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterator[Finding]:
+    above = Evidence(source=evidence.source, line=card.line, text=card.text)
+    if "ERR!" in figures.group(0) or card.ecc == "ERR!":
+        yield Finding(
+            rule="driver.gpu-error",
+            severity=Severity.CRITICAL,
+            title=f"GPU {card.index} ({card.name}) reports ERR! for some of its figures",
+            explanation=(
+                "The driver still lists the GPU and can't read its sensors: it has failed or is hung. The kernel "
+                "log has "
+                "the reason as an Xid or an RmInitAdapter line."
+            ),
+            evidence=(above, evidence),
+            remedies=(
+                Remedy(
+                    title="Read the kernel log", steps=("journalctl -k -b | grep -i -e xid -e nvrm",), cost="nothing"
+                ),
+                Remedy(title="Reboot", cost="everything that runs; a few minutes", action="reboot"),
+            ),
+            references=("NVIDIA: nvidia-smi documentation",),
+            subject=card.index,
+        )
+    if card.ecc.isdigit() and int(card.ecc) > 0:
+        yield Finding(
+            rule="driver.ecc-errors",
+            severity=Severity.CRITICAL,
+            title=f"GPU {card.index} ({card.name}) has {card.ecc} uncorrectable ECC errors since it was last reset",
+            explanation=(
+                "Its memory gave wrong data that couldn't be corrected: what used it then has failed or computed "
+                "with it. "
+                "A reset clears the count and remaps the rows; if it comes back, the hardware wants replacing (RMA)."
+            ),
+            evidence=(above,),
+            remedies=(Remedy(title="Reset the GPU or reboot", cost="everything that uses the GPU", action="reboot"),),
+            references=("NVIDIA: GPU memory error management",),
+            subject=card.index,
+        )
+    busy, power = figures["busy"], figures["power"]
+    is_read = busy.isdigit() and power.isdigit()
+    if "GB10" in card.name and is_read and int(busy) >= BUSY_PERCENT and 0 < int(power) <= LOW_POWER_W:
+        yield _busy_at_low_power(card, int(busy), int(power), (above, evidence))
+
+
+def _busy_at_low_power(card: _Card, busy: int, power_w: int, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        rule="gpu.busy-at-low-power",
+        severity=Severity.WARNING,
+        confidence=Confidence.SUSPECTED,
+        title=f"The GPU is {busy} % busy at {power_w} W: it may be spinning, or starved of power",
+        explanation=(
+            "Decoding draws some 31 to 45 W on GB10. Busy at a third of that is one of two things: kernels that "
+            "wait on one "
+            "another and compute nothing (tokens stand still, the SM clock near 2.4 GHz), or a power supply that has "
+            "throttled the machine (tokens flow at half speed, the SM clock pinned at 500 to 850 MHz). The "
+            "memory column's "
+            "0 % says nothing: that counter never moves on GB10."
+        ),
+        settles=(
+            "`nvidia-smi --query-gpu=clocks.sm,power.draw,utilization.gpu --format=csv -l 1` and, beside it, "
+            "whether the "
+            "engine's token counters move"
+        ),
+        evidence=evidence,
+        remedies=(
+            Remedy(
+                title="At 500 to 850 MHz: shut down and unplug the supply from wall and unit for 60 s or more",
+                cost="everything that runs; some minutes",
+            ),
+            Remedy(
+                title="At 2.4 GHz with no tokens: restart the engine, on two nodes both ranks together",
+                cost="the requests it holds; the time to load",
+                action="safe-restart",
+            ),
+        ),
+        references=("vllm-project/vllm#46097", "Blackwellboy/model-serving-minefield", "field report 003"),
+        subject=card.index,
+    )
+
+
+def _slowed(evidence: list[Evidence]) -> Iterator[Finding]:
+    if not evidence:
+        return
+    what = ", ".join(dict.fromkeys(each.text.split(":")[0] for each in evidence))
+    power = "Power Brake" in what
+    yield Finding(
+        rule="gpu.slowed-down",
+        severity=Severity.WARNING,
+        title=f"The GPU is slowed down: {what}",
+        explanation=(
+            "The hardware lowers its clocks "
+            + ("because the supply asks for it." if power else "to stay within its temperature limit.")
+            + " Work goes on, more slowly."
+        ),
+        evidence=tuple(evidence[:4]),
+        remedies=(
+            Remedy(
+                title="Check the power supply and its cable" if power else "Give it air, or cap the clock",
+                steps=() if power else ("sudo nvidia-smi -lgc 300,2100",),
+                cost="" if power else "some speed; undone by a reboot",
+            ),
+        ),
+        references=("NVIDIA: nvidia-smi documentation",),
+    )
