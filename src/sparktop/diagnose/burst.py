@@ -185,7 +185,13 @@ class _Incident:
     def become(self, kill: KernelEvent) -> None:
         """The kill that a call of the OOM killer led to; the call's line and time stay the first."""
         called = self.event
-        self.event = replace(kill, text=called.text, first_boot_s=called.first_boot_s, first_wall_s=called.first_wall_s)
+        self.event = replace(
+            kill,
+            text=called.text,
+            line=called.line,
+            first_boot_s=called.first_boot_s,
+            first_wall_s=called.first_wall_s,
+        )
         self.key = _key(kill)
 
     def _remember(self, event: KernelEvent) -> None:

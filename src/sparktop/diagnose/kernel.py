@@ -203,6 +203,7 @@ def _read_pattern(body: str, line: LogLine, boot_s: float | None) -> KernelEvent
         severity = pattern.boot_severity
     return KernelEvent(
         kind=pattern.kind,
+        pattern=pattern.id,
         severity=severity,
         title=_title(pattern.title, said),
         text=line.text,

@@ -43,6 +43,8 @@ class XidEntry:
     """The Xids that are its cause when they came first."""
     advice: tuple[Advice, ...] = ()
     notes: tuple[Note, ...] = ()
+    distinction: tuple[str, ...] = ()
+    """Why it isn't its look-alikes."""
 
     def advice_for(self, detail: str) -> tuple[Advice, ...]:
         """The advice that holds for a line, given its text after the Xid's number."""
@@ -135,4 +137,5 @@ def _entry(code: int, row: Mapping[str, Any], reset: Note | None) -> XidEntry:
         follows=frozenset(row.get("follows", ())),
         advice=(first, *(note.advice for note in notes)),
         notes=tuple(notes),
+        distinction=tuple(row.get("distinction", ())),
     )

@@ -37,6 +37,10 @@ class KernelEvent:
     """The first line as the kernel wrote it, sanitised."""
     code: int | None = None
     """The Xid number."""
+    pattern: str = ""
+    """The row of kernel_patterns.toml that read it; empty for Xids."""
+    line: int | None = None
+    """Line number, from 1, in the text it was read from; None where it came from a live log."""
     count: int = 1
     first_boot_s: float | None = None
     last_boot_s: float | None = None
