@@ -39,10 +39,16 @@ _RULES = {
 }
 """Rules that several patterns feed; any other has its pattern's name."""
 _SILENT = frozenset(
-    """
-    link.plugged link.mlx5-up link.nic-up link.slot-power hardware.corrected kernel.warn nvrm.assertion
-    display.modeset-error
-    """.split()
+    [
+        "link.plugged",
+        "link.mlx5-up",
+        "link.nic-up",
+        "link.slot-power",
+        "hardware.corrected",
+        "kernel.warn",
+        "nvrm.assertion",
+        "display.modeset-error",
+    ]
 )
 """Patterns for the kernel pane alone: nothing is wrong when they come."""
 _RESTORED = {"kernel.link-down": ("link.mlx5-up", "link.nic-up"), "kernel.link-unplugged": ("link.plugged",)}
@@ -52,7 +58,7 @@ _STOPS_WORK = frozenset((38, 43, 56, 61, 74, 174, *range(144, 151)))
 """Xids that NVIDIA rates below a reset and that nevertheless ended somebody's work."""
 _MEDIA = frozenset((60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142))
 _BREAKS = frozenset(
-    "nvrm.api-mismatch driver.nvml-unknown oom.invoked oom.limit-line oom.killed-in-cgroup".split(),
+    ["nvrm.api-mismatch", "driver.nvml-unknown", "oom.invoked", "oom.limit-line", "oom.killed-in-cgroup"],
 )
 """Patterns that are a warning in the pane and the end of an engine to whoever asks why it died."""
 _ENGINE = re.compile(r"VLLM::|sglang::|ray::|vllm|sglang|python|pt_main_thread", re.IGNORECASE)
