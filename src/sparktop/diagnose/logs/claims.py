@@ -1,0 +1,199 @@
+"""What a log rule saw, counted, and made into findings: each rule once, causes named, root first. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.logs.rules import LogRule
+from sparktop.diagnose.order import WORST_FIRST, ordered
+from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.sanitise import line as sanitised
+
+SUBJECTS = 3
+"""So many findings of one rule at most, where what it names differs from line to line."""
+EVIDENCE_CHARS = 400
+VALUE_CHARS = 120
+INCIDENT_LINES = 300
+"""Two failures of one run within so many lines are one incident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One line that a rule read."""
+
+    text: str
+    line: int | None
+    wall_s: float | None
+    index: int
+    """Its number among the lines that the reader was fed."""
+
+
+class Subject:
+    """What a rule saw of one thing: the first line, the last one, and how many."""
+
+    __slots__ = ("count", "first", "last", "run", "said")
+
+    def __init__(self, said: Mapping[str, str], sight: Sight, run: int) -> None:
+        self.said = said
+        self.first = self.last = sight
+        self.run = run
+        """The run in which it was last seen."""
+        self.count = 1
+
+
+class Claim:
+    """What a rule saw in one log."""
+
+    __slots__ = ("count", "first", "others", "rule", "subjects")
+
+    def __init__(self, rule: LogRule) -> None:
+        self.rule = rule
+        self.subjects: dict[str, Subject] = {}
+        self.others = 0
+        """Lines of further subjects, which are only counted."""
+        self.count = 0
+
+    def add(self, found: re.Match[str], sight: Sight, *, run: int) -> None:
+        """One more line."""
+        said = {name: _value(value) for name, value in found.groupdict().items()}
+        title = filled(self.rule.title, said)
+        if not self.count:
+            self.first = sight
+        self.count += 1
+        sight = _cut(sight, found)
+        subject = self.subjects.get(title)
+        if subject is not None:
+            subject.last, subject.run = sight, run
+            subject.count += 1
+        elif len(self.subjects) < SUBJECTS:
+            self.subjects[title] = Subject(said, sight, run)
+        else:
+            self.others += 1
+
+
+def claims_in_order(
+    claims: Sequence[Claim], source: str, *, served: Mapping[int, int | None], mask: Callable[[str], str]
+) -> tuple[Finding, ...]:
+    """The findings of one log.
+
+    Args:
+        served: of each run that came to serve, the line that said so.
+        mask: hides secrets.
+    """
+    spoken = [claim for claim in claims if claim.count >= claim.rule.at_least]
+    causes = {claim.rule.id: _cause(claim, spoken) for claim in spoken}
+    spoken.sort(key=lambda claim: (claim.rule.consequence, -claim.rule.rank, claim.first.index))
+    return ordered(
+        [
+            _finding(claim, subject, source, causes[claim.rule.id], served, mask)
+            for claim in spoken
+            for subject in claim.subjects.values()
+        ]
+    )
+
+
+def filled(template: str, said: Mapping[str, str]) -> str:
+    """A template with what the line said in its places; braces that name no group stay."""
+    return re.sub(r"\{(\w+)\}", lambda slot: said.get(slot[1], slot[0]), template)
+
+
+def _cause(claim: Claim, spoken: Sequence[Claim]) -> str | None:
+    """The rule this follows from: one it names, else, in the same incident, the one nearer to the root."""
+    rule = claim.rule
+    others = {other.rule.id: other for other in spoken if other is not claim}
+    for named in rule.follows:
+        if named in others:
+            return named
+    worst = WORST_FIRST[rule.severity]
+    better = [
+        other
+        for other in others.values()
+        if WORST_FIRST[other.rule.severity] <= worst
+        and _standing(other.rule) > _standing(rule)
+        and (rule.consequence or (worst == 0 and _is_one_incident(claim, other)))
+        and _run(other) == _run(claim)
+    ]
+    if not better:
+        return None
+    return max(better, key=lambda other: (*_standing(other.rule), -other.first.index)).rule.id
+
+
+def _standing(rule: LogRule) -> tuple[bool, int]:
+    return (not rule.consequence, rule.rank)
+
+
+def _run(claim: Claim) -> int:
+    return max(subject.run for subject in claim.subjects.values())
+
+
+def _is_one_incident(claim: Claim, other: Claim) -> bool:
+    return abs(claim.first.index - other.first.index) <= INCIDENT_LINES
+
+
+def _finding(
+    claim: Claim,
+    subject: Subject,
+    source: str,
+    cause: str | None,
+    served: Mapping[int, int | None],
+    mask: Callable[[str], str],
+) -> Finding:
+    rule = claim.rule
+    said = {name: mask(value) for name, value in subject.said.items()}
+    explanation = filled(rule.explanation, said)
+    later = next((run for run in sorted(served) if run > subject.run), None)
+    if later is not None:
+        at = f" (line {served[later]})" if served[later] is not None else ""
+        explanation += f" This was in an earlier run: the engine was started again since, and came to serve{at}."
+    return Finding(
+        rule=rule.id,
+        severity=rule.severity,
+        confidence=rule.confidence,
+        title=filled(rule.title, said),
+        explanation=explanation,
+        distinction=tuple(filled(text, said) for text in rule.distinction),
+        settles=filled(rule.settles, said),
+        evidence=_evidence(claim, subject, source, mask),
+        remedies=tuple(
+            Remedy(
+                title=filled(remedy.title, said),
+                steps=tuple(filled(step, said) for step in remedy.steps),
+                cost=remedy.cost,
+                action=remedy.action,
+            )
+            for remedy in rule.remedies
+        ),
+        references=rule.sources,
+        caused_by=cause,
+    )
+
+
+def _evidence(claim: Claim, subject: Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:
+    first, last = subject.first, subject.last
+    shown = [_seen(first, source, mask(first.text))]
+    if subject.count > 1:
+        more = f"and {subject.count - 2} between, and last: " if subject.count > 2 else ""
+        shown.append(_seen(last, source, more + mask(last.text)))
+    if claim.others and subject is list(claim.subjects.values())[-1]:
+        shown.append(Evidence(source=source, text=f"and {claim.others} more lines that name others"))
+    return tuple(shown)
+
+
+def _seen(sight: Sight, source: str, text: str) -> Evidence:
+    return Evidence(source=source, text=text, line=sight.line, wall_s=sight.wall_s)
+
+
+def _value(value: str | None) -> str:
+    return sanitised(value or "", limit=VALUE_CHARS).strip()
+
+
+def _cut(sight: Sight, found: re.Match[str]) -> Sight:
+    """Of a long line, the part around what was found."""
+    text = sight.text
+    if len(text) > EVIDENCE_CHARS:
+        start = max(0, min(found.start() - EVIDENCE_CHARS // 4, len(text) - EVIDENCE_CHARS))
+        end = start + EVIDENCE_CHARS
+        text = f"{'… ' if start else ''}{text[start:end]}{' …' if end < len(text) else ''}"
+    return Sight(text=sanitised(text), line=sight.line, wall_s=sight.wall_s, index=sight.index)
