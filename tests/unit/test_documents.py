@@ -80,7 +80,7 @@ def test_137_is_a_suspicion_that_says_what_settles_it_and_shows_no_secret() -> N
 
 
 PS = """\
-CONTAINER ID   IMAGE                      COMMAND                  CREATED       STATUS                    PORTS     NAMES
+CONTAINER ID   IMAGE                      COMMAND                  CREATED       STATUS                   PORTS    NAMES
 1b2c3d4e5f60   vllm/vllm-openai:v0.22.1   "vllm serve Qwen/Qwe…"   3 hours ago   {status:<30}        vllm-qwen
 """
 

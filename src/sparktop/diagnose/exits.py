@@ -1,4 +1,4 @@
-"""How a container ended: what its exit code means, what it doesn't prove, and what to do (exits.toml)."""
+"""How a container ended: what its exit code means and doesn't prove (exits.toml), and when restarts are a loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from importlib.resources import files
 
 from sparktop.model.engine import Container
 from sparktop.model.event import Severity
-from sparktop.model.finding import Remedy
+from sparktop.model.finding import Evidence, Finding, Remedy
+
+LOOPING = 3
+"""Restarts by Docker's or systemd's own count from which it is a loop (facts/engines.md OPS-04)."""
+TOO_SOON_S = 60.0
+"""Between an end and the next start: on a Spark memory comes back over seconds to minutes (field report 004)."""
 
 MEANINGS: Mapping[int, str] = {
     0: "ended by itself",
@@ -63,7 +68,7 @@ def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "N
         return None
     by_code = endings()
     ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])
-    shown = name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
+    shown = _typeable(name)
     return replace(
         ending,
         says=ending.says.replace("{code}", str(exit_code)),
@@ -99,3 +104,44 @@ def endings() -> Mapping[str, Ending]:
         )
         for row in raw["ending"]
     }
+
+
+def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:
+    """The finding of a container that Docker starts again and again."""
+    times = f"{restarts} times so far" if restarts else "again and again"
+    return Finding(
+        rule="restart.loop",
+        severity=Severity.CRITICAL,
+        title=f"{name} is in a restart loop: started {times}",
+        explanation=(
+            f"It ends, and its restart policy{f' ({policy})' if policy else ''} starts it again without waiting for "
+            "memory: Docker's pause between two starts is at most a minute, and is back to 0.1 s once a run "
+            "lasted 10 s. "
+            "Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
+            "does so "
+            "for ever. What ends it stands in its log."
+        ),
+        evidence=evidence,
+        remedies=(
+            Remedy(
+                title="Stop the loop, then read why it ends",
+                steps=tuple(
+                    step.replace("NAME", _typeable(name))
+                    for step in (
+                        "docker update --restart=no NAME",
+                        "docker stop -t 60 NAME",
+                        "docker logs NAME 2>&1 | sparktop explain",
+                    )
+                ),
+                cost="the engine stays down until it is started",
+                action="break-restart-loop",
+            ),
+        ),
+        references=("field report 004", "Docker: restart policies"),
+        subject=name,
+    )
+
+
+def _typeable(name: str) -> str:
+    """The name where it needs no quoting in a shell, else a placeholder: it comes from another machine."""
+    return name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"

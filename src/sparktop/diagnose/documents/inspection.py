@@ -8,23 +8,11 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.diagnose.documents.embedded import values
-from sparktop.diagnose.exits import ending_of
+from sparktop.diagnose.exits import LOOPING, TOO_SOON_S, ending_of, loop
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding
 
-LOOPING = 3
-"""Restarts by Docker's own count from which it is a loop (facts/engines.md OPS-04)."""
-TOO_SOON_S = 60.0
 _NO_TIME = "0001-01-01"
-
-LOOP_REMEDIES = (
-    Remedy(
-        title="Stop the loop, then read why it ends",
-        steps=("docker update --restart=no NAME", "docker stop -t 60 NAME", "docker logs NAME 2>&1 | sparktop explain"),
-        cost="the engine stays down until it is started",
-        action="break-restart-loop",
-    ),
-)
 
 
 def read(text: str, source: str) -> tuple[Finding, ...] | None:
@@ -89,36 +77,6 @@ def _of_container(entry: Mapping[str, Any], source: str, line: int) -> Iterator[
             subject=name,
         )
     yield from _too_soon(name, state, evidence)
-
-
-def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:
-    """The finding of a container that Docker starts again and again."""
-    times = f"{restarts} times so far" if restarts else "again and again"
-    return Finding(
-        rule="restart.loop",
-        severity=Severity.CRITICAL,
-        title=f"{name} is in a restart loop: started {times}",
-        explanation=(
-            f"It ends, and its restart policy{f' ({policy})' if policy else ''} starts it again without waiting for "
-            "memory: Docker's pause between two starts is at most a minute, and is back to 0.1 s once a run "
-            "lasted 10 s. "
-            "Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
-            "does so "
-            "for ever. What ends it stands in its log."
-        ),
-        evidence=evidence,
-        remedies=tuple(
-            Remedy(
-                title=remedy.title,
-                steps=tuple(step.replace("NAME", name) for step in remedy.steps),
-                cost=remedy.cost,
-                action=remedy.action,
-            )
-            for remedy in LOOP_REMEDIES
-        ),
-        references=("field report 004", "Docker: restart policies"),
-        subject=name,
-    )
 
 
 def _too_soon(name: str, state: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Iterator[Finding]:

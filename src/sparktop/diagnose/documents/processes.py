@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparktop import sanitise
-from sparktop.diagnose.documents.inspection import loop
-from sparktop.diagnose.exits import ending_of
+from sparktop.diagnose.exits import ending_of, loop
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding
 
