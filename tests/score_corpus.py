@@ -1,7 +1,7 @@
 """Scores `sparktop explain` on labelled log excerpts: python -m tests.score_corpus [--file PART] [--findings].
 
-The rules of scoring are those of ../shared/corpus/README.md. It prints what is missed, what comes first and isn't the root,
-false alarms, and findings that say what would be wrong.
+The rules of scoring are those of ../shared/corpus/README.md. It prints what is missed, what comes first and isn't the
+root, false alarms, and findings that say what would be wrong.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from sparktop.diagnose.logs import course
 from sparktop.diagnose.logs.claims import Claim, Sight, claims_in_order
@@ -32,13 +33,10 @@ Mask = Callable[[str], str]
 class _Prepared:
     """A rule made ready to be tried on lines."""
 
-    __slots__ = ("near", "near_at", "near_from", "regex", "rule", "unless")
+    __slots__ = ("near_at", "near_from", "rule")
 
     def __init__(self, rule: LogRule) -> None:
         self.rule = rule
-        self.regex = re.compile(rule.regex)
-        self.unless = re.compile(rule.unless) if rule.unless else None
-        self.near = re.compile(rule.near) if rule.near else None
         self.forget()
 
     def forget(self) -> None:
@@ -48,13 +46,19 @@ class _Prepared:
         """The first line that wasn't looked at for it."""
 
 
+@cache
+def _compiled(regex: str) -> re.Pattern[str]:
+    """Compiled on first use, and once for all readers: most never are."""
+    return re.compile(regex)
+
+
 class LogReader:
     """Takes one log in, line after line, and says what the rules make of it."""
 
     def __init__(
         self, rules: Sequence[LogRule], kind: EngineKind | None = None, *, mask: Mask = lambda text: text
     ) -> None:
-        """`kind` is the engine where it is known; else it is made out from the text. `mask` hides secrets in evidence."""
+        """`kind` is the engine where it is known, else it is made out from the text; `mask` hides secrets."""
         self._kind = kind
         self._mask = mask
         self._by_word: dict[str, list[_Prepared]] = {}
@@ -66,7 +70,7 @@ class LogReader:
         self._course_words = frozenset(course.words())
         self._dull = frozenset(course.serving_words()) - self._by_word.keys()
         self._gate = Gate([*self._by_word, *self._course_words])
-        longest = max((one.rule.near_lines for one in prepared if one.near), default=0)
+        longest = max((one.rule.near_lines for one in prepared if one.rule.near), default=0)
         self._recent: deque[str] = deque(maxlen=min(longest, NEAR_LINES) + 1)
         self.reset()
 
@@ -181,13 +185,14 @@ class LogReader:
 
     def _is_near(self, one: _Prepared) -> bool:
         """Whether a line not too far before has what the rule wants near; each line is looked at once per rule."""
-        if one.near is None:
+        if not one.rule.near:
             return True
+        near = _compiled(one.rule.near)
         now, recent = self._count, self._recent
         reach = min(one.rule.near_lines, NEAR_LINES)
         start = max(one.near_from, now - reach, now - len(recent) + 1)
         for number in range(now, start - 1, -1):
-            if one.near.search(recent[number - now - 1]):
+            if near.search(recent[number - now - 1]):
                 one.near_at = number
                 break
         one.near_from = now + 1
@@ -198,20 +203,17 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 
 def _search(one: _Prepared, text: str, hits: Iterable[str]) -> re.Match[str] | None:
+    regex, unless = _compiled(one.rule.regex), _compiled(one.rule.unless) if one.rule.unless else None
     if len(text) <= SHOWN_CHARS:
-        if one.unless is not None and one.unless.search(text):
-            return None
-        return one.regex.search(text)
+        return None if unless is not None and unless.search(text) else regex.search(text)
     for word in one.rule.any:
-        if word not in hits:
-            continue
-        at = text.find(word)
+        at = text.find(word) if word in hits else -1
         for _ in range(PLACES):
             if at < 0:
                 break
             start, end = max(0, at - SHOWN_CHARS // 2), at + SHOWN_CHARS // 2
-            if one.unless is None or not one.unless.search(text, start, end):
-                found = one.regex.search(text, start, end)
+            if unless is None or not unless.search(text, start, end):
+                found = regex.search(text, start, end)
                 if found is not None:
                     return found
             at = text.find(word, end)
