@@ -11,6 +11,8 @@ From the Spark (`kind` says which; numbers are integers or floats, times are CLO
                procs [[pid, name, bytes|null, "C"|"G"]], gaps {field: reason}}]
     processes  boot, total, zombies, rows [{pid, ppid, comm, state, rss, shm, swap (bytes), uid, start (boot seconds),
                cgroup, wchan, argv [...]}]
+    network    boot, interfaces [{name, up, mtu, speed (Mb/s), addresses [IPv4/prefix]}], rdma [{device, port,
+               interface, state, rate (Gb/s), rx, tx (bytes since boot), gids [[index, IPv4] of RoCE v2]}]
     facts      as in hello: hostname, boot_id, machine_digest, kernel, arch, os, dgx, product, driver, cpus, python,
                user, uid, disks [[mount, total, free]], gaps {field: reason}
     collector  name (nvml, processes, kernel), state (ok, missing, denied, stuck, failed, paused), detail, since

@@ -20,13 +20,16 @@ from sparktop.model.telemetry import (
     GpuReading,
     Hello,
     HostFacts,
+    Interface,
     KernelLines,
     LogLine,
     Memory,
     Message,
+    NetworkReading,
     Pressure,
     Process,
     ProcessTable,
+    RdmaPort,
     Sample,
 )
 
@@ -283,6 +286,37 @@ def _process_table(raw: Mapping[str, Any]) -> ProcessTable:
     )
 
 
+def _network(raw: Mapping[str, Any]) -> NetworkReading:
+    return NetworkReading(
+        boot_s=float(raw["boot"]),
+        interfaces=tuple(_interface(row) for row in raw["interfaces"]),
+        rdma_ports=tuple(_rdma_port(row) for row in raw.get("rdma") or ()),
+    )
+
+
+def _interface(raw: Mapping[str, Any]) -> Interface:
+    return Interface(
+        name=sanitise.name(str(raw["name"])),
+        is_up=_optional(raw, "up", bool),
+        mtu=_optional(raw, "mtu", int),
+        speed_mbps=_optional(raw, "speed", int),
+        addresses=tuple(sanitise.name(str(address)) for address in raw.get("addresses") or ()),
+    )
+
+
+def _rdma_port(raw: Mapping[str, Any]) -> RdmaPort:
+    return RdmaPort(
+        device=sanitise.name(str(raw["device"])),
+        port=int(raw.get("port") or 1),
+        interface=_optional(raw, "interface", lambda value: sanitise.name(str(value))),
+        state=sanitise.name(str(raw.get("state") or "")),
+        rate_gbps=_optional(raw, "rate", float),
+        received_bytes=_optional(raw, "rx", int),
+        sent_bytes=_optional(raw, "tx", int),
+        roce_v2_gids=tuple((int(index), sanitise.name(str(address))) for index, address in raw.get("gids") or ()),
+    )
+
+
 def _collector(raw: Mapping[str, Any]) -> Collector:
     return Collector(
         name=sanitise.name(str(raw["name"])),
@@ -317,6 +351,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {
     "sample": _sample,
     "gpu": _gpu_reading,
     "processes": _process_table,
+    "network": _network,
     "facts": _facts,
     "collector": _collector,
     "kernel": _kernel,
