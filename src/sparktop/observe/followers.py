@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sparktop import sanitise
 from sparktop.clock import Clock
 from sparktop.diagnose.enginelog import resolve_state
+from sparktop.diagnose.logs.rules import LogRule
 from sparktop.model.engine import (
     Endpoint,
     EndpointState,
@@ -62,8 +64,10 @@ class _Learned:
 class Followers:
     """The followers of one node; started with each connection, stopped with its end."""
 
-    def __init__(self, book: NodeBook, *, clock: Clock) -> None:
+    def __init__(self, book: NodeBook, *, clock: Clock, rules: Sequence[LogRule] = ()) -> None:
+        """`rules` are what the engines' logs are read for."""
         self._book = book
+        self._rules = rules
         self._clock = clock
         self._running: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -149,7 +153,7 @@ class Followers:
             self._learned.pop(key, None)
         for engine in found:
             if engine.key not in self._feeds:
-                self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind)
+                self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind, self._rules)
         engines = tuple(self._told(engine) for engine in found)
         if engines != self._engines:
             self._engines = engines
@@ -157,7 +161,8 @@ class Followers:
 
     def _told(self, engine: Engine) -> Engine:
         """An engine with what its endpoint and its log have said."""
-        said = self._feeds[engine.key].said
+        feed = self._feeds[engine.key]
+        said = feed.said
         learned = self._learned.get(engine.key)
         if learned is not None and learned.endpoint is not None and engine.state is not EngineState.EXITED:
             engine = replace(
@@ -171,7 +176,8 @@ class Followers:
         state, progress = resolve_state(engine, said, self._book.wall_s)
         if self._is_a_worker_gone_quiet(engine, state):
             state, progress = EngineState.UNKNOWN, None
-        engine = replace(engine, state=state, progress=progress, version=said.version or engine.version)
+        version = said.version or engine.version
+        engine = replace(engine, state=state, progress=progress, version=version, log=feed.facts())
         if state is not EngineState.EXITED and engine.metrics is None:
             engine = self._by_its_log(engine)
         return engine
@@ -253,7 +259,7 @@ class Followers:
             feed.note("connection restored; going on from here", self._clock.wall())
 
         def take(batch: LogBatch) -> None:
-            feed.accept(batch.lines)
+            feed.accept(batch.lines, self._book.wall_s)
 
         while True:
             started_s = self._started_wall_s(key)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from sparktop.clock import Clock, SystemClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.logs.rules import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.fleet import FleetState
 from sparktop.observe.book import NodeBook
@@ -28,9 +29,11 @@ COALESCE_S = 0.25
 class _Line:
     """One node's supervisor, book and followers, wired together."""
 
-    def __init__(self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float, log_rules: Sequence[LogRule]
+    ) -> None:
         self.book = book
-        self.followers = Followers(book, clock=clock)
+        self.followers = Followers(book, clock=clock, rules=log_rules)
         self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s)
         self.link = book.link
         self.message = book.message
@@ -55,17 +58,21 @@ class Monitor:
         clock: Clock | None = None,
         interval_s: float = 1.0,
         rules: Sequence[LiveRule] | None = None,
+        log_rules: Sequence[LogRule] | None = None,
     ) -> None:
-        """`rules`: the live rules to watch with; all of ours where none are named."""
+        """`rules` are the live rules to watch with, `log_rules` what engines' logs are read for; else all of ours."""
         self._clock = clock or SystemClock()
         self._publish = publish
         self._interval_s = interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._lines: dict[str, _Line] = {}
+        read_for = shipped() if log_rules is None else log_rules
         for connector in connectors:
             book = NodeBook(connector.name, clock=self._clock, changed=self._changed)
-            self._lines[connector.name] = _Line(connector, book, clock=self._clock, interval_s=interval_s)
+            self._lines[connector.name] = _Line(
+                connector, book, clock=self._clock, interval_s=interval_s, log_rules=read_for
+            )
         self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self._state = self._picture()
 
