@@ -92,6 +92,17 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A process that takes GPU memory now, by its last readings."""
+
+    label: str
+    """The engine's name where it is one's, else the process's."""
+    pid: int
+    held_bytes: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What holds memory: parts that sum to the total."""
 
@@ -146,6 +157,8 @@ class NodeView:
     engines: tuple[Engine, ...] = ()
     collectors: Mapping[str, Collector] = field(default_factory=dict)
     ledger: Ledger | None = None
+    growing: tuple[Growth, ...] = ()
+    """Which processes' GPU memory grew over the last seconds, fastest first."""
     trend: Trend | None = None
     cpu_busy_percent: float | None = None
     """Of all cores together, between the last two samples."""
@@ -157,6 +170,8 @@ class NodeView:
     power_history: Series = Series()
     clock_history: Series = Series()
     """SM clock in MHz, beside utilisation and power."""
+    swap_bytes_per_s: float | None = None
+    """Swapped in and out together, between the last two samples."""
     rdma_bytes_per_s: float | None = None
     """Both ways over all RDMA ports, between the last two readings."""
     network: NetworkReading | None = None

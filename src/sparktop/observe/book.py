@@ -25,10 +25,11 @@ from sparktop.model.telemetry import (
     Sample,
 )
 from sparktop.observe.bandwidth import bandwidth
+from sparktop.observe.growth import GrowthWatch
 from sparktop.observe.history import History, Placement
 from sparktop.observe.ledger import ledger
 from sparktop.observe.lines import LineRing
-from sparktop.observe.trend import WINDOW_S, rdma_rate, trend
+from sparktop.observe.trend import WINDOW_S, rdma_rate, swap_rate, trend
 
 LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
@@ -61,6 +62,8 @@ class NodeBook:
         self._sm_clock = History()
         self._network: NetworkReading | None = None
         self._rdma_bytes_per_s: float | None = None
+        self._swap_bytes_per_s: float | None = None
+        self._growth = GrowthWatch()
         self._desktop: DesktopReading | None = None
         self.kernel_lines = LineRing()
         self._kernel_source = ""
@@ -212,6 +215,7 @@ class NodeBook:
             engines=self._engines,
             collectors=dict(self._collectors),
             ledger=ledger(sample.memory, self._processes, self._gpu, self._engines) if sample else None,
+            growing=self._growth.growing(self._engines),
             trend=trend(self._available.recent(WINDOW_S)),
             cpu_busy_percent=self._cpu_busy_percent,
             probe_cpu_percent=self._probe_cpu_percent,
@@ -221,6 +225,7 @@ class NodeBook:
             power_history=self._power.series(),
             clock_history=self._sm_clock.series(),
             network=self._network,
+            swap_bytes_per_s=self._swap_bytes_per_s,
             rdma_bytes_per_s=self._rdma_bytes_per_s,
             desktop=self._desktop,
             kernel_source=self._kernel_source,
@@ -240,6 +245,7 @@ class NodeBook:
             self._last_kernel_boot_s = -1.0
             self._processes = self._gpu = None
             self._network = self._desktop = self._rdma_bytes_per_s = None
+            self._growth = GrowthWatch()
         self._facts = hello.facts
         self._probe_since_boot_s = None
         self._collectors.clear()
@@ -266,8 +272,9 @@ class NodeBook:
         """Shares of counters between two samples of one boot and one probe."""
         elapsed_s = sample.boot_s - before.boot_s
         if elapsed_s <= 0:
-            self._cpu_busy_percent = self._probe_cpu_percent = None
+            self._cpu_busy_percent = self._probe_cpu_percent = self._swap_bytes_per_s = None
             return
+        self._swap_bytes_per_s = swap_rate(before, sample)
         if (
             sample.cpu_total_ticks is not None
             and sample.cpu_busy_ticks is not None
@@ -293,6 +300,7 @@ class NodeBook:
         if at_s is None or not reading.gpus:
             return
         expected_s = self._sample.interval_s if self._sample else 1.0
+        self._growth.saw(at_s, reading)
         self._utilisation.add(at_s, reading.gpus[0].utilisation_percent, expected_s=expected_s)
         self._power.add(at_s, reading.gpus[0].power_w, expected_s=expected_s)
         self._sm_clock.add(at_s, reading.gpus[0].sm_clock_mhz, expected_s=expected_s)

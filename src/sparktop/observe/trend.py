@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.model.fleet import Trend
-from sparktop.model.telemetry import NetworkReading
+from sparktop.model.telemetry import NetworkReading, Sample
 
 WINDOW_S = 5.0
 """Short on purpose: available memory has fallen 47 GB in 6 s (field report 001)."""
@@ -31,6 +31,20 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
         slope = (slope + step) / 2
     to_empty = last_v / -slope if slope < -NOISE_BYTES_PER_S else None
     return Trend(bytes_per_s=slope, time_to_empty_s=to_empty)
+
+
+PAGE_BYTES = 4096
+
+
+def swap_rate(before: Sample, now: Sample) -> float | None:
+    """Bytes per second in and out of swap together; None where the kernel doesn't count them."""
+    elapsed_s = now.boot_s - before.boot_s
+    if elapsed_s <= 0 or now.swap_in_pages is None or now.swap_out_pages is None:
+        return None
+    if before.swap_in_pages is None or before.swap_out_pages is None:
+        return None
+    pages = (now.swap_in_pages - before.swap_in_pages) + (now.swap_out_pages - before.swap_out_pages)
+    return max(0, pages) * PAGE_BYTES / elapsed_s
 
 
 def rdma_rate(before: NetworkReading, now: NetworkReading) -> float | None:
