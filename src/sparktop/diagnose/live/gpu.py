@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparktop.diagnose.live import spin
 from sparktop.diagnose.rule import LiveRule
 
-RULES: tuple[LiveRule, ...] = ()
+RULES: tuple[LiveRule, ...] = (*spin.RULES,)

@@ -1,7 +1,259 @@
-"""Memory: falling, spiking at the first request, held after an exit, apart from its baseline."""
+"""Memory: how much is left, who holds it, and what an engine that ended left behind."""
 
 from __future__ import annotations
 
-from sparktop.diagnose.rule import LiveRule
+from collections.abc import Iterable
 
-RULES: tuple[LiveRule, ...] = ()
+from sparktop.diagnose.live import starvation, starved
+from sparktop.diagnose.live.ranks import is_alive
+from sparktop.diagnose.live.window import GIB, gib, is_current, seen
+from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, Holder, NodeView
+
+LOW_SHARE, LOW_BYTES = 0.07, 8 * GIB
+SCARCE_SHARE, SCARCE_BYTES = 0.033, 4 * GIB
+SMALL_MACHINE_BYTES = 64 * GIB
+"""A machine with less than this is no Spark: there only shares count."""
+PRESSURE_PERCENT = 10.0
+SWAP_STORM_BYTES_PER_S = 20e6
+SWAP_INFO_BYTES = 1 * GIB
+SWAP_WARNING_BYTES = 4 * GIB
+
+
+def low(fleet: FleetState) -> Iterable[Finding]:
+    """memory.low: little is available, whichever way it goes."""
+    for node in fleet.nodes:
+        if not is_current(node) or node.sample is None:
+            continue
+        memory = node.sample.memory
+        warning, critical = _limits(memory.total_bytes)
+        left = memory.available_bytes
+        if left >= warning:
+            continue
+        scarce = left < critical
+        top = _top_holders(node)
+        yield Finding(
+            rule="memory.low",
+            severity=Severity.CRITICAL if scarce else Severity.WARNING,
+            title=f"{node.name} has {gib(left)} of memory available"
+            + (": one more allocation can hang it" if scarce else ""),
+            explanation=(
+                f"Of {gib(memory.total_bytes)}, {gib(left)} can still be had (MemAvailable, cache counted as free)."
+                + (f" {top} hold{'s' if ' and ' not in top else ''} most of the rest." if top else "")
+                + " On this machine CUDA allocations come out of the same memory and can take tens of GiB in seconds; "
+                "below 4 GiB SSH itself may no longer get any."
+            ),
+            evidence=(
+                seen(node, "memory", f"available {gib(left)}, swap used {gib(memory.swap_used_bytes)}"),
+                *(seen(node, "memory", f"{one.label} {gib(one.held_bytes)}") for one in _holders(node)),
+            ),
+            remedies=(
+                Remedy(
+                    title="Give the engine less: --gpu-memory-utilization (SGLang: --mem-fraction-static)",
+                    steps=(
+                        "lower it so that 12 GiB (headless) or 20 GiB (with a desktop) stay available, and relaunch",
+                    ),
+                    cost="part of the KV cache; the time to load",
+                    action="relaunch",
+                ),
+                Remedy(
+                    title="Stop what else holds memory there",
+                    steps=("the ledger of this node names the holders",),
+                    cost="what they do",
+                ),
+                Remedy(
+                    title="Arm the guard, which stops the engine before the host hangs",
+                    cost="nothing while memory is well",
+                    action="guard",
+                ),
+            ),
+            references=("field report 001", "field report 003"),
+            nodes=(node.name,),
+            brief=f"{gib(left)} of {gib(memory.total_bytes)} available",
+        )
+
+
+def pressure(fleet: FleetState) -> Iterable[Finding]:
+    """memory.pressure: tasks wait for memory, or swap is busy both ways."""
+    for node in fleet.nodes:
+        if not is_current(node) or node.sample is None:
+            continue
+        psi, storm = node.sample.memory_pressure, node.swap_bytes_per_s
+        stalls = psi.full_avg10 if psi else 0.0
+        storms = storm is not None and storm > SWAP_STORM_BYTES_PER_S
+        if stalls < PRESSURE_PERCENT and not storms:
+            continue
+        memory = node.sample.memory
+        swap = f", swap moves {storm / 1e6:.0f} MB/s" if storm is not None and storm > 1e6 else ""
+        yield Finding(
+            rule="memory.pressure",
+            severity=Severity.WARNING,
+            title=f"{node.name} stalls for want of memory",
+            explanation=(
+                f"In the last ten seconds all its tasks waited for memory {stalls:.0f} % of the time (PSI full avg10)"
+                f"{swap}. It is reclaiming or swapping instead of working: tokens slow down, and logins take long."
+            ),
+            distinction=(
+                f"{gib(memory.available_bytes)} are available by the kernel's count; stalls say what that is worth.",
+            ),
+            evidence=(
+                seen(node, "pressure", f"memory full avg10 {stalls:.1f} %, some avg10 {psi.some_avg10:.1f} %")
+                if psi
+                else seen(node, "swap", f"{(storm or 0) / 1e6:.0f} MB/s"),
+                seen(
+                    node, "memory", f"available {gib(memory.available_bytes)}, swap used {gib(memory.swap_used_bytes)}"
+                ),
+            ),
+            remedies=(
+                Remedy(
+                    title="Free memory: stop what is not needed, or give the engine a smaller share",
+                    steps=("lower --gpu-memory-utilization or --mem-fraction-static, and relaunch",),
+                    cost="part of the KV cache; the time to load",
+                    action="relaunch",
+                ),
+            ),
+            references=("field report 003",),
+            nodes=(node.name,),
+            brief=f"PSI full {stalls:.0f} %{swap}",
+        )
+
+
+def swap_used(fleet: FleetState) -> Iterable[Finding]:
+    """memory.swap-used: pages of something lie in swap."""
+    for node in fleet.nodes:
+        if not is_current(node) or node.sample is None:
+            continue
+        used = node.sample.memory.swap_used_bytes
+        if used < SWAP_INFO_BYTES:
+            continue
+        much = used >= SWAP_WARNING_BYTES and any(is_alive(engine) for engine in node.engines)
+        swapped = sorted(
+            (one for one in (node.processes.processes if node.processes else ()) if one.swapped_bytes > GIB // 4),
+            key=lambda one: -one.swapped_bytes,
+        )[:3]
+        yield Finding(
+            rule="memory.swap-used",
+            severity=Severity.WARNING if much else Severity.INFO,
+            title=f"{node.name} has {gib(used)} in swap",
+            explanation=(
+                "Memory ran short here at some time, and these pages were moved out. "
+                + (
+                    "With an engine running this is where load times four times the other node's come from: "
+                    "weights are loaded through pages that are swapped meanwhile. Its share of memory is too large."
+                    if much
+                    else "As long as they lie still it costs nothing."
+                )
+            ),
+            evidence=(
+                seen(node, "memory", f"swap used {gib(used)} of {gib(node.sample.memory.swap_total_bytes)}"),
+                *(
+                    seen(node, "processes", f"{p.command} (pid {p.pid}): {gib(p.swapped_bytes)} swapped")
+                    for p in swapped
+                ),
+            ),
+            remedies=(
+                Remedy(
+                    title="Before the next launch, give the engine less: --mem-fraction-static 0.75, or a lower "
+                    "--gpu-memory-utilization",
+                    cost="part of the KV cache",
+                    action="relaunch" if much else None,
+                ),
+            ),
+            references=("field report 003 (5 GiB in swap, load four times slower)",),
+            nodes=(node.name,),
+            brief=f"{gib(used)} swapped",
+        )
+
+
+def contiguous(fleet: FleetState) -> Iterable[Finding]:
+    """memory.cma: the kernel reports free contiguous memory out of none."""
+    for node in fleet.nodes:
+        if not is_current(node) or node.sample is None:
+            continue
+        memory = node.sample.memory
+        if memory.cma_total_bytes != 0 or not memory.cma_free_bytes:
+            continue
+        kernel = node.facts.kernel if node.facts else ""
+        yield Finding(
+            rule="memory.cma",
+            severity=Severity.WARNING,
+            confidence=Confidence.SUSPECTED,
+            title=f"{node.name}'s kernel counts free contiguous memory that does not exist",
+            explanation=(
+                f"/proc/meminfo says CmaTotal 0 and CmaFree {gib(memory.cma_free_bytes)}: the counters contradict one "
+                f"another. Reported of kernel 7.0.0-1019 on Sparks{f'; this one runs {kernel}' if kernel else ''}"
+                ", where memory figures, and what is freed by them, can't be trusted."
+            ),
+            settles="Whether it is so after a boot into the previous kernel.",
+            evidence=(seen(node, "memory", f"CmaTotal 0 kB, CmaFree {memory.cma_free_bytes // 1024} kB"),),
+            remedies=(
+                Remedy(
+                    title="Boot the previous kernel until an update is out",
+                    steps=("choose it in GRUB's advanced options", "apt-mark hold the older linux-image package"),
+                    cost="a reboot",
+                    action="reboot",
+                ),
+            ),
+            references=("NVIDIA developer forum 383254", "NVIDIA developer forum 383023"),
+            nodes=(node.name,),
+            brief=f"CmaTotal 0, CmaFree {gib(memory.cma_free_bytes)}",
+        )
+
+
+def _limits(total: int) -> tuple[int, int]:
+    warning, critical = int(total * LOW_SHARE), int(total * SCARCE_SHARE)
+    if total < SMALL_MACHINE_BYTES:
+        return warning, critical
+    return max(warning, LOW_BYTES), max(critical, SCARCE_BYTES)
+
+
+def _holders(node: NodeView) -> list[Holder]:
+    if node.ledger is None:
+        return []
+    held = [one for one in node.ledger.holders if one.kind not in ("cache", "free") and one.held_bytes > GIB]
+    return sorted(held, key=lambda one: -one.held_bytes)[:3]
+
+
+def _top_holders(node: NodeView) -> str:
+    return " and ".join(f"{one.label} ({gib(one.held_bytes)})" for one in _holders(node)[:2])
+
+
+def _rule(name: str, title: str, severity: Severity, sources: tuple[str, ...], scope: str = "any node") -> Rule:
+    return Rule(id=f"memory.{name}", kind=RuleKind.LIVE, title=title, severity=severity, scope=scope, sources=sources)
+
+
+RULES: tuple[LiveRule, ...] = (
+    *starvation.RULES,
+    *starved.RULES,
+    LiveRule(
+        card=_rule("low", "Little memory is available", Severity.CRITICAL, ("field report 001", "field report 003")),
+        check=low,
+        hold_s=2.0,
+        follows=("memory.first-request-spike", "memory.falling"),
+    ),
+    LiveRule(
+        card=_rule("pressure", "Tasks wait for memory", Severity.WARNING, ("field report 003",)),
+        check=pressure,
+        hold_s=5.0,
+        follows=("memory.first-request-spike", "memory.falling", "memory.low"),
+    ),
+    LiveRule(
+        card=_rule("swap-used", "Memory lies in swap", Severity.WARNING, ("field report 003",)),
+        check=swap_used,
+        hold_s=10.0,
+        follows=("memory.first-request-spike", "memory.falling", "memory.low", "memory.pressure"),
+    ),
+    LiveRule(
+        card=_rule(
+            "cma",
+            "CmaFree without CmaTotal",
+            Severity.WARNING,
+            ("NVIDIA developer forum 383254", "NVIDIA developer forum 383023"),
+            "kernel 7.0.0-1019 and others that count so",
+        ),
+        check=contiguous,
+        hold_s=5.0,
+    ),
+)

@@ -1,0 +1,60 @@
+"""How far available memory may fall while an engine loads: what its own command reserves, and no further.
+
+On a Spark `--gpu-memory-utilization` and `--mem-fraction-static` are shares of all memory, so a load that takes 80 GiB
+in a minute is as it should be (facts/engines.md sections 1A, 4.4).
+"""
+
+from __future__ import annotations
+
+from sparktop.diagnose.live.graphs import version_of
+from sparktop.diagnose.live.ranks import flag
+from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.fleet import NodeView
+
+GIB = 1024**3
+OVERHEAD_BYTES = 6 * GIB
+"""What a loading engine takes beside its share: context, graphs, its processes' own memory."""
+LOAD_AT_MOST_S = 3600.0
+SETTLES_S = 20.0
+"""A log or an endpoint says "ready" up to so long before or after the last big allocation."""
+_LOADING = (EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING)
+
+
+def is_loading(engine: Engine) -> bool:
+    """Whether its memory is still to grow by what it was told to take."""
+    return engine.state in _LOADING and (engine.uptime_s or 0.0) < LOAD_AT_MOST_S
+
+
+def loading(node: NodeView) -> tuple[Engine, ...]:
+    """The node's engines whose load is under way."""
+    return tuple(engine for engine in node.engines if is_loading(engine))
+
+
+def share(engine: Engine) -> float:
+    """The share of all memory its command lets it take; the version's default where it names none."""
+    sglang = engine.kind is EngineKind.SGLANG
+    told = flag(engine.argv, "--mem-fraction-static" if sglang else "--gpu-memory-utilization")
+    try:
+        return min(1.0, max(0.0, float(told))) if told is not None else _default(engine)
+    except ValueError:
+        return _default(engine)
+
+
+def _default(engine: Engine) -> float:
+    if engine.kind is EngineKind.SGLANG:
+        return 0.88
+    version = version_of(engine.version)
+    return 0.92 if version is None or version >= (0, 22, 1) else 0.90
+
+
+def floor_bytes(node: NodeView) -> int | None:
+    """What should be left of available memory when the loads under way are through; None while none is.
+
+    0 where the shares together leave nothing: then the load itself is what starves the host.
+    """
+    engines = loading(node)
+    if not engines or node.sample is None:
+        return None
+    total = node.sample.memory.total_bytes
+    taken = sum(share(engine) * total for engine in engines)
+    return max(0, int(total - taken - OVERHEAD_BYTES * len(engines)))

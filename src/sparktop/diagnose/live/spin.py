@@ -1,0 +1,297 @@
+"""Spin deadlock: requests are held, nothing comes, and the GPU burns cycles in a wait (field report 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.live.graphs import without_graphs
+from sparktop.diagnose.live.idleness import IDLE_PERCENT, low_power_w, normal_power, spinning
+from sparktop.diagnose.live.ranks import Rank, has_flag, is_alive, names_in_order, spans_nodes, teams
+from sparktop.diagnose.live.window import GpuStretch, highest, is_current, node_wall_s, seen, span
+from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView
+
+SUSPECTED_S = 20.0
+CONFIRMED_S = 45.0
+SILENT_S = 25.0
+"""Without figures: so long must the log be silent too. SGLang writes every 40 decode steps, vLLM every 10 s."""
+SHARED_S = 90.0
+"""The same where another process computes on that GPU, and could be what is busy."""
+LOADING_S = 150.0
+"""While it loads, compiling alone may leave a log silent for minutes."""
+STALE_FIGURES_S = 15.0
+FLAT_BYTES_PER_S = 1e6
+LONGEST_S = 600.0
+
+REFERENCES = (
+    "vllm-project/vllm#46097",
+    "eugr/spark-vllm-docker#260",
+    "vllm-project/vllm#52504 (NCCL below 2.30.4 with CUDA graphs over two nodes)",
+    "field report 003",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spin:
+    """A team that holds work and makes none."""
+
+    team: tuple[Rank, ...]
+    spun: dict[str, GpuStretch]
+    """By node."""
+    still_s: float
+    counted: bool
+    """Its own counters were seen to stand."""
+    loading: bool = False
+
+    @property
+    def head(self) -> Rank:
+        return self.team[0]
+
+    @property
+    def seconds(self) -> float:
+        return min(self.still_s, max(one.seconds for one in self.spun.values()))
+
+
+def check(fleet: FleetState) -> Iterable[Finding]:
+    """One finding for each engine that spins, over all its nodes."""
+    for team in teams(fleet):
+        spin = _spin_of(team, fleet)
+        if spin is not None:
+            yield _finding(spin, fleet)
+
+
+def _spin_of(team: tuple[Rank, ...], fleet: FleetState) -> _Spin | None:
+    engine = team[0].engine
+    if any(rank.engine.state is EngineState.CAPTURING for rank in team if is_alive(rank.engine)):
+        return None  # a capture that stands has a rule, and remedies, of its own
+    spun = {
+        rank.node.name: stretch
+        for rank in team
+        if is_current(rank.node) and (stretch := spinning(rank.node, fleet, longest_s=LONGEST_S)) is not None
+    }
+    if not spun:
+        return None
+    metrics, rates = engine.metrics, engine.rates
+    if metrics is not None and metrics.generation_tokens is not None:
+        held = (metrics.running or 0) + (metrics.waiting or 0)
+        if not held or rates is None or rates.progress_age_s is None or not is_current(team[0].node):
+            return None
+        fresh = fleet.wall_s - metrics.wall_s < STALE_FIGURES_S
+        found = _Spin(team=team, spun=spun, still_s=rates.progress_age_s, counted=fresh)
+        return found if found.seconds >= SUSPECTED_S else None
+    return _by_silence(team, spun, fleet)
+
+
+def _by_silence(team: tuple[Rank, ...], spun: dict[str, GpuStretch], fleet: FleetState) -> _Spin | None:
+    """Without counters a log that has fallen silent stands for them, where it would speak while there is work."""
+    silences: list[float] = []
+    for rank in team:
+        engine, now_s = rank.engine, node_wall_s(rank.node, fleet)
+        last_s = engine.log.last_line_wall_s if engine.log else None
+        if not is_alive(engine) or engine.state is EngineState.READY:
+            return None
+        if engine.endpoint is None:  # a worker's log is silent by nature: only its traffic tells
+            flow = rank.node.rdma_bytes_per_s
+            if flow is not None and flow > FLAT_BYTES_PER_S:
+                return None
+            if flow is not None and len(team) == 1:
+                silences.append(spun[rank.node.name].seconds if rank.node.name in spun else 0.0)
+            continue
+        if last_s is None or now_s is None or has_flag(engine.argv, "--disable-log-stats"):
+            return None
+        silences.append(now_s - last_s)
+    if not silences:
+        return None
+    loading = any(rank.engine.state in (EngineState.STARTING, EngineState.LOADING) for rank in team)
+    needed_s = LOADING_S if loading else SILENT_S
+    if any(_is_shared(rank.node, fleet) for rank in team if rank.node.name in spun):
+        needed_s = max(needed_s, SHARED_S)
+    found = _Spin(team=team, spun=spun, still_s=min(silences), counted=False, loading=loading)
+    return found if found.seconds >= needed_s else None
+
+
+def _is_shared(node: NodeView, fleet: FleetState) -> bool:
+    """Whether a process of no engine computes on the GPU too."""
+    gpu = node.first_gpu
+    ours = {pid for engine in node.engines for pid in engine.pids}
+    return any(row.kind == "C" and row.pid not in ours for row in (gpu.processes or ())) if gpu else False
+
+
+def _finding(spin: _Spin, fleet: FleetState) -> Finding:
+    engine, nodes = spin.head.engine, names_in_order(spin.team, fleet)
+    confirmed = spin.counted and spin.seconds >= CONFIRMED_S
+    idle = [rank for rank in spin.team if rank.node.name not in spin.spun]
+    where = " and ".join(name for name in nodes if name in spin.spun)
+    if len(spin.spun) > 1:
+        title = f"{engine.name} is in a spin deadlock: the GPUs of {where} wait on one another and no token comes"
+    elif idle:
+        title = f"{engine.name} is in a spin deadlock: {where} waits for {idle[0].node.name}, and no token comes"
+    else:
+        title = f"{engine.name} is in a spin deadlock on {where}: its GPU is busy waiting and no token comes"
+    metrics = engine.metrics
+    held = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
+    first = next(iter(spin.spun.values()))
+    work = (
+        f"{held} request{'s' * (held != 1)} held" if metrics else ("it was loading" if spin.loading else "log silent")
+    )
+    brief = f"{first.util_percent:.0f} % SM at {first.power_w:.0f} W, 0 tok/s, {work}"
+    return Finding(
+        rule="gpu.spin-deadlock",
+        severity=Severity.CRITICAL,
+        confidence=Confidence.CONFIRMED if confirmed else Confidence.SUSPECTED,
+        title=title,
+        explanation=_explanation(spin, idle),
+        distinction=_distinction(spin),
+        settles="" if confirmed else _settles(spin),
+        evidence=tuple(_evidence(spin, idle, fleet)),
+        remedies=_remedies(spin, held),
+        references=REFERENCES,
+        nodes=nodes,
+        subject=engine.name,
+        brief=brief,
+    )
+
+
+def _explanation(spin: _Spin, idle: Sequence[Rank]) -> str:
+    node = next(rank.node for rank in spin.team if rank.node.name in spin.spun)
+    stretch = spin.spun[node.name]
+    grounds = (
+        f"For {span(spin.seconds)} it has held work while its token counters stood still"
+        if spin.counted
+        else f"For {span(spin.seconds)} its log has been silent"
+    )
+    text = (
+        f"{grounds}, and the GPU ran at {stretch.util_percent:.0f} % with only {stretch.power_w:.0f} W; "
+        f"{normal_power(node)}. That is a kernel that polls for something that doesn't come"
+    )
+    if len(spin.team) > 1 and not idle:
+        text += (
+            ": the ranks wait on one another in an NCCL collective. No amount of waiting ends it, "
+            "and /health stays green throughout."
+        )
+    elif idle:
+        other = idle[0]
+        state = "has ended" if not is_alive(other.engine) else "is idle"
+        text += f": the rank on {other.node.name} {state}, so the collective it waits for can't complete."
+    else:
+        text += ". No amount of waiting ends it, and /health stays green throughout."
+    return text
+
+
+def _distinction(spin: _Spin) -> tuple[str, ...]:
+    name, stretch = next(iter(spin.spun.items()))
+    clock = f"{stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else "its usual rate"
+    return (
+        "Not a long prefill: that freezes token counters too, but draws 46-100 W.",
+        f"Not starved of power: the SM clock of {name} stands at {clock}, not at 500-850 MHz, and nothing is produced.",
+        "Not loading or compiling: those keep the disk or the processor busy and the SMs not.",
+        "The memory-bandwidth counter says nothing here: it reads 0 on GB10 in healthy decode too.",
+    )
+
+
+def _settles(spin: _Spin) -> str:
+    if spin.counted:
+        return f"Token counters that stand still for {CONFIRMED_S:.0f} s; they have for {spin.still_s:.0f} s."
+    ras = (
+        "ask NCCL in the engine's container or on its node: `echo verbose status | nc -w 5 localhost 28028`, twice; "
+        "operation counts that don't move are a deadlock"
+    )
+    if spin.head.engine.kind is EngineKind.SGLANG and not has_flag(spin.head.engine.argv, "--enable-metrics"):
+        return f"Start SGLang with --enable-metrics, so that its token counters can be seen; now, {ras}."
+    if spin.head.engine.endpoint is None:
+        return f"Watch the node of rank 0 too: only its server has token counters; or {ras}."
+    return f"Its own token counters, which can't be read now; or {ras}."
+
+
+def _evidence(spin: _Spin, idle: Sequence[Rank], fleet: FleetState) -> Iterable[Evidence]:
+    for rank in spin.team:
+        stretch = spin.spun.get(rank.node.name)
+        if stretch is not None:
+            limit_w = low_power_w(rank.node)
+            under = f" (work would take more than {limit_w:.0f} W)" if limit_w is not None else ""
+            clock = f", SM clock {stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else ""
+            yield seen(
+                rank.node,
+                "GPU",
+                f"SM {stretch.util_percent:.0f} % at {stretch.power_w:.1f} W for {span(stretch.seconds)}{under}{clock}",
+            )
+        if rank.node.rdma_bytes_per_s is not None and len(spin.team) > 1:
+            rate = rank.node.rdma_bytes_per_s
+            flat = "flat" if rate < FLAT_BYTES_PER_S else "moving"
+            yield seen(rank.node, "RDMA", f"byte counters {flat}: {rate / 1e6:.1f} MB/s")
+    for rank in idle:
+        util = highest(rank.node.utilisation_history, SUSPECTED_S)
+        if not is_alive(rank.engine):
+            detail = f": {rank.engine.exit_detail}" if rank.engine.exit_detail else ""
+            yield seen(rank.node, rank.engine.name, f"the rank has ended{detail}")
+        elif util is not None and util < IDLE_PERCENT:
+            yield seen(rank.node, "GPU", f"SM {util:.0f} % at most in the last {SUSPECTED_S:.0f} s: this rank is idle")
+    engine = spin.head.engine
+    if engine.metrics is not None and engine.rates is not None:
+        yield Evidence(
+            source=f"{engine.name} @ {spin.head.node.name} metrics",
+            text=f"{engine.metrics.running or 0:.0f} running, {engine.metrics.waiting or 0:.0f} waiting; "
+            f"prompt and generation tokens unchanged for {span(engine.rates.progress_age_s or 0.0)}",
+            wall_s=engine.metrics.wall_s,
+        )
+    now_s = node_wall_s(spin.head.node, fleet)
+    if engine.log is not None and engine.log.last_line_wall_s is not None and now_s is not None:
+        silent_s = max(0.0, now_s - engine.log.last_line_wall_s)
+        yield Evidence(
+            source=f"{engine.name} @ {spin.head.node.name} log",
+            text=f"last line {span(silent_s)} ago",
+            wall_s=engine.log.last_line_wall_s,
+        )
+
+
+def _remedies(spin: _Spin, held: int) -> tuple[Remedy, ...]:
+    engine = spin.head.engine
+    over = len(spin.team) > 1 or spans_nodes(engine)
+    pids = " ".join(str(pid) for pid in engine.pids[-2:])
+    lost = f"the {held} request{'s' * (held != 1)} it holds, and the time to load" if held else "the time to load"
+    evidence = Remedy(
+        title="Keep the evidence first: which operation each rank is in",
+        steps=(
+            "echo verbose status | nc -w 5 localhost 28028   # on each node; NCCL 2.24 or later; twice, 10 s apart",
+            f"sudo py-spy dump --pid {pids.split()[-1] if pids else 'PID'}   # of each worker",
+        ),
+        cost="nothing",
+        action="collect-evidence",
+    )
+    restart = Remedy(
+        title="Restart every rank together" if over else "Restart the engine",
+        steps=(
+            (
+                "stop the engine's containers on all its nodes",
+                "wait until memory is back on both",
+                "start them together",
+            )
+            if over
+            else ("stop the container", "wait until its memory is back", "start it")
+        ),
+        cost=lost + ("; one rank alone would wait for the other again" if over else ""),
+        action="safe-restart",
+    )
+    return (evidence, restart, *([without_graphs(engine)] if over else []))
+
+
+RULES: tuple[LiveRule, ...] = (
+    LiveRule(
+        card=Rule(
+            id="gpu.spin-deadlock",
+            kind=RuleKind.LIVE,
+            title="An engine holds requests, no token comes, and the GPU is busy at the power of idleness",
+            severity=Severity.CRITICAL,
+            scope="vLLM and SGLang on one or two nodes; power limits are GB10's or learned, so another GPU needs them "
+            "learned or a bandwidth counter that moves",
+            sources=REFERENCES,
+        ),
+        check=check,
+        clear_s=4.0,
+        follows=("engine.rank-died", "kernel.xid", "kernel.oom-kill"),
+    ),
+)

@@ -1,0 +1,329 @@
+"""Plays a scenario of the simulator into the rules without a second of real time.
+
+    stage = Stage("spin-deadlock")
+    for picture in stage.play(until_s=90):
+        ...                             # picture.findings, as the console would have them
+    stage.first("gpu.spin-deadlock")    # the second at which it was first shown, or None
+
+Nothing is made up on the way: the simulated probe's lines go through `wire.decode` into a `NodeBook`, the simulated
+Docker Engine's answers and log frames through `container_of` and `lines_from_chunk` into the product's `Followers`, an
+engine's /metrics text through its scrape, and every sample gives a picture to `Diagnosis`. Only waiting is left out:
+the clock is moved to whatever is due next. Faults of the line are what they do to samples: silence, a stale link
+after three seconds, and what TCP told three seconds later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparktop.clock import ManualClock
+from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.rule import LiveRule
+from sparktop.model.engine import Containers, EndpointState, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, LinkState, Reach
+from sparktop.model.telemetry import LogLine
+from sparktop.observe import followers as following
+from sparktop.observe.book import NodeBook
+from sparktop.observe.followers import Followers
+from sparktop.observe.notices import notices
+from sparktop.probe.remote import mask_argv
+from sparktop.sim import dockerd, endpoint
+from sparktop.sim.http import Request
+from sparktop.sim.scenario import Scenario, load
+from sparktop.sim.script import Fault, FaultKind, NodeScript, Repeat
+from sparktop.sim.spark import Spark
+from sparktop.sim.talk import Talk
+from sparktop.transport.containers import container_of
+from sparktop.transport.http import Reply
+from sparktop.transport.logstream import Frames, SplitState, lines_from_chunk
+from sparktop.wire.decode import decode
+from sparktop.wire.framing import sequence_of
+
+LOG_EVERY_S = 0.25
+STALE_AFTER_S = 3.0
+REACH_TAKES_S = 3.0
+REACHES = {
+    FaultKind.NO_ROUTE: Reach.NO_HOST,
+    FaultKind.STARVED: Reach.STARVED,
+    FaultKind.REFUSED: Reach.NO_SSHD,
+    FaultKind.RESET: Reach.ANSWERS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A finding as it was first shown."""
+
+    at_s: float
+    finding: Finding
+
+
+class Stage:
+    """One showing of a scenario, from its second 0."""
+
+    def __init__(
+        self, scenario: str | Scenario, *, rules: Sequence[LiveRule] | None = None, interval_s: float = 1.0, **book: Any
+    ) -> None:
+        """`book`: more keywords for every NodeBook."""
+        self.scenario = load(scenario) if isinstance(scenario, str) else scenario
+        self.clock = ManualClock()
+        self.began_s = self.clock.monotonic()
+        self.diagnosis = Diagnosis(live_rules() if rules is None else rules)
+        self.nodes = [_Node(self, script, interval_s, book) for script in self.scenario.nodes]
+        self.picture = FleetState()
+        self.shown: list[Shown] = []
+        self._known: set[tuple[object, ...]] = set()
+
+    @property
+    def t(self) -> float:
+        """The second of the scenario."""
+        return self.clock.monotonic() - self.began_s
+
+    def play(self, until_s: float | None = None) -> Iterator[FleetState]:
+        """A picture for every sample, up to the scenario's end or `until_s`; may be called again to go on."""
+        end_s = self.scenario.length_s if until_s is None else until_s
+        while self.t < end_s:
+            due_s = min(node.due_s for node in self.nodes)
+            self.clock.advance(max(0.0, min(due_s, end_s) - self.t))
+            if any([node.act() for node in self.nodes]):  # noqa: C419 - every node acts
+                yield self._publish()
+
+    def run(self, until_s: float | None = None) -> Stage:
+        """Play to the end; then ask `first`, `shown`, `picture`."""
+        for _ in self.play(until_s):
+            pass
+        return self
+
+    def first(self, rule: str, **wanted: object) -> float | None:
+        """The second at which a rule's finding was first shown so: first(rule, confidence=Confidence.CONFIRMED)."""
+        for one in self.shown:
+            if one.finding.rule == rule and all(getattr(one.finding, key) == value for key, value in wanted.items()):
+                return one.at_s
+        return None
+
+    def firing(self, rule: str = "") -> list[Finding]:
+        """What fires in the newest picture."""
+        return [one for one in self.picture.findings if one.phase is Phase.FIRING and rule in ("", one.rule)]
+
+    def alarms(self) -> list[str]:
+        """All that was ever shown at warning or above, with its second, for a test's message."""
+        return [
+            f"{one.at_s:.0f} s: {one.finding.rule} {one.finding.nodes} {one.finding.brief or one.finding.title}"
+            for one in self.shown
+            if one.finding.severity is not Severity.INFO
+        ]
+
+    def _publish(self) -> FleetState:
+        views = tuple(node.book.view() for node in self.nodes)
+        picture = FleetState(
+            nodes=views,
+            wall_s=self.clock.wall(),
+            monotonic_s=self.clock.monotonic(),
+            notices=notices(views, fingerprints={}),
+        )
+        findings = self.diagnosis.update(picture)
+        for one in findings:
+            mark = (*one.key, one.severity, one.confidence, one.phase)
+            if mark not in self._known:
+                self._known.add(mark)
+                if one.phase is Phase.FIRING:
+                    self.shown.append(Shown(at_s=self.t, finding=one))
+        self.picture = replace(picture, findings=findings, rules_watching=self.diagnosis.watching)
+        return self.picture
+
+
+@dataclass(slots=True)
+class _Log:
+    """How far one container's log has been read."""
+
+    until_s: float
+    started_wall_s: float | None
+    frames: Frames = field(default_factory=Frames)
+    states: dict[int, SplitState] = field(default_factory=dict)
+    last_stream: int = -1
+
+    def lines(self, data: bytes) -> list[LogLine]:
+        found: list[LogLine] = []
+        for stream, payload in self.frames.feed(data):
+            state = self.states.get(stream) or SplitState()
+            if stream != self.last_stream and state.replacing:
+                state = replace(state, replacing=False)
+            state, lines = lines_from_chunk(state, payload, stamped=True)
+            self.states[stream] = state
+            self.last_stream = stream if lines else self.last_stream
+            found += lines
+        return found
+
+
+class _Node:
+    """One simulated Spark, and the product's book of it."""
+
+    def __init__(self, stage: Stage, script: NodeScript, interval_s: float, more: dict[str, Any]) -> None:
+        self._stage = stage
+        self._script = script
+        self._interval_s = interval_s
+        self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=stage.clock.wall())
+        self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
+        self.followers = Followers(self.book, clock=stage.clock)
+        self._talk: Talk | None = None
+        self._logs: dict[str, _Log] = {}
+        self._due = {"talk": 0.0, "containers": 0.3, "engines": 0.6, "metrics": 0.7, "log": 0.25}
+        self._silent_since_s: float | None = None
+        self._told = 0
+
+    @property
+    def due_s(self) -> float:
+        return min(self._due.values())
+
+    def act(self) -> bool:
+        """Do what is due; True when a picture is to be made of it."""
+        t = self._stage.t
+        fault = self._fault(t)
+        if fault is not None and fault.kind is not FaultKind.SLOW:
+            return self._hear_nothing(t, fault)
+        if self._silent_since_s is not None:
+            self._return(t)
+        sampled = False
+        for what in [name for name, due in self._due.items() if due <= t + 1e-9]:
+            if what == "talk":
+                sampled = self._listen(t)
+                continue
+            every_s = {"containers": 3.0, "engines": 1.0, "metrics": 2.0, "log": LOG_EVERY_S}[what]
+            self._due[what] = t + every_s
+            getattr(self, f"_{what}")(t)
+        return sampled
+
+    # The line
+
+    def _fault(self, t: float) -> Fault | None:
+        if self._stage.scenario.repeat is Repeat.LOOP:
+            t %= self._stage.scenario.length_s
+        return next((fault for fault in self._script.faults if fault.start_s <= t < fault.end_s), None)
+
+    def _hear_nothing(self, t: float, fault: Fault) -> bool:
+        if self._silent_since_s is None:
+            self._silent_since_s, self._told = t, 0
+        silent_s = t - self._silent_since_s
+        for name in self._due:
+            self._due[name] = t + 0.5
+        if self._told == 0 and silent_s >= STALE_AFTER_S:
+            self._told = 1
+            self.book.link(LinkState.STALE, "samples stopped; the connection is still open")
+            return True
+        if self._told == 1 and silent_s >= STALE_AFTER_S + REACH_TAKES_S:
+            self._told = 2
+            self.book.link(LinkState.STALE, "samples stopped; as TCP tells", reach=REACHES[fault.kind])
+            return True
+        return self._told > 0
+
+    def _return(self, t: float) -> None:
+        if t - (self._silent_since_s or 0.0) > 20.0:
+            self._talk = None  # the console has started another probe meanwhile
+        self._silent_since_s = None
+
+    def _listen(self, t: float) -> bool:
+        now_s = self._stage.clock.monotonic()
+        data = b""
+        if self._talk is None:
+            self._talk = Talk(self.spark, interval_s=self._interval_s, digest="0" * 8, began_s=t, now_s=now_s)
+            data = self._talk.opening()
+        self._talk.hear(b'{"beat":1}\n', now_s)
+        data += self._talk.advance(t, now_s)
+        sampled = False
+        for line in data.splitlines():
+            message = decode(line)
+            if message is not None:
+                self.book.message(message, now_s)
+            sampled = sampled or b'"kind":"sample"' in line
+            self._talk.hear(json.dumps({"ack": sequence_of(line) or 0}).encode() + b"\n", now_s)
+        self._due["talk"] = max(self._talk.due_s, t + 0.01)
+        return sampled
+
+    # The Docker Engine and the engines' own figures
+
+    def _ask_docker(self, path: str, **query: str) -> Any:
+        spark, t = self.spark, self._stage.t
+
+        async def rest(_: float) -> None:
+            raise AssertionError("nothing here waits")
+
+        request = Request(method="GET", path=path, query=query, headers={})
+        return _finished(dockerd.answer(lambda: (spark, t), rest, request))
+
+    def _containers(self, t: float) -> None:
+        rows = json.loads(self._ask_docker("/containers/json", all="1").body)
+        found = [json.loads(self._ask_docker(f"/containers/{row['Id']}/json").body) for row in rows]
+        self.book.containers(
+            Containers(containers=tuple(container_of(raw, mask_argv) for raw in found), available=True, detail="")
+        )
+
+    def _engines(self, t: float) -> None:
+        self.followers._discover()
+
+    def _log(self, t: float) -> None:
+        for engine in self.book.view().engines:
+            feed, box = self.followers.feed(engine.key), engine.container
+            if feed is None or box is None:
+                continue
+            log = self._logs.get(engine.key)
+            if log is None:
+                log = self._logs[engine.key] = _Log(until_s=-1e9, started_wall_s=box.started_wall_s)
+            if box.started_wall_s != log.started_wall_s:
+                feed.forget()
+                log.started_wall_s = box.started_wall_s
+            query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": "1000" if log.until_s < -1e8 else "all"}
+            if log.until_s > -1e8:
+                query["since"] = f"{self.spark.wall_s(log.until_s):.6f}"
+            reply = self._ask_docker(f"/containers/{box.container_id}/logs", **query)
+            log.until_s = t
+            for lines in [log.lines(chunk) for chunk in _drained(reply.stream)]:
+                if lines:
+                    feed.accept(tuple(lines))
+
+    def _metrics(self, t: float) -> None:
+        for engine in self.book.view().engines:
+            if engine.endpoint is None or engine.state is EngineState.EXITED or not following._can_be_asked(engine):
+                continue
+            learned = self.followers._learned.setdefault(engine.key, following._Learned())
+            _finished(self.followers._scrape(_Endpoint(self.spark, engine.endpoint.port, t), engine, learned))  # type: ignore[arg-type]
+
+
+class _Endpoint:
+    """An engine's endpoint at one second."""
+
+    def __init__(self, spark: Spark, port: int, t: float) -> None:
+        self._spark, self._port, self._t = spark, port, t
+
+    async def get(self, path: str) -> Reply:
+        engine = self._spark.engine_at(self._port, self._t)
+        if engine is None:
+            return Reply(state=EndpointState.REFUSED, detail="nothing answers (yet)")
+        answer = endpoint.answer(self._spark, engine, self._t, Request(method="GET", path=path, query={}, headers={}))
+        state = EndpointState.OK if answer.status == 200 else EndpointState.NO_METRICS
+        return Reply(state=state, status=answer.status, body=answer.body)
+
+
+def _finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waits for something")
+
+
+def _drained(stream: Any) -> Iterator[bytes]:
+    """What an asynchronous generator that waits for nothing gives."""
+    while True:
+        try:
+            stream.__anext__().send(None)
+        except StopIteration as one:
+            yield one.value
+        except StopAsyncIteration:
+            return
