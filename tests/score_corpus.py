@@ -53,7 +53,7 @@ def explained(data: bytes) -> tuple[Finding, ...]:
     """What `sparktop explain -` finds in a text."""
     explanation = Explanation("stdin", shipped())
     explanation.feed(data)
-    return explanation.findings()
+    return explanation.finish()
 
 
 def said(finding: Finding) -> str:

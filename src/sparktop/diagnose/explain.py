@@ -5,53 +5,111 @@ Pure: bytes are fed in as they come, and findings are asked for at the end. What
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
-from sparktop.diagnose import kernel
+from sparktop.diagnose import documents, kernel, kernelfindings
 from sparktop.diagnose.burst import Folder
-from sparktop.diagnose.logs.reader import LogReader, Mask
+from sparktop.diagnose.logs.claims import in_order
+from sparktop.diagnose.logs.decode import Decoder, Line
+from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, plain
 from sparktop.diagnose.logs.rules import LogRule
+from sparktop.diagnose.logs.wrapping import Record, unwrap
 from sparktop.diagnose.order import ordered
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import LogLine
 from sparktop.sanitise import line as sanitised
 
-DOCUMENT_BYTES = 4 << 20
+DOCUMENT_CHARS = 4 << 20
 """A longer text is no `docker inspect` and no nvidia-smi."""
+STREAMS = 64
+"""So many services, units and containers of one text are told apart."""
 
 
 class Explanation:
     """Takes one text in, piece by piece, and says what is wrong in it."""
 
     def __init__(self, source: str, rules: Sequence[LogRule], *, mask: Mask = lambda text: text) -> None:
+        """`source` stands in the evidence ("stdin", a file's name); `mask` hides secrets there."""
         self._source = source
-        self._reader = LogReader(rules, mask=mask)
+        self._mask = mask
+        self._decoder = Decoder()
+        self._lexicon = _lexicon(tuple(rules))
+        self._kernel_words = frozenset(KW)
+        self._readers: dict[str, LogReader] = {}
         self._folder = Folder()
-        self._number = 0
-        self._head = b""
+        self._whole: list[str] | None = []
+        """The text so far, while it is short enough to be a document."""
+        self._chars = 0
+        self.lines = 0
+        """How many lines came."""
 
     def feed(self, data: bytes) -> None:
-        self._head += data
+        """Take the next bytes in; how they were cut makes no difference."""
+        self._take(self._decoder.feed(data))
 
-    def findings(self) -> tuple[Finding, ...]:
-        """What was found, root cause first."""
-        text = self._head.decode("utf-8", "replace")
-        for line in text.split("\n"):
-            self._number += 1
-            self._reader.feed(line, line=self._number)
-            event = kernel.read(LogLine(text=sanitised(line)))
-            if event is not None:
-                self._folder.add(replace(event, line=self._number))
-        found = [*self._reader.findings(self._source), *self._of_kernel(), *self._of_document(text)]
+    def finish(self) -> tuple[Finding, ...]:
+        """What was found, root cause first; nothing may be fed afterwards."""
+        self._take(self._decoder.finish())
+        claims = [claim for reader in self._readers.values() for claim in reader.claims()]
+        found = [*in_order(claims, self._source, mask=self._mask)]
+        found += kernelfindings.findings(self._folder.events, source=self._source)
+        if self._whole is not None:
+            found += documents.read("\n".join(self._whole), self._source) or ()
         return ordered(found)
 
-    def _of_kernel(self) -> tuple[Finding, ...]:
-        from sparktop.diagnose import kernelfindings
+    def _take(self, lines: Iterable[Line]) -> None:
+        for number, text in lines:
+            self.lines += 1
+            if self._whole is not None:
+                self._keep(text)
+            if "\r" in text:
+                for state in text.split("\r"):
+                    if state:
+                        self._read(state, number)
+            else:
+                self._read(text, number)
 
-        return kernelfindings.findings(self._folder.events, source=self._source)
+    def _keep(self, text: str) -> None:
+        self._chars += len(text) + 1
+        if self._whole is not None:
+            self._whole.append(text)
+        if self._chars > DOCUMENT_CHARS:
+            self._whole = None
 
-    def _of_document(self, text: str) -> tuple[Finding, ...]:
-        from sparktop.diagnose import documents
+    def _read(self, text: str, number: int) -> None:
+        text = plain(text)
+        record = unwrap(text)
+        if record is None:
+            self._tell(text, number, None)
+            return
+        for part in record.text.split("\n"):
+            self._tell(plain(part), number, record)
 
-        return documents.read(text, self._source) or ()
+    def _tell(self, text: str, number: int, record: Record | None) -> None:
+        hits = self._lexicon.gate.hits(text)
+        reader = self._reader(record.stream if record is not None else "")
+        if not hits:
+            reader.take(text, hits)
+            return
+        wall_s = record.wall_s if record is not None else None
+        reader.take(text, hits, line=number, wall_s=wall_s)
+        if not self._kernel_words.isdisjoint(hits):
+            boot_s = record.boot_s if record is not None else None
+            event = kernel.read(LogLine(text=self._mask(sanitised(text)), wall_s=wall_s, boot_s=boot_s))
+            if event is not None:
+                self._folder.add(replace(event, line=number))
+
+    def _reader(self, stream: str) -> LogReader:
+        reader = self._readers.get(stream)
+        if reader is None:
+            if len(self._readers) >= STREAMS and stream:
+                return self._reader("")
+            reader = self._readers[stream] = LogReader(self._lexicon, stream=sanitised(stream, limit=80))
+        return reader
+
+
+@cache
+def _lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
+    return Lexicon(rules, kernel.words())

@@ -58,7 +58,7 @@ class Burst:
 def read(line: LogLine) -> KernelEvent | None:
     """The event a kernel line is, None for the lines that don't matter. Pure; never raises."""
     text = line.text[:_SCANNED_CHARS]
-    for literal in _gate():
+    for literal in words():
         if literal in text:
             break
     else:
@@ -229,8 +229,8 @@ def _title(template: str, said: Mapping[str, str]) -> str:
 
 
 @cache
-def _gate() -> tuple[str, ...]:
-    """Every literal that makes a line worth a closer look."""
+def words() -> tuple[str, ...]:
+    """The fixed texts that make a line worth a closer look; one with none of them is no event."""
     literals = ["NVRM: Xid (", "fallen off the bus"]
     literals.extend(literal for pattern in patterns() for literal in pattern.literals)
     return tuple(dict.fromkeys(literals))

@@ -1,4 +1,4 @@
-"""What a log rule saw, counted, and made into findings: each rule once, causes named, root first. Pure."""
+"""What log rules saw, counted, and made into findings: each rule once, causes named, root first. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ class Sight:
     index: int
     """Its number among the lines that the reader was fed."""
 
+    @property
+    def place(self) -> int:
+        """Where it stands among the lines of its source."""
+        return self.index if self.line is None else self.line
 
-class Subject:
+
+class _Subject:
     """What a rule saw of one thing: the first line, the last one, and how many."""
 
     __slots__ = ("count", "first", "last", "run", "said")
@@ -46,49 +51,49 @@ class Subject:
 class Claim:
     """What a rule saw in one log."""
 
-    __slots__ = ("count", "first", "others", "rule", "subjects")
+    __slots__ = ("count", "index", "others", "place", "rule", "run", "served_again", "stream", "subjects")
 
-    def __init__(self, rule: LogRule) -> None:
+    def __init__(self, rule: LogRule, *, stream: str = "") -> None:
         self.rule = rule
-        self.subjects: dict[str, Subject] = {}
+        self.stream = stream
+        self.subjects: dict[str, _Subject] = {}
         self.others = 0
         """Lines of further subjects, which are only counted."""
         self.count = 0
+        self.index = self.place = 0
+        """Where its first line stands: among those the reader was fed, and in the source."""
+        self.run = 0
+        """The run in which it was last seen."""
+        self.served_again: tuple[int, int | None] | None = None
+        """A later run that came to serve, and the line that said so."""
 
     def add(self, found: re.Match[str], sight: Sight, *, run: int) -> None:
         """One more line."""
         said = {name: _value(value) for name, value in found.groupdict().items()}
         title = filled(self.rule.title, said)
         if not self.count:
-            self.first = sight
+            self.index, self.place = sight.index, sight.place
         self.count += 1
-        sight = _cut(sight, found)
+        self.run = run
         subject = self.subjects.get(title)
         if subject is not None:
-            subject.last, subject.run = sight, run
+            subject.last, subject.run = _cut(sight, found), run
             subject.count += 1
         elif len(self.subjects) < SUBJECTS:
-            self.subjects[title] = Subject(said, sight, run)
+            self.subjects[title] = _Subject(said, _cut(sight, found), run)
         else:
             self.others += 1
 
 
-def claims_in_order(
-    claims: Sequence[Claim], source: str, *, served: Mapping[int, int | None], mask: Callable[[str], str]
-) -> tuple[Finding, ...]:
-    """The findings of one log.
-
-    Args:
-        served: of each run that came to serve, the line that said so.
-        mask: hides secrets.
-    """
+def in_order(claims: Sequence[Claim], source: str, *, mask: Callable[[str], str]) -> tuple[Finding, ...]:
+    """The findings of one log, or of several in one text, root cause first; `mask` hides secrets."""
     spoken = [claim for claim in claims if claim.count >= claim.rule.at_least]
-    causes = {claim.rule.id: _cause(claim, spoken) for claim in spoken}
-    spoken.sort(key=lambda claim: (claim.rule.consequence, -claim.rule.rank, claim.first.index))
+    spoken.sort(key=lambda claim: (claim.rule.consequence, -claim.rule.rank, claim.place))
+    causes = [_cause(claim, spoken) for claim in spoken]
     return ordered(
         [
-            _finding(claim, subject, source, causes[claim.rule.id], served, mask)
-            for claim in spoken
+            _finding(claim, subject, source, cause, mask)
+            for claim, cause in zip(spoken, causes, strict=True)
             for subject in claim.subjects.values()
         ]
     )
@@ -96,56 +101,41 @@ def claims_in_order(
 
 def filled(template: str, said: Mapping[str, str]) -> str:
     """A template with what the line said in its places; braces that name no group stay."""
-    return re.sub(r"\{(\w+)\}", lambda slot: said.get(slot[1], slot[0]), template)
+    return re.sub(r"\{(\w+)\}", lambda slot: said.get(slot[1], slot[0]), template) if "{" in template else template
 
 
 def _cause(claim: Claim, spoken: Sequence[Claim]) -> str | None:
-    """The rule this follows from: one it names, else, in the same incident, the one nearer to the root."""
+    """The rule this follows from: one it names, else, in the same incident, the one nearest to the root."""
     rule = claim.rule
-    others = {other.rule.id: other for other in spoken if other is not claim}
+    others = [other for other in spoken if other.rule.id != rule.id]
     for named in rule.follows:
-        if named in others:
+        if any(other.rule.id == named for other in others):
             return named
     worst = WORST_FIRST[rule.severity]
     better = [
         other
-        for other in others.values()
+        for other in others
         if WORST_FIRST[other.rule.severity] <= worst
         and _standing(other.rule) > _standing(rule)
-        and (rule.consequence or (worst == 0 and _is_one_incident(claim, other)))
-        and _run(other) == _run(claim)
+        and (rule.consequence or (worst == 0 and abs(claim.place - other.place) <= INCIDENT_LINES))
+        and (other.stream != claim.stream or other.run == claim.run)
     ]
     if not better:
         return None
-    return max(better, key=lambda other: (*_standing(other.rule), -other.first.index)).rule.id
+    return max(better, key=lambda other: (*_standing(other.rule), -other.place)).rule.id
 
 
 def _standing(rule: LogRule) -> tuple[bool, int]:
     return (not rule.consequence, rule.rank)
 
 
-def _run(claim: Claim) -> int:
-    return max(subject.run for subject in claim.subjects.values())
-
-
-def _is_one_incident(claim: Claim, other: Claim) -> bool:
-    return abs(claim.first.index - other.first.index) <= INCIDENT_LINES
-
-
-def _finding(
-    claim: Claim,
-    subject: Subject,
-    source: str,
-    cause: str | None,
-    served: Mapping[int, int | None],
-    mask: Callable[[str], str],
-) -> Finding:
+def _finding(claim: Claim, subject: _Subject, source: str, cause: str | None, mask: Callable[[str], str]) -> Finding:
     rule = claim.rule
     said = {name: mask(value) for name, value in subject.said.items()}
     explanation = filled(rule.explanation, said)
-    later = next((run for run in sorted(served) if run > subject.run), None)
-    if later is not None:
-        at = f" (line {served[later]})" if served[later] is not None else ""
+    if claim.served_again is not None and subject.run < claim.served_again[0]:
+        line = claim.served_again[1]
+        at = "" if line is None else f" (line {line})"
         explanation += f" This was in an earlier run: the engine was started again since, and came to serve{at}."
     return Finding(
         rule=rule.id,
@@ -166,18 +156,19 @@ def _finding(
             for remedy in rule.remedies
         ),
         references=rule.sources,
+        subject=claim.stream,
         caused_by=cause,
     )
 
 
-def _evidence(claim: Claim, subject: Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:
+def _evidence(claim: Claim, subject: _Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:
     first, last = subject.first, subject.last
     shown = [_seen(first, source, mask(first.text))]
     if subject.count > 1:
-        more = f"and {subject.count - 2} between, and last: " if subject.count > 2 else ""
+        more = f"and {subject.count - 2} between, the last: " if subject.count > 2 else ""
         shown.append(_seen(last, source, more + mask(last.text)))
-    if claim.others and subject is list(claim.subjects.values())[-1]:
-        shown.append(Evidence(source=source, text=f"and {claim.others} more lines that name others"))
+    if claim.others and subject is next(reversed(claim.subjects.values())):
+        shown.append(Evidence(source=source, text=f"and {claim.others} such lines that name others"))
     return tuple(shown)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from sparktop.diagnose.logs import course
-from sparktop.diagnose.logs.claims import Claim, Sight, claims_in_order
+from sparktop.diagnose.logs.claims import Claim, Sight, in_order
 from sparktop.diagnose.logs.gate import Gate
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.model.engine import EngineKind
@@ -29,21 +29,36 @@ WITHDRAWN_LINES = 40
 
 Mask = Callable[[str], str]
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
+_BEGINS = re.compile(
+    r"\s*(?:\((?:\w+ )?\w+ ?pid=|\[|\d{4}[-/]\d\d|\d\d:\d\d:\d\d|(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL)\b"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:|Traceback|[\w.]+(?:Error|Exception)\b|NVRM:|\{|$)"
+)
+"""How a line begins that is no continuation of the one before, cut by whoever pasted it."""
 
-class _Prepared:
-    """A rule made ready to be tried on lines."""
 
-    __slots__ = ("near_at", "near_from", "rule")
+class Lexicon:
+    """Log rules made ready for readers, which share it: which fixed texts lead to which rules."""
 
-    def __init__(self, rule: LogRule) -> None:
-        self.rule = rule
-        self.forget()
+    __slots__ = ("by_word", "course_words", "dull", "gate", "near_lines", "numbered")
 
-    def forget(self) -> None:
-        self.near_at = -1
-        """The number of the last line that is known to have what must be near."""
-        self.near_from = 0
-        """The first line that wasn't looked at for it."""
+    def __init__(self, rules: Iterable[LogRule], extra: Iterable[str] = ()) -> None:
+        """`extra`: fixed texts that whoever feeds the readers wants to be told of too."""
+        self.numbered = tuple(enumerate(rules))
+        self.by_word: dict[str, list[tuple[int, LogRule]]] = {}
+        for number, rule in self.numbered:
+            for word in rule.any:
+                self.by_word.setdefault(word, []).append((number, rule))
+        self.course_words = frozenset(course.words())
+        self.dull = frozenset(course.serving_words()) - self.by_word.keys()
+        self.gate = Gate([*self.by_word, *self.course_words, *extra])
+        self.near_lines = min(NEAR_LINES, max((rule.near_lines for _, rule in self.numbered if rule.near), default=0))
+
+
+@cache
+def lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
+    """The one for these rules."""
+    return Lexicon(rules)
 
 
 @cache
@@ -52,56 +67,57 @@ def _compiled(regex: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
+def plain(text: str) -> str:
+    """A line without escape sequences."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
 class LogReader:
     """Takes one log in, line after line, and says what the rules make of it."""
 
     def __init__(
-        self, rules: Sequence[LogRule], kind: EngineKind | None = None, *, mask: Mask = lambda text: text
+        self,
+        rules: Sequence[LogRule] | Lexicon,
+        kind: EngineKind | None = None,
+        *,
+        mask: Mask = lambda text: text,
+        stream: str = "",
     ) -> None:
-        """`kind` is the engine where it is known, else it is made out from the text; `mask` hides secrets."""
+        """A reader of one engine's log.
+
+        Args:
+            kind: the engine where it is known; else it is made out from the text.
+            mask: hides secrets in what is shown.
+            stream: whose log it is, where one text holds several.
+        """
+        self._lexicon = rules if isinstance(rules, Lexicon) else lexicon(tuple(rules))
         self._kind = kind
         self._mask = mask
-        self._by_word: dict[str, list[_Prepared]] = {}
-        prepared = [_Prepared(rule) for rule in rules]
-        for one in prepared:
-            for word in one.rule.any:
-                self._by_word.setdefault(word, []).append(one)
-        self._prepared = prepared
-        self._course_words = frozenset(course.words())
-        self._dull = frozenset(course.serving_words()) - self._by_word.keys()
-        self._gate = Gate([*self._by_word, *self._course_words])
-        longest = max((one.rule.near_lines for one in prepared if one.rule.near), default=0)
-        self._recent: deque[str] = deque(maxlen=min(longest, NEAR_LINES) + 1)
+        self._stream = stream
+        self._recent: deque[str] = deque(maxlen=self._lexicon.near_lines + 2)
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: another log begins."""
+        """Forget everything: another log begins, or the engine another run of which nothing earlier is of interest."""
         self._count = 0
         self._run = 0
         self._serves = False
         self._stopped = False
-        self._served_runs: dict[int, int | None] = {}
+        self._served: dict[int, int | None] = {}
+        """Of each run that came to serve, the line that said so."""
         self._kinds: set[EngineKind] = set()
         self._claims: dict[str, Claim] = {}
         self._recent.clear()
-        for one in self._prepared:
-            one.forget()
+        self._near: dict[int, tuple[int, int]] = {}
+        """Of a rule, the last line that is known to have what must be near, and the first that wasn't looked at."""
+        self._cut: list[tuple[int, LogRule]] = []
+        """Rules whose word stood in the last line, and nothing else of them."""
         self._made: dict[str, tuple[Finding, ...]] = {}
-
-    @property
-    def lines(self) -> int:
-        """How many lines it was fed."""
-        return self._count
 
     @property
     def kinds(self) -> frozenset[EngineKind]:
         """The engines whose lines it has seen."""
         return frozenset(self._kinds)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """A line that holds none of these changes nothing; who looks for them anyway may `skip` such a line."""
-        return tuple(dict.fromkeys([*self._by_word, *self._course_words]))
 
     def feed(self, text: str, *, line: int | None = None, wall_s: float | None = None) -> None:
         """Take one line in; escape sequences are removed, prefixes are not.
@@ -110,29 +126,46 @@ class LogReader:
             line: its number in its source, from 1.
             wall_s: when it was written, where that is known.
         """
-        if "\x1b" in text:
-            text = _ESCAPES.sub("", text)
+        text = plain(text)
+        self.take(text, self._lexicon.gate.hits(text), line=line, wall_s=wall_s)
+
+    def take(self, text: str, hits: tuple[str, ...], *, line: int | None = None, wall_s: float | None = None) -> None:
+        """The same for a line without escape sequences whose fixed texts are known already."""
         self._count += 1
         self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
-        hits = self._gate.hits(text)
-        if not hits or (self._serves and not self._stopped and self._dull.issuperset(hits)):
+        if self._cut:
+            self._try_joined(text, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
+        if not hits:
             return
-        self._turn(text, hits, line)
+        lexicon = self._lexicon
+        if self._serves and not self._stopped and lexicon.dull.issuperset(hits):
+            return
+        if not lexicon.course_words.isdisjoint(hits):
+            self._turn(text[:SHOWN_CHARS], hits, line)
         tried: set[int] = set()
         for word in hits:
-            for one in self._by_word.get(word, ()):
-                if id(one) not in tried:
-                    tried.add(id(one))
-                    self._try(one, text, hits, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
+            for number, rule in lexicon.by_word.get(word, ()):
+                if number not in tried and self._may_speak(rule):
+                    tried.add(number)
+                    found = _search(rule, text, hits)
+                    if found is not None:
+                        self._say(number, rule, found, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
+                    elif len(text) <= SHOWN_CHARS:
+                        self._cut.append((number, rule))
 
     def findings(self, source: str) -> tuple[Finding, ...]:
         """What was found so far, root cause first, each consequence under its cause."""
         made = self._made.get(source)
         if made is None:
-            claims = [claim for claim in self._claims.values() if self._is_of(claim.rule)]
-            made = claims_in_order(claims, source, served=self._served_runs, mask=self._mask)
+            made = in_order(self.claims(), source, mask=self._mask)
             self._made = {source: made}
         return made
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What was seen so far, for who puts several logs together."""
+        for claim in self._claims.values():
+            claim.served_again = next(((run, line) for run, line in self._served.items() if run > claim.run), None)
+        return tuple(claim for claim in self._claims.values() if self._is_of(claim.rule))
 
     def _is_of(self, rule: LogRule) -> bool:
         kinds = {self._kind} if self._kind else self._kinds
@@ -140,73 +173,84 @@ class LogReader:
 
     def _turn(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
         """The run's course after this line."""
-        if not self._course_words.isdisjoint(hits):
-            if (kind := course.kind_of(hits)) is not None and kind not in self._kinds:
-                self._kinds.add(kind)
-                self._made = {}
-            turn = course.turn_of(text[:SHOWN_CHARS], hits, self._kind)
-            if turn is None:
-                return
-            if turn.begins:
-                self._run += 1
-                self._serves = self._stopped = False
-            elif turn.stops:
-                if turn.told and not self._stopped:
-                    self._withdraw()
-                self._stopped = True
-            elif turn.serves and not self._serves:
-                self._serves = True
-                self._served_runs.setdefault(self._run, line)
-                while len(self._served_runs) > 100:
-                    self._served_runs.pop(next(iter(self._served_runs)))
-                self._made = {}
+        if (kind := course.kind_of(hits)) is not None and kind not in self._kinds:
+            self._kinds.add(kind)
+            self._made = {}
+        turn = course.turn_of(text, hits, self._kind)
+        if turn is None:
+            return
+        if turn.begins:
+            self._run += 1
+            self._serves = self._stopped = False
+        elif turn.stops:
+            if turn.told and not self._stopped:
+                self._withdraw()
+            self._stopped = True
+        elif turn.serves and not self._serves:
+            self._serves = True
+            self._served[self._run] = line
+            if len(self._served) > 100:
+                del self._served[next(iter(self._served))]
+            self._made = {}
 
     def _withdraw(self) -> None:
         """Told to stop: what only says that something broke, and came just before, is taken back."""
         for rule_id, claim in list(self._claims.items()):
-            if claim.rule.consequence and claim.first.index >= self._count - WITHDRAWN_LINES:
+            if claim.rule.consequence and claim.index >= self._count - WITHDRAWN_LINES:
                 del self._claims[rule_id]
         self._made = {}
 
-    def _try(self, one: _Prepared, text: str, hits: tuple[str, ...], sight: Sight) -> None:
-        rule = one.rule
+    def _may_speak(self, rule: LogRule) -> bool:
         if self._stopped and not rule.after_stop:
+            return False
+        return not rule.when or (rule.when == "serving") is self._serves
+
+    def _try_joined(self, text: str, sight: Sight) -> None:
+        """What the line before began may go on in this one, where whoever pasted it cut it in two."""
+        cut, self._cut = self._cut, []
+        if _BEGINS.match(text):
             return
-        if rule.when and (rule.when == "serving") is not self._serves:
-            return
-        found = _search(one, text, hits)
-        if found is None or not self._is_near(one):
+        before = self._recent[-2] if len(self._recent) > 1 else ""
+        joined = f"{before.rstrip()} {text.strip()}"[: SHOWN_CHARS * 2]
+        for number, rule in cut:
+            if self._may_speak(rule):
+                found = _search(rule, joined, rule.any)
+                if found is not None:
+                    self._say(number, rule, found, replaced(sight, joined))
+
+    def _say(self, number: int, rule: LogRule, found: re.Match[str], sight: Sight) -> None:
+        if rule.near and not self._is_near(number, rule):
             return
         claim = self._claims.get(rule.id)
         if claim is None:
-            claim = self._claims[rule.id] = Claim(rule)
+            claim = self._claims[rule.id] = Claim(rule, stream=self._stream)
         claim.add(found, sight, run=self._run)
         self._made = {}
 
-    def _is_near(self, one: _Prepared) -> bool:
+    def _is_near(self, number: int, rule: LogRule) -> bool:
         """Whether a line not too far before has what the rule wants near; each line is looked at once per rule."""
-        if not one.rule.near:
-            return True
-        near = _compiled(one.rule.near)
-        now, recent = self._count, self._recent
-        reach = min(one.rule.near_lines, NEAR_LINES)
-        start = max(one.near_from, now - reach, now - len(recent) + 1)
-        for number in range(now, start - 1, -1):
-            if near.search(recent[number - now - 1]):
-                one.near_at = number
+        near, now, recent = _compiled(rule.near), self._count, self._recent
+        reach = min(rule.near_lines, NEAR_LINES)
+        seen_at, unseen_from = self._near.get(number, (-1, 0))
+        start = max(unseen_from, now - reach, now - len(recent) + 1)
+        for index in range(now, start - 1, -1):
+            if near.search(recent[index - now - 1]):
+                seen_at = index
                 break
-        one.near_from = now + 1
-        return one.near_at >= 0 and one.near_at >= now - reach
+        self._near[number] = (seen_at, now + 1)
+        return seen_at >= 0 and seen_at >= now - reach
 
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
+def replaced(sight: Sight, text: str) -> Sight:
+    """The same place with another text."""
+    return Sight(text=text, line=sight.line, wall_s=sight.wall_s, index=sight.index)
 
 
-def _search(one: _Prepared, text: str, hits: Iterable[str]) -> re.Match[str] | None:
-    regex, unless = _compiled(one.rule.regex), _compiled(one.rule.unless) if one.rule.unless else None
+def _search(rule: LogRule, text: str, hits: Iterable[str]) -> re.Match[str] | None:
+    regex, unless = _compiled(rule.regex), _compiled(rule.unless) if rule.unless else None
     if len(text) <= SHOWN_CHARS:
         return None if unless is not None and unless.search(text) else regex.search(text)
-    for word in one.rule.any:
+    for word in rule.any:
         at = text.find(word) if word in hits else -1
         for _ in range(PLACES):
             if at < 0:
