@@ -36,7 +36,7 @@ class Explanation:
         self._mask = mask
         self._decoder = Decoder()
         self._lexicon = _lexicon(tuple(rules))
-        self._kernel_words = frozenset(KW)
+        self._kernel_words = frozenset(kernel.words())
         self._readers: dict[str, LogReader] = {}
         self._folder = Folder()
         self._whole: list[str] | None = []
