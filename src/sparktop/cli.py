@@ -29,8 +29,9 @@ commands:
   sparktop HOST [HOST ...]       the console; HOST is an ssh alias, user@host[:port], or `local`
   sparktop demo                  the console on two simulated Sparks, no hardware needed
   sparktop status HOST...        one snapshot as text or JSON, or a stream of them
+  sparktop explain [FILE|-]      what a log says: of an engine, the kernel, docker, nvidia-smi
 
-exit codes: 0 nothing wrong, 2 usage or configuration, 3 unreachable, 130 interrupted
+exit codes: 0 nothing wrong, 1 findings at warning or above, 2 usage or configuration, 3 unreachable, 130 interrupted
 """
 
 
@@ -141,6 +142,18 @@ def _status(words: list[str]) -> int:
     return _snapshot(config, as_json=options.as_json, watch=options.watch, timeout_s=options.timeout)
 
 
+def _explain(words: list[str]) -> int:
+    parser = _parser("sparktop explain [options] [FILE ...]")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a text of any kind; - or nothing is standard input")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="findings as JSON")
+    options = parser.parse_args(words)
+    _settings(options)
+    from sparktop.diagnose.logs.rules import shipped
+    from sparktop.headless.explain import explain
+
+    return explain(options.files, shipped(), as_json=options.as_json)
+
+
 def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
 
     from sparktop.headless.prompts import TerminalPrompter
@@ -191,4 +204,4 @@ def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = 
     return app.run() or 0
 
 
-_COMMANDS = {"console": _console, "demo": _demo, "status": _status}
+_COMMANDS = {"console": _console, "demo": _demo, "status": _status, "explain": _explain}

@@ -5,6 +5,7 @@ Pure: bytes are fed in as they come, and findings are asked for at the end. What
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,14 +18,19 @@ from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, plain
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.diagnose.logs.wrapping import Record, unwrap
 from sparktop.diagnose.order import ordered
+from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import LogLine
 from sparktop.sanitise import line as sanitised
 
 DOCUMENT_CHARS = 4 << 20
 """A longer text is no `docker inspect` and no nvidia-smi."""
+_NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 STREAMS = 64
 """So many services, units and containers of one text are told apart."""
+
+
+_BOOT_STAMP = re.compile(r"(?:<\d{1,3}>)?\[ *\d{1,10}\.\d{6}\]")
 
 
 class Explanation:
@@ -42,6 +48,9 @@ class Explanation:
         self._whole: list[str] | None = []
         """The text so far, while it is short enough to be a document."""
         self._chars = 0
+        self._has_kernel_lines = False
+        self._found: tuple[Finding, ...] | None = None
+        self._has_documents = False
         self.lines = 0
         """How many lines came."""
 
@@ -51,13 +60,28 @@ class Explanation:
 
     def finish(self) -> tuple[Finding, ...]:
         """What was found, root cause first; nothing may be fed afterwards."""
-        self._take(self._decoder.finish())
-        claims = [claim for reader in self._readers.values() for claim in reader.claims()]
-        found = [*in_order(claims, self._source, mask=self._mask)]
-        found += kernelfindings.findings(self._folder.events, source=self._source)
-        if self._whole is not None:
-            found += documents.read("\n".join(self._whole), self._source) or ()
-        return ordered(found)
+        if self._found is None:
+            self._take(self._decoder.finish())
+            claims = [claim for reader in self._readers.values() for claim in reader.claims()]
+            others = [*kernelfindings.findings(self._folder.events, source=self._source)]
+            if self._whole is not None:
+                said = documents.read("\n".join(self._whole), self._source)
+                self._has_documents = said is not None
+                others += said or ()
+            self._found = linked([*in_order(claims, self._source, mask=self._mask), *map(self._masked, others)])
+        return self._found
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """What the text is of, as far as that was made out: "vLLM", "the kernel"."""
+        kinds = {kind for reader in self._readers.values() for kind in reader.kinds}
+        names = [_NAMES[kind] for kind in EngineKind if kind in kinds]
+        names += ["the kernel"] if self._has_kernel_lines else []
+        return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
+
+    def _masked(self, finding: Finding) -> Finding:
+        evidence = tuple(replace(each, text=self._mask(each.text)) for each in finding.evidence)
+        return replace(finding, evidence=evidence)
 
     def _take(self, lines: Iterable[Line]) -> None:
         for number, text in lines:
@@ -90,6 +114,8 @@ class Explanation:
     def _tell(self, text: str, number: int, record: Record | None) -> None:
         hits = self._lexicon.gate.hits(text)
         reader = self._reader(record.stream if record is not None else "")
+        if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
+            self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None
         if not hits:
             reader.take(text, hits)
             return
@@ -97,8 +123,9 @@ class Explanation:
         reader.take(text, hits, line=number, wall_s=wall_s)
         if not self._kernel_words.isdisjoint(hits):
             boot_s = record.boot_s if record is not None else None
-            event = kernel.read(LogLine(text=self._mask(sanitised(text)), wall_s=wall_s, boot_s=boot_s))
+            event = kernel.read(LogLine(text=sanitised(text), wall_s=wall_s, boot_s=boot_s))
             if event is not None:
+                self._has_kernel_lines = True
                 self._folder.add(replace(event, line=number))
 
     def _reader(self, stream: str) -> LogReader:
@@ -108,6 +135,16 @@ class Explanation:
                 return self._reader("")
             reader = self._readers[stream] = LogReader(self._lexicon, stream=sanitised(stream, limit=80))
         return reader
+
+
+def together(explanations: Sequence[Explanation]) -> tuple[Finding, ...]:
+    """The findings of several texts of one incident, root cause first: the kernel may tell why the engine died."""
+    return linked([finding for each in explanations for finding in each.finish()])
+
+
+def linked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings with causes named across kinds, in order."""
+    return ordered(findings)
 
 
 @cache

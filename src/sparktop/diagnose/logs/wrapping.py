@@ -1,6 +1,6 @@
 """Takes a log line out of what carried it: Docker's and the journal's JSON, prefixes of compose and Kubernetes, quotes.
 
-Pure. What the engine itself writes before its words (process, level, time) stays. What carried the line often says whose
+Pure. What the engine itself writes before its words (process, level, time) stays. What carried a line often says whose
 it is, and a stop of one service is none of another's.
 """
 
