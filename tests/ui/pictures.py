@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tests.ui import claims
+
 from sparktop.clock import ManualClock
 from sparktop.model.engine import (
     Container,
@@ -382,6 +384,29 @@ def spin_deadlock(clock: ManualClock) -> FleetState:
     return _fleet(clock, spun("spark1", 0.4, "3f1c9a04d2be"), spun("spark2", 0.6, "8be07711aa23"))
 
 
+def deadlock(clock: ManualClock) -> FleetState:
+    """The same, named, with what follows from it."""
+    fleet = replace(spin_deadlock(clock), notices=())
+    return claims.with_findings(fleet, clock, claims.spin, claims.held, claims.rdma, claims.apart, claims.dead_variable)
+
+
+def many(clock: ManualClock) -> FleetState:
+    """More than the verdict has room for, one of it over."""
+    fleet = replace(spin_deadlock(clock), notices=())
+    made = (claims.spin, claims.held, claims.rdma, claims.apart, claims.unaccounted, claims.full_disk)
+    return claims.with_findings(fleet, clock, *made, claims.dead_variable, claims.hot)
+
+
+def suspicion(clock: ManualClock) -> FleetState:
+    """One thing, and not yet sure."""
+    return claims.with_findings(idle(clock), clock, claims.unaccounted)
+
+
+def well(clock: ManualClock) -> FleetState:
+    """Nothing wrong, and a note."""
+    return claims.with_findings(decode(clock), clock, claims.dead_variable)
+
+
 def xid(
     clock: ManualClock, code: int, title: str, ago_s: float, *, count: int = 1, severity: Severity = Severity.CRITICAL
 ) -> KernelEvent:
@@ -572,6 +597,10 @@ PICTURES: dict[str, Callable[[ManualClock], FleetState]] = {
     "memory-spike": memory_spike,
     "low": low,
     "spin-deadlock": spin_deadlock,
+    "deadlock": deadlock,
+    "many": many,
+    "suspicion": suspicion,
+    "well": well,
     "stale": stale,
     "lost": lost,
     "connecting": connecting,

@@ -68,10 +68,10 @@ async def test_every_view_can_be_reached_at_every_size(picture: str, size: tuple
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app._state is not None and app.console_screen.bottom.kernel is not None)
         seen = []
-        for key in ("2", "3", "4", "5", "1", "d", "m", "m", "tab", "m", "escape", "escape"):
+        for key in ("2", "3", "4", "5", "A", "1", "enter", "m", "m", "tab", "m", "escape", "escape"):
             await pilot.press(key)
             seen.append(app.console_screen.view)
-        assert seen[:5] == ["nodes", "engines", "log", "kernel", "overview"]
+        assert seen[:6] == ["nodes", "engines", "log", "kernel", "findings", "overview"]
         assert seen[-1] == "overview"
         assert "watching has ended" not in screen(pilot)
 
@@ -183,11 +183,11 @@ async def test_views_take_the_whole_screen_and_escape_returns() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         board = app.console_screen
-        for key, view in (("2", "nodes"), ("3", "engines"), ("4", "log"), ("5", "kernel")):
+        for key, view in (("2", "nodes"), ("3", "engines"), ("4", "log"), ("5", "kernel"), ("6", "findings")):
             await pilot.press(key)
             await pilot.pause()
             assert board.view == view
-            visible = [w for w in (board._node_row, board.engines, board.bottom) if w.display]
+            visible = [w for w in (board.findings, board._node_row, board.engines, board.bottom) if w.display]
             assert len(visible) == 1
             assert visible[0].size.height == 37
         await pilot.press("escape")

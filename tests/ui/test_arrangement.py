@@ -25,8 +25,8 @@ asked = st.builds(
 @given(asked)
 def test_the_lines_add_up(question: Asked) -> None:
     answer = arrange(question)
-    assert answer.verdict + answer.nodes + answer.engines + answer.logs == question.height - 2
-    assert min(answer.verdict, answer.nodes + answer.engines + answer.logs) >= 1
+    assert answer.verdict + answer.findings + answer.nodes + answer.engines + answer.logs == question.height - 2
+    assert min(answer.verdict, answer.findings + answer.nodes + answer.engines + answer.logs) >= 1
     assert answer.panes in (1, question.nodes)
     assert bool(answer.logs) == (answer.log or answer.kernel)
 
@@ -59,7 +59,8 @@ def test_log_and_kernel_share_the_bottom_where_there_is_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "part"), [("nodes", "nodes"), ("engines", "engines"), ("log", "logs"), ("kernel", "logs")]
+    ("view", "part"),
+    [("nodes", "nodes"), ("engines", "engines"), ("log", "logs"), ("kernel", "logs"), ("findings", "findings")],
 )
 def test_a_view_has_the_whole_screen(view: str, part: str) -> None:
     answer = arrange(Asked(width=120, height=40, view=view))

@@ -11,6 +11,7 @@ from textual.dom import DOMNode
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.commands import COMMANDS, by_group, key_name, keys_text, readme_table
 from sparktop.ui.panes.engines import EnginePane
+from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.panes.node import NodePane
@@ -19,6 +20,7 @@ from sparktop.ui.screens.console import ConsoleScreen
 HOLDERS: dict[str, type[DOMNode]] = {
     "app": SparktopApp,
     "console": ConsoleScreen,
+    "findings": FindingsPane,
     "node": NodePane,
     "engines": EnginePane,
     "log": LogPane,
@@ -58,9 +60,9 @@ def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:
 
 
 def test_lower_case_keys_are_the_only_ones_so_far() -> None:
-    """Upper-case keys are kept for what changes a Spark; N is the search's."""
+    """Upper-case keys are kept for what changes a Spark; N is the search's, A the findings'."""
     upper = {key for command in COMMANDS for key in command.keys if len(key) == 1 and key.isupper()}
-    assert upper == {"N"}
+    assert upper == {"N", "A"}
 
 
 def test_names_of_keys() -> None:

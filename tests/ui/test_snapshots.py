@@ -20,7 +20,12 @@ CASES = [
     ("decode", (120, 40), "dark", ""),
     ("decode", (200, 60), "dark", ""),
     ("memory-spike", (120, 40), "light", ""),
-    ("spin-deadlock", (120, 40), "dark", "d"),
+    ("spin-deadlock", (120, 40), "dark", "enter"),
+    ("deadlock", (120, 40), "dark", ""),
+    ("deadlock", (120, 40), "light", "d"),
+    ("many", (80, 24), "dark", "A"),
+    ("many", (120, 40), "light", "A"),
+    ("well", (80, 24), "dark", ""),
     ("lost", (120, 40), "dark", ""),
     ("low", (60, 20), "dark", ""),
     ("no-gpu", (80, 24), "light", ""),
@@ -39,7 +44,7 @@ async def test_the_screen_is_as_it_was(picture: str, size: tuple[int, int], shad
     app, watch = console(picture, theme=f"sparktop-{shade}")
     async with app.run_test(size=size) as pilot:
         await ready(pilot, {"lost": "spark2 ● live", "no-gpu": "local ● live"}.get(picture, "spark1 ● live"))
-        await pilot.press(*keys)
+        await pilot.press(*([keys] if keys else []))
         drawn, same = "", 0
         # Until it is as kept; else until it has long stood still, for on a busy machine panes come one after the other.
         for turn in range(200):

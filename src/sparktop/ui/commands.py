@@ -47,7 +47,7 @@ class Command:
     action: str
     """A Textual action, run on the widget, screen or app that holds the binding."""
     scopes: tuple[str, ...]
-    """Who binds it: "app", "console" (the screen), "node", "engines", "log", "kernel"."""
+    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel"."""
     footer: str = ""
     """The word in the bottom line; empty keeps it out of there."""
     in_palette: bool = True
@@ -171,6 +171,16 @@ COMMANDS: tuple[Command, ...] = (
         footer="kernel",
     ),
     Command(
+        id="findings",
+        keys=("A", "6"),
+        title="Findings",
+        description="What is wrong, as a tree: causes, what follows from them, what was resolved lately.",
+        group="Views",
+        action="view('findings')",
+        scopes=("console",),
+        footer="findings",
+    ),
+    Command(
         id="back",
         keys=("escape",),
         title="Back",
@@ -182,7 +192,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         id="maximise",
-        keys=("m", "z"),
+        keys=("m",),
         title="Maximise",
         description="Give the focused pane the whole screen, or take it back.",
         group="Views",
@@ -232,20 +242,20 @@ COMMANDS: tuple[Command, ...] = (
         id="down",
         keys=("j", "down"),
         title="Down",
-        description="Next engine, line or event.",
+        description="Next finding, engine, line or event.",
         group="Moving",
         action="down",
-        scopes=("engines", "log", "kernel"),
+        scopes=("findings", "engines", "log", "kernel"),
         in_palette=False,
     ),
     Command(
         id="up",
         keys=("k", "up"),
         title="Up",
-        description="Engine, line or event before.",
+        description="Finding, engine, line or event before.",
         group="Moving",
         action="up",
-        scopes=("engines", "log", "kernel"),
+        scopes=("findings", "engines", "log", "kernel"),
         in_palette=False,
     ),
     Command(
@@ -255,7 +265,7 @@ COMMANDS: tuple[Command, ...] = (
         description="One screen of lines on.",
         group="Moving",
         action="page_down",
-        scopes=("log", "kernel"),
+        scopes=("findings", "log", "kernel"),
         in_palette=False,
     ),
     Command(
@@ -265,7 +275,7 @@ COMMANDS: tuple[Command, ...] = (
         description="One screen of lines back.",
         group="Moving",
         action="page_up",
-        scopes=("log", "kernel"),
+        scopes=("findings", "log", "kernel"),
         in_palette=False,
     ),
     Command(
@@ -275,7 +285,7 @@ COMMANDS: tuple[Command, ...] = (
         description="To the oldest line.",
         group="Moving",
         action="first",
-        scopes=("engines", "log", "kernel"),
+        scopes=("findings", "engines", "log", "kernel"),
         in_palette=False,
     ),
     Command(
@@ -285,25 +295,66 @@ COMMANDS: tuple[Command, ...] = (
         description="To the newest line, and follow.",
         group="Moving",
         action="last",
-        scopes=("engines", "log", "kernel"),
+        scopes=("findings", "engines", "log", "kernel"),
         in_palette=False,
     ),
     Command(
         id="details",
-        keys=("d", "enter"),
+        keys=("d",),
         title="Details",
-        description="What is known of the selected engine or kernel event.",
-        group="Engines and kernel",
+        description="Why, on what evidence, what to do: of the selected finding or kernel event; else of the verdict's "
+        "first line; with nothing wrong, of the selected engine.",
+        group="Findings, engines, kernel",
         action="details",
-        scopes=("engines", "kernel", "console"),
+        scopes=("findings", "kernel", "console"),
         footer="details",
+    ),
+    Command(
+        id="open",
+        keys=("enter",),
+        title="Open",
+        description="All that is known of what the cursor is on.",
+        group="Findings, engines, kernel",
+        action="open",
+        scopes=("findings", "engines", "kernel"),
+        in_palette=False,
+    ),
+    Command(
+        id="acknowledge",
+        keys=("a",),
+        title="Acknowledge",
+        description="The selected finding is known, with what follows from it: it leaves the verdict, not the list.",
+        group="Findings, engines, kernel",
+        action="acknowledge",
+        scopes=("findings",),
+        in_palette=False,
+    ),
+    Command(
+        id="snooze",
+        keys=("z",),
+        title="Snooze",
+        description="Hide the selected finding for an hour; it is still counted.",
+        group="Findings, engines, kernel",
+        action="snooze",
+        scopes=("findings",),
+        in_palette=False,
+    ),
+    Command(
+        id="wake",
+        keys=("u",),
+        title="Unsnooze",
+        description="Show all snoozed findings again.",
+        group="Findings, engines, kernel",
+        action="wake",
+        scopes=("findings",),
+        in_palette=False,
     ),
     Command(
         id="logs",
         keys=("l",),
         title="Engine's log",
         description="Follow the log of the selected engine.",
-        group="Engines and kernel",
+        group="Findings, engines, kernel",
         action="logs",
         scopes=("console",),
     ),
@@ -383,7 +434,7 @@ COMMANDS: tuple[Command, ...] = (
         description="Copy the focused pane's selected line or text to the clipboard.",
         group="Log",
         action="copy",
-        scopes=("node", "engines", "log", "kernel"),
+        scopes=("findings", "node", "engines", "log", "kernel"),
         in_palette=False,
     ),
     Command(

@@ -87,6 +87,13 @@ class EnginePane(LineWidget, can_focus=True):
         if (now and (now.node, now.engine.key)) != was:
             self.post_message(self.Selected(now.node if now else "", now.engine.key if now else ""))
 
+    def find(self, node: str, name: str) -> bool:
+        """Put the cursor on an engine by its name; False where there is none."""
+        at = next((i for i, row in enumerate(self._rows) if (row.node, row.engine.name) == (node, name)), None)
+        if at is not None:
+            self.select(at)
+        return at is not None
+
     def select(self, index: int) -> None:
         """Put the cursor on a row, as far as there is one."""
         before = self.selected
@@ -133,7 +140,7 @@ class EnginePane(LineWidget, can_focus=True):
             was = self._selected
             self.select(index)
             if was == index and event.chain == 2:
-                self.action_details()
+                self.action_open()
 
     def action_down(self) -> None:
         self.select(self._selected + 1)
@@ -147,7 +154,7 @@ class EnginePane(LineWidget, can_focus=True):
     def action_last(self) -> None:
         self.select(len(self._rows) - 1)
 
-    def action_details(self) -> None:
+    def action_open(self) -> None:
         self.post_message(self.DetailsWanted())
 
     def action_copy(self) -> None:

@@ -209,7 +209,7 @@ class KernelPane(Vertical):
             self.app.push_screen(DetailsScreen(row.event.title, sections(row)))
 
     @on(EventList.Opened)
-    def _opened(self) -> None:
+    def action_open(self) -> None:
         self.action_details()
 
     def _move(self, step: int) -> None:

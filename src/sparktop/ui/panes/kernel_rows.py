@@ -9,7 +9,7 @@ from sparktop.diagnose.burst import describe
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import CollectorState
-from sparktop.ui.panes.verdict import SIGNS
+from sparktop.ui.panes.finding_rows import SIGNS
 from sparktop.ui.screens.details import Section
 from sparktop.ui.widgets.ink import Line
 from sparktop.ui.widgets.log_paint import clock

@@ -1,35 +1,51 @@
-"""What is wrong now, worst first, one line each; a quiet line when nothing is."""
+"""What is wrong now, root cause first, one line each; a quiet line when nothing is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparktop.clock import Clock
 from sparktop.model.event import Severity
-from sparktop.model.fleet import FleetState, LinkState, Notice
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
+from sparktop.model.telemetry import CollectorState
+from sparktop.ui.attention import Standing
 from sparktop.ui.format import countdown
+from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, StandingOf, columns, counts, row_line, rows
 from sparktop.ui.widgets.ink import Line, LineWidget, spread
 
-SIGNS: dict[Severity, tuple[str, str]] = {
-    Severity.CRITICAL: ("✖", "critical"),
-    Severity.WARNING: ("▲", "warning"),
-    Severity.INFO: ("•", "info"),
-}
-"""Severity -> (glyph, tone)."""
 MAX_LINES = 4
+HINTS_FROM = 72
+"""Cells from which the keys stand beside the lines."""
+HINT = Line.of(("d", "key"), (" details ", "quiet"))
+_RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
+"""Collector -> what is missed without it."""
+
+Item = Notice | FindingRow
 
 
 class Verdict(LineWidget):
-    """The fleet's notices."""
+    """The fleet's notices and findings."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, standing_of: StandingOf | None = None, own: tuple[Notice, ...] = ()) -> None:
+        """`standing_of` says what is acknowledged or put off (without it nothing is); `own` is of sparktop itself."""
         super().__init__(id="verdict")
         self._clock = clock
+        self._standing_of = standing_of or _all_open
         self._fleet = FleetState()
+        self._own = own
         self._failure = ""
 
     @property
     def wanted_lines(self) -> int:
         """How many lines there are to say."""
-        return max(1, min(MAX_LINES, len(self._fleet.notices) + bool(self._failure)))
+        return max(1, min(MAX_LINES, len(self._items()) + bool(self._failure)))
+
+    @property
+    def first(self) -> Finding | None:
+        """The finding that the first of its lines is about."""
+        return next((item.finding for item in self._items() if isinstance(item, FindingRow)), None)
 
     def show(self, fleet: FleetState) -> None:
         """Show what this picture says is wrong."""
@@ -42,22 +58,50 @@ class Verdict(LineWidget):
         self.redraw()
 
     def tick(self) -> None:
-        """A second has passed: times to the next attempt."""
+        """A second has passed: times to the next attempt, and since when."""
         self.redraw()
+
+    def _items(self) -> list[Item]:
+        """What takes a line each, worst first; a finding stands where the worst of what follows from it would."""
+        ranked: list[tuple[int, Item]] = [(_RANK[one.severity], one) for one in (*self._fleet.notices, *self._own)]
+        family: list[FindingRow] = []
+        for row in rows(self._fleet.findings, self._standing_of):
+            if row.standing is not Standing.OPEN or row.finding.severity is Severity.INFO:
+                continue
+            if not row.stem:
+                ranked += _ranked(family)
+                family = []
+            family.append(row)
+        ranked += _ranked(family)
+        return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
 
     def draw(self, width: int, height: int) -> list[Line]:
         lines: list[Line] = []
         if self._failure:
             lines.append(Line.of((f" ✖ {self._failure}", "critical")).cut(width))
-        shown = self._fleet.notices
-        room = height - len(lines)
-        if len(shown) > room:
-            shown = shown[: max(0, room - 1)]
-        lines += [self._notice(notice, width) for notice in shown]
-        hidden = len(self._fleet.notices) - len(shown)
+        items = self._items()
+        if not items:
+            return lines or [self._quiet(width)]
+        shown = _fitting(items, height - len(lines))
+        names = [view.name for view in self._fleet.nodes]
+        found = [item for item in shown if isinstance(item, FindingRow)]
+        now_s = self._clock.wall()
+        has_hint = width >= HINTS_FROM
+        to = columns(found, width - 1 - (HINT.width + 2 if has_hint else 0), names, now_s)
+        for item in shown:
+            if isinstance(item, Notice):
+                lines.append(self._notice(item, width))
+                continue
+            line = Line.of(" ") + row_line(item, to, names, now_s, width)
+            lines.append(spread(width, line, HINT) if has_hint and item is found[0] else line)
+        told = counts(self._fleet.findings, self._standing_of)
+        hidden = len(items) - len(shown)
+        more = _more([f"{hidden} more", *told] if hidden else told)
         if hidden and len(lines) < height:
-            lines.append(Line.of((f" … and {hidden} more", "quiet")))
-        return lines or [self._quiet()]
+            lines.append(Line.of((" … and ", "quiet")) + more)
+        elif more.runs and has_hint and (hidden or len(lines) > 1):
+            lines[-1] = spread(width, lines[-1], more)
+        return lines[:height]
 
     def _notice(self, notice: Notice, width: int) -> Line:
         glyph, tone = SIGNS[notice.severity]
@@ -71,16 +115,73 @@ class Verdict(LineWidget):
         view = self._fleet.node(notice.node) if notice.node else None
         if view is None or view.link.state is not LinkState.LOST:
             return Line()
-        if notice is not next(other for other in self._fleet.notices if other.node == notice.node):
+        if notice is not next((other for other in self._fleet.notices if other.node == notice.node), None):
             return Line()
         wait_s = (view.link.next_attempt_s or 0.0) - self._clock.monotonic()
         return Line.of((f"next try in {countdown(wait_s)}  r now " if wait_s > 0 else "trying now ", "quiet"))
 
-    def _quiet(self) -> Line:
+    def _quiet(self, width: int) -> Line:
         states = {view.link.state for view in self._fleet.nodes}
         if not states or states == {LinkState.CONNECTING}:
             return Line.of((" connecting…", "quiet"))
+        told = counts(self._fleet.findings, self._standing_of)
         if states & {LinkState.CONNECTING}:
             waiting = ", ".join(v.name for v in self._fleet.nodes if v.link.state is LinkState.CONNECTING)
             return Line.of((f" nothing wrong on the node that answers; {waiting} is still connecting", "quiet"))
-        return Line.of((" ✓", "ok"), (" nothing wrong that can be seen from here", "quiet"))
+        count = self._fleet.rules_watching
+        known = any(
+            one.phase is Phase.FIRING
+            and one.severity is not Severity.INFO
+            and self._standing_of(one) is not Standing.OPEN
+            for one in self._fleet.findings
+        )
+        text = "nothing new" if known else "nothing wrong"
+        text += f", {count} rules watching" if count else " that can be seen from here"
+        line = Line.of((" ✓", "ok"), (f" {text}", "quiet"))
+        if count and (blind := blindness(self._fleet.nodes)):
+            line += Line.of((f", without {blind}", "quiet"))
+        return spread(width, line, _more(told))
+
+
+def blindness(nodes: Sequence[NodeView]) -> str:
+    """What can't be seen of which node: "spark1's kernel log and containers"; "" where nothing is amiss."""
+    told = []
+    for view in nodes:
+        missed = [
+            what
+            for name, what in _WATCHED.items()
+            if (part := view.collectors.get(name)) is not None and part.state is not CollectorState.OK
+        ]
+        if view.sample is not None and not view.containers.available:
+            missed.append("containers")
+        if missed:
+            told.append(f"{view.name}'s {', '.join(missed[:-1]) + ' and ' if missed[1:] else ''}{missed[-1]}")
+    return "; ".join(told)
+
+
+def _all_open(finding: Finding) -> Standing:
+    return Standing.RESOLVED if finding.phase is Phase.RESOLVED else Standing.OPEN
+
+
+def _more(told: Sequence[str]) -> Line:
+    """What has no line of its own, and the key that shows it."""
+    return Line.of((f"{', '.join(told)}  ", "quiet"), ("A", "key"), (" all ", "quiet")) if told else Line()
+
+
+def _ranked(family: Sequence[FindingRow]) -> list[tuple[int, Item]]:
+    """A root and what follows from it, all at the rank of the worst of them."""
+    worst = min((_RANK[row.finding.severity] for row in family), default=0)
+    return [(worst, row) for row in family]
+
+
+def _fitting(items: Sequence[Item], room: int) -> list[Item]:
+    """What is shown where not everything can be: one line is kept for the count, and causes go before consequences."""
+    if len(items) <= room:
+        return list(items)
+    room = max(1, room - 1)
+    roots = [item for item in items if isinstance(item, Notice) or not item.stem][:room]
+    kept = {id(item) for item in roots}
+    for item in items:
+        if len(kept) < room:
+            kept.add(id(item))
+    return [item for item in items if id(item) in kept]

@@ -11,7 +11,7 @@ MIN_NODE_ROWS = 9
 MAX_NODE_ROWS = 24
 MIN_LOG_ROWS = 4
 STACKED_LOG_ROWS = 14
-VIEWS = ("overview", "nodes", "engines", "log", "kernel")
+VIEWS = ("overview", "nodes", "engines", "log", "kernel", "findings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,7 @@ class Arrangement:
     """Lines for each part; 0 hides it."""
 
     verdict: int
+    findings: int
     nodes: int
     engines: int
     logs: int
@@ -61,6 +62,8 @@ def arrange(asked: Asked) -> Arrangement:
         return _of(asked, verdict, nodes=rest, side=side, panes=panes)
     if asked.view == "engines":
         return _of(asked, verdict, engines=rest, side=side)
+    if asked.view == "findings":
+        return _of(asked, verdict, findings=rest, side=side)
     if asked.view in ("log", "kernel"):
         return _of(asked, verdict, logs=rest, side=side, only=asked.view)
     engines = min(asked.engine_lines, 3 if rest < 24 else 5 if rest < 34 else 9)
@@ -80,6 +83,7 @@ def _of(
     verdict: int,
     *,
     side: bool,
+    findings: int = 0,
     nodes: int = 0,
     engines: int = 0,
     logs: int = 0,
@@ -90,6 +94,7 @@ def _of(
     shown = only or asked.bottom
     return Arrangement(
         verdict=verdict,
+        findings=findings,
         nodes=nodes,
         engines=engines,
         logs=logs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -9,15 +11,22 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from sparktop.clock import Clock
-from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
+from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
 from sparktop.ui.panes.bottom import Bottom
 from sparktop.ui.panes.engines import EnginePane
+from sparktop.ui.panes.finding_lines import place_of
+from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.header import Header, KeyLine
 from sparktop.ui.panes.node import NodePane
 from sparktop.ui.panes.verdict import Verdict
 from sparktop.ui.screens.arrangement import VIEWS, Arrangement, Asked, arrange
+
+if TYPE_CHECKING:
+    from sparktop.ui.screens.finding import FindingScreen
 
 
 def _first_link(clock: Clock) -> Link:
@@ -31,9 +40,20 @@ class ConsoleScreen(Screen[None]):
     BINDINGS = bindings("console")
     AUTO_FOCUS = "EnginePane"
 
-    def __init__(self, *, node_names: tuple[str, ...], clock: Clock, title: str = "", read_only: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        node_names: tuple[str, ...],
+        clock: Clock,
+        title: str = "",
+        read_only: bool = False,
+        attention: Attention | None = None,
+        own: tuple[Notice, ...] = (),
+    ) -> None:
+        """`own`: what sparktop has to say of itself."""
         super().__init__()
         self._clock = clock
+        self._attention = attention or Attention(clock)
         self._fleet = FleetState(nodes=tuple(NodeView(name=name, link=_first_link(clock)) for name in node_names))
         self._watch: Watch | None = None
         self._view = "overview"
@@ -41,9 +61,11 @@ class ConsoleScreen(Screen[None]):
         self._node = 0
         self._bottom = "log"
         self._has_details = False
+        self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
         self.header = Header(clock, title=title, read_only=read_only)
-        self.verdict = Verdict(clock)
+        self.verdict = Verdict(clock, standing_of=self._attention.standing, own=own)
+        self.findings = FindingsPane(clock, self._attention)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
         self._node_row = Container(*self.nodes, id="nodes")
         self.engines = EnginePane()
@@ -54,6 +76,7 @@ class ConsoleScreen(Screen[None]):
         self._arrange()  # before anything is mounted: the first layout is then the right one
         yield self.header
         yield self.verdict
+        yield self.findings
         yield self._node_row
         yield self.engines
         yield self.bottom
@@ -89,14 +112,17 @@ class ConsoleScreen(Screen[None]):
     def show(self, fleet: FleetState) -> None:
         """Show this picture; a pane paints only what changed."""
         self._fleet = fleet
+        self._attention.follow(fleet.findings)
         with self.app.batch_update():
             self.header.show(fleet)
             self.verdict.show(fleet)
+            self.findings.show(fleet)
             self.engines.show(fleet)
             self.bottom.show(fleet)
             self._show_nodes()
             self._arrange()
         self._follow_log()
+        self._renew_details()
 
     def _show_nodes(self) -> None:
         shown = [pane for pane in self.nodes if pane.display]
@@ -112,6 +138,7 @@ class ConsoleScreen(Screen[None]):
         with self.app.batch_update():
             self.header.tick()
             self.verdict.tick()
+            self.findings.tick()
             for pane in self.nodes:
                 if pane.display:
                     pane.tick()
@@ -148,7 +175,13 @@ class ConsoleScreen(Screen[None]):
     def _apply(self, arranged: Arrangement) -> None:
         self.verdict.styles.height = arranged.verdict
         nodes, bottom = self._node_row, self.bottom
-        for widget, lines in ((nodes, arranged.nodes), (self.engines, arranged.engines), (bottom, arranged.logs)):
+        parts: tuple[tuple[Widget, int], ...] = (
+            (self.findings, arranged.findings),
+            (nodes, arranged.nodes),
+            (self.engines, arranged.engines),
+            (bottom, arranged.logs),
+        )
+        for widget, lines in parts:
             widget.display = lines > 0
             widget.styles.height = lines
         nodes.set_class(arranged.columns > 1, "-beside")
@@ -178,8 +211,58 @@ class ConsoleScreen(Screen[None]):
         self._arrange()
         self.nodes[self._node].focus()
 
-    @on(EnginePane.DetailsWanted)
     def action_details(self) -> None:
+        """Of the verdict's first line; with nothing wrong, of the selected engine."""
+        finding = self.verdict.first
+        if finding is not None:
+            self._open_finding(finding)
+        else:
+            self._toggle_engine_details()
+
+    @on(FindingsPane.DetailsWanted)
+    def _finding_wanted(self, message: FindingsPane.DetailsWanted) -> None:
+        self._open_finding(message.finding)
+
+    def _open_finding(self, finding: Finding) -> None:
+        from sparktop.ui.screens.finding import FindingScreen
+
+        pane = self.findings
+        self._details = FindingScreen(
+            pane.told(finding), acknowledge=pane.acknowledge, snooze=pane.snooze, open_place=self._open_place
+        )
+        self.app.push_screen(self._details)
+
+    def _renew_details(self) -> None:
+        """An open finding is kept up with the picture; one that is no longer in it stays as it was last."""
+        screen = self._details
+        if screen is None:
+            return
+        if not screen.is_attached:
+            self._details = None
+            return
+        finding = next((one for one in self._fleet.findings if one.key == screen.finding.key), screen.finding)
+        screen.show(self.findings.told(finding))
+
+    @on(FindingsPane.Changed)
+    def _attention_changed(self) -> None:
+        self.verdict.redraw()
+        self._arrange()
+        self._renew_details()
+
+    def _open_place(self, finding: Finding) -> None:
+        """Show the log that holds a finding's evidence."""
+        place = place_of(finding)
+        if place is None:
+            return
+        if place.engine and self.engines.find(place.node, place.engine):
+            self.action_view("log")
+        elif not place.engine:
+            self.action_view("kernel")
+        else:
+            self.notify(f"{place.engine} on {place.node} is no longer among the engines", markup=False, timeout=4)
+
+    @on(EnginePane.DetailsWanted)
+    def _toggle_engine_details(self) -> None:
         self._has_details = not self._has_details
         self._arrange()
 
@@ -189,12 +272,19 @@ class ConsoleScreen(Screen[None]):
         if view in ("log", "kernel"):
             self._bottom = view
         self._arrange()
-        panes = {"nodes": self.nodes[self._node], "log": self.bottom.log_pane, "kernel": self.bottom.kernel}
+        if view == "findings":
+            self.findings.refill()
+        panes = {
+            "nodes": self.nodes[self._node],
+            "log": self.bottom.log_pane,
+            "kernel": self.bottom.kernel,
+            "findings": self.findings,
+        }
         self._focus(panes.get(view) or self.engines)
 
     def action_back(self) -> None:
         if self._has_details and self._view != "engines":
-            self.action_details()
+            self._toggle_engine_details()
         elif self._view != "overview":
             self.action_view("overview")
 
@@ -218,7 +308,8 @@ class ConsoleScreen(Screen[None]):
     def _panes(self) -> list[Widget]:
         """What Tab moves through, as shown."""
         nodes = [pane for pane in self.nodes if pane.display and self._node_row.display]
-        return [*nodes, *([self.engines] if self.engines.display else []), *self.bottom.shown]
+        others: list[Widget] = [pane for pane in (self.findings, self.engines) if pane.display]
+        return [*nodes, *others, *self.bottom.shown]
 
     def _focused_pane(self) -> Widget | None:
         return next((pane for pane in self._panes() if pane.has_focus or pane.has_focus_within), None)

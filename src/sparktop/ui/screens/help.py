@@ -1,31 +1,21 @@
-"""All keys, from the registry, and what the signs on the screen mean.
-
-A screen of its own, opaque, with one widget on it: over a translucent one Textual blends the whole console anew at
-each of its paints, and the help must come up at once also while a log floods.
-"""
+"""All keys, from the registry, and what the signs on the screen mean."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
-from textual.screen import Screen
 
 from sparktop.ui.commands import Command, by_group, keys_text
 from sparktop.ui.panes.engine_columns import STATES as ENGINE_SIGNS
+from sparktop.ui.panes.finding_rows import SIGNS as SEVERITY_SIGNS
 from sparktop.ui.panes.link_text import SIGNS as LINK_SIGNS
-from sparktop.ui.panes.verdict import SIGNS as SEVERITY_SIGNS
-from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, framed, wrapped
+from sparktop.ui.screens.page import Page, PageScreen
+from sparktop.ui.widgets.ink import BLANK, Line, wrapped
 
 KEY_CELLS = 10
 TITLE_CELLS = 16
-PAGE_CELLS = 104
-"""Wider, and the eye loses the line between a title and its sentence."""
-FRAME_CELLS = 4
 DESCRIPTION_FROM = 64
 """From this many cells on a command's sentence stands beside its title; below, keys and titles alone."""
 OTHERS = (
@@ -74,85 +64,20 @@ def _signs(signs: list[Line], width: int) -> list[Line]:
     return [line for line in lines if line.runs]
 
 
-class HelpPage(LineWidget):
-    """The page in a frame, from one of its lines on; the frame's right edge says where in the page that is."""
+class HelpPage(Page):
+    """Keys and signs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._top = 0
+    def title(self) -> Line:
+        return Line.of(("help", "title"))
 
-    def draw(self, width: int, height: int) -> list[Line]:
-        cells = min(width, PAGE_CELLS)
-        lines = help_lines(cells - FRAME_CELLS)
-        height = min(height, len(lines) + 2)
-        seen = max(1, height - 2)
-        self._top = max(0, min(self._top, len(lines) - seen))
-        right = Line.of(("Esc close" if seen >= len(lines) else "↑↓ scroll   Esc close", "quiet"))
-        drawn = framed(
-            lines[self._top : self._top + seen],
-            width=cells,
-            height=height,
-            title=Line.of(("help", "title")),
-            right=right,
-            tone="frame",
-        )
-        if seen < len(lines):
-            thumb = max(1, seen * seen // len(lines))
-            start = 1 + round((seen - thumb) * self._top / (len(lines) - seen))
-            for y in range(start, start + thumb):
-                drawn[y] = Line((*drawn[y].runs[:-1], (" ┃", "frame-focus")))
-        margin = Line.of(" " * ((width - cells) // 2))
-        return [margin + line for line in drawn]
-
-    def scroll_lines(self, lines: int) -> None:
-        """Down by lines, or up."""
-        self._top += lines
-        self.redraw()
-
-    def scroll_pages(self, pages: int) -> None:
-        """Down by screens, one line kept."""
-        self.scroll_lines(pages * max(1, self.size.height - 3))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.scroll_lines(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.scroll_lines(-3)
+    def content(self, width: int) -> tuple[Line, ...]:
+        return help_lines(width)
 
 
-class HelpScreen(Screen[None]):
+class HelpScreen(PageScreen):
     """One scrolling page; Esc, q or ? closes it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1", "close", "Close", show=False),
-        Binding("j,down", "scroll(1)", "Down", show=False),
-        Binding("k,up", "scroll(-1)", "Up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("home,g", "page(-1000)", "First", show=False),
-        Binding("end,G", "page(1000)", "Last", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "close", "Close", show=False)]
 
     def __init__(self) -> None:
-        super().__init__()
-        self._page = HelpPage()
-
-    def compose(self) -> ComposeResult:
-        yield self._page
-
-    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """As Textual's, but for regions: those are what was painted on the console below, where nobody sees it."""
-        if regions:
-            return self
-        return super().refresh(repaint=repaint, layout=layout, recompose=recompose)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    def action_scroll(self, lines: int) -> None:
-        self._page.scroll_lines(lines)
-
-    def action_page(self, pages: int) -> None:
-        self._page.scroll_pages(pages)
+        super().__init__(HelpPage())

@@ -21,6 +21,9 @@ from sparktop.ui.theme import tones
 Run = tuple[str, str]
 """Text and its tone, a name of `theme.TONES`; "" is plain text."""
 
+PAGE_CELLS = 104
+"""Wider, and the eye loses the line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -1,0 +1,325 @@
+"""Findings in the console: the verdict, the tree, the details, and what the operator does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.ui import claims, pictures
+from tests.ui.look import clock_of_pictures, console
+from tests.ui.test_app import ready, screen, until
+
+from sparktop.clock import ManualClock
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, Notice
+from sparktop.ui.attention import Attention, Standing
+from sparktop.ui.panes.finding_lines import Told, details, place_of, plain, short
+from sparktop.ui.panes.finding_rows import columns, family, row_line, rows
+from sparktop.ui.panes.verdict import Verdict
+from sparktop.ui.screens.finding import FindingScreen
+
+ONE = Finding(rule="area.one", severity=Severity.CRITICAL, title="One", nodes=("spark1",))
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return clock_of_pictures()
+
+
+def is_open(finding: Finding) -> Standing:
+    return Standing.RESOLVED if finding.phase is Phase.RESOLVED else Standing.OPEN
+
+
+def finding(rule: str, caused_by: str | None = None, **fields: object) -> Finding:
+    return replace(ONE, rule=rule, title=rule, caused_by=caused_by, **fields)  # type: ignore[arg-type]
+
+
+def verdict(
+    clock: ManualClock, fleet: FleetState, *, width: int = 120, height: int = 4, attention: Attention | None = None
+) -> list[str]:
+    pane = Verdict(clock, standing_of=(attention or Attention(clock)).standing)
+    pane._fleet = fleet
+    lines = pane.draw(width, height)
+    assert all(line.width <= width for line in lines)
+    return [line.plain.rstrip() for line in lines]
+
+
+# --- the tree
+
+
+def test_a_consequence_hangs_under_its_cause() -> None:
+    shown = [finding("a.a"), finding("a.b", "a.a"), finding("a.c", "a.b"), finding("a.d", "a.a"), finding("a.e")]
+    assert [row.stem for row in rows(shown, is_open)] == ["", "├ ", "│ └ ", "└ ", ""]
+
+
+def test_a_circle_or_a_lost_cause_makes_roots() -> None:
+    shown = [finding("a.a", "a.b"), finding("a.b", "a.a"), finding("a.c", "a.none")]
+    assert rows(shown, is_open)[0].stem == ""
+    assert len(rows(shown, is_open)) == 3
+
+
+def test_what_is_over_comes_last_and_newest_first() -> None:
+    old = finding("a.old", phase=Phase.RESOLVED, resolved_wall_s=10.0)
+    new = finding("a.new", phase=Phase.RESOLVED, resolved_wall_s=20.0)
+    now = finding("a.now", severity=Severity.INFO)
+    assert [row.finding.rule for row in rows([old, new, now], is_open)] == ["a.now", "a.new", "a.old"]
+
+
+def test_a_family_is_a_finding_and_all_that_follows_from_it() -> None:
+    shown = [finding("a.a"), finding("a.b", "a.a"), finding("a.c", "a.b"), finding("a.d")]
+    assert [one.rule for one in family(shown[0], shown)] == ["a.a", "a.b", "a.c"]
+    assert [one.rule for one in family(shown[1], shown)] == ["a.b", "a.c"]
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=60)
+made = st.builds(
+    Finding,
+    rule=st.sampled_from(["a.a", "a.b", "a.c"]),
+    severity=st.sampled_from(Severity),
+    title=texts,
+    explanation=texts,
+    brief=texts,
+    nodes=st.sampled_from([(), ("spark1",), ("spark1", "spark2")]),
+    caused_by=st.sampled_from([None, "a.a", "a.b", "a.c"]),
+    phase=st.sampled_from([Phase.FIRING, Phase.RESOLVED]),
+    since_wall_s=st.one_of(st.none(), st.floats(0, 1e6)),
+    is_unseen=st.booleans(),
+)
+
+
+@given(st.lists(made, max_size=6), st.integers(30, 200))
+def test_every_row_fits_its_width(found: Sequence[Finding], width: int) -> None:
+    shown = rows(found, is_open)
+    to = columns(shown, width, ("spark1", "spark2"), 2e6)
+    assert all(row_line(row, to, ("spark1", "spark2"), 2e6, width).width <= max(width, 44) for row in shown)
+
+
+@given(made, st.integers(30, 120))
+def test_details_fit_their_width(one: Finding, width: int) -> None:
+    told = Told(finding=one, findings=(one,), now_wall_s=2e6)
+    words = max((len(word) for word in f"{one.title} {one.explanation} {one.brief}".split()), default=0)
+    if words < width // 3:
+        assert all(line.width <= width for line in details(told, width))
+    assert len(short(told, width, 7)) <= 7
+
+
+# --- the verdict
+
+
+def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None:
+    lines = verdict(clock, pictures.deadlock(clock))
+    assert lines[0].startswith(" ✖ both    Spin deadlock across both nodes")
+    assert "confirmed  2 min  96 % SM at 15 W" in lines[0]
+    assert lines[0].endswith("d details")
+    assert lines[1].startswith(" ├ ✖ spark1  Clients of vllm-minimax get no answer")
+    assert "suspected" in lines[2]
+    assert lines[3].endswith("1 note  A all")
+
+
+def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: ManualClock) -> None:
+    assert verdict(clock, pictures.well(clock))[0].startswith(" ✓ nothing wrong, 58 rules watching")
+    blind = replace(pictures.bare(clock), rules_watching=58, notices=())
+    assert verdict(clock, blind)[0] == (
+        " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
+    )
+
+
+def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClock) -> None:
+    lines = verdict(clock, pictures.many(clock), height=4)
+    assert [line.split("  ")[0] for line in lines[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
+    assert lines[3] == " … and 3 more, 1 note  A all"
+
+
+def test_one_line_still_says_how_many_more(clock: ManualClock) -> None:
+    (line,) = verdict(clock, pictures.many(clock), height=1)
+    assert "Spin deadlock" in line
+    assert line.endswith("A all")
+
+
+def test_a_lost_link_comes_before_findings_of_its_severity(clock: ManualClock) -> None:
+    fleet = pictures.deadlock(clock)
+    lost = Notice(severity=Severity.CRITICAL, text="host gone", node="spark2")
+    odd = Notice(severity=Severity.WARNING, text="one machine", node="")
+    lines = verdict(clock, replace(fleet, notices=(lost, odd), findings=fleet.findings[:1] + fleet.findings[3:]))
+    assert [line.split("  ")[0] for line in lines] == [" ✖ spark2", " ✖ both", " ▲ one machine", " ▲ both"]
+
+
+def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock) -> None:
+    attention, fleet = Attention(clock), pictures.deadlock(clock)
+    attention.acknowledge(family(fleet.findings[0], fleet.findings), on=True)
+    lines = verdict(clock, fleet, attention=attention)
+    assert lines[0].startswith(" ▲ both  Available memory")
+    attention.acknowledge(fleet.findings[3:4], on=True)
+    (line,) = verdict(clock, fleet, attention=attention)
+    assert line.startswith(" ✓ nothing new, 58 rules watching")
+    assert "4 acknowledged" in line
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("height", [1, 2, 4])
+@pytest.mark.parametrize("picture", ["deadlock", "many", "suspicion", "well"])
+def test_the_verdict_fits(clock: ManualClock, picture: str, width: int, height: int) -> None:
+    assert 1 <= len(verdict(clock, pictures.PICTURES[picture](clock), width=width, height=height)) <= height
+
+
+# --- the details
+
+
+def test_details_say_all_that_is_known(clock: ManualClock) -> None:
+    found = pictures.deadlock(clock).findings
+    text = plain(Told(finding=found[0], findings=found, now_wall_s=clock.wall()))
+    parts = (
+        "critical · confirmed · since 03:10:43, 2 min · spark1 + spark2", "What was seen", "spark1 kernel log:8121",
+        "What to do", "costs the three held requests", "Why this and nothing else", "What follows from it",
+        "No byte moves", "vllm-project/vllm#46097", "rule gpu.spin-deadlock",
+    )  # fmt: skip
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+    other = plain(Told(finding=found[2], findings=found, now_wall_s=clock.wall()))
+    assert "What would settle it" in other
+    assert "Follows from\n  ✖ spark1 + spark2  Spin deadlock" in other
+
+
+def test_evidence_leads_to_its_log(clock: ManualClock) -> None:
+    spin = claims.spin(clock.wall())
+    place = place_of(spin)
+    assert place is not None
+    assert (place.node, place.engine) == ("spark1", "vllm-minimax")
+    kernel = place_of(replace(spin, evidence=spin.evidence[3:]))
+    assert kernel is not None
+    assert (kernel.node, kernel.engine) == ("spark1", "")
+    assert place_of(replace(spin, evidence=spin.evidence[:2])) is None
+
+
+# --- the console
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 50)])
+async def test_d_opens_the_verdicts_first_finding_and_closes_it(size: tuple[int, int]) -> None:
+    app, _ = console("deadlock")
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, "Spin deadlock")
+        await pilot.press("d")
+        await until(pilot, lambda: "Both ranks wait" in screen(pilot))
+        await pilot.press("end")
+        await until(pilot, lambda: "gpu.spin-deadlock" in screen(pilot))
+        await pilot.press("d")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+
+
+async def test_with_nothing_wrong_d_is_the_engines() -> None:
+    app, _ = console("well")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: "vllm/vllm-openai" in screen(pilot))
+
+
+async def test_the_list_is_walked_and_opened() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("A")
+        await until(pilot, lambda: app.console_screen.view == "findings")
+        await pilot.press("j", "j", "enter")
+        await until(pilot, lambda: "ib_write_bw" in screen(pilot))
+        assert isinstance(app.screen, FindingScreen)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: app.console_screen.view == "overview")
+
+
+async def test_acknowledging_dims_and_snoozing_hides() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A", "a")
+        await until(pilot, lambda: "acknowledged" in screen(pilot))
+        shown = app.console_screen.findings._rows
+        assert [row.standing for row in shown[:4]] == [Standing.ACKNOWLEDGED] * 3 + [Standing.OPEN]
+        assert app.console_screen.verdict.first is not None
+        assert app.console_screen.verdict.first.rule == "memory.apart"
+        await pilot.press("a")
+        await until(pilot, lambda: "acknowledged" not in screen(pilot))
+        await pilot.press("z")
+        await until(pilot, lambda: "3 snoozed" in screen(pilot))
+        assert "Clients of" not in screen(pilot)
+        await pilot.press("u")
+        await until(pilot, lambda: "Clients of" in screen(pilot))
+
+
+async def test_an_open_finding_follows_the_pictures() -> None:
+    clock = clock_of_pictures()
+    app, watch = console("deadlock", clock=clock)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: "Both ranks wait" in screen(pilot))
+        over = replace(watch.state.findings[0], phase=Phase.RESOLVED, resolved_wall_s=clock.wall() - 60)
+        app.publish(replace(watch.state, findings=(over,)))
+        await until(pilot, lambda: "resolved 1 min ago" in screen(pilot))
+
+
+async def test_a_finding_leads_to_its_log() -> None:
+    app, _ = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, FindingScreen))
+        await pilot.press("l")
+        await until(pilot, lambda: app.console_screen.view == "log" and len(app.screen_stack) == 1)
+
+
+async def test_a_finding_is_copied_without_secrets() -> None:
+    app, watch = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        bad = replace(watch.state.findings[0], explanation="started with --api-key sk-abcdefghijklmnopqrstuvwx")
+        app.publish(replace(watch.state, findings=(bad,)))
+        await pilot.press("d")
+        await until(pilot, lambda: "started with" in screen(pilot))
+        await pilot.press("y")
+        await until(pilot, lambda: "started with" in app.clipboard)
+        assert "sk-abc" not in app.clipboard
+
+
+async def test_the_same_findings_again_paint_nothing() -> None:
+    app, watch = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A")
+        await until(pilot, lambda: app.console_screen.view == "findings")
+        await pilot.pause()
+        board = app.console_screen
+        painted: list[object] = []
+        for widget in (board.findings, board.verdict):
+            widget.refresh = lambda *regions, **_: painted.append(regions)  # type: ignore[method-assign, assignment]
+        again = tuple(replace(one) for one in watch.state.findings)
+        app.publish(replace(watch.state, findings=again))
+        await until(pilot, lambda: board._fleet.findings is again)
+        assert painted == []
+        later = tuple(replace(one, brief=f"{one.brief}!") for one in again)
+        app.publish(replace(watch.state, findings=later))
+        await until(pilot, lambda: painted)
+
+
+async def test_hostile_findings_are_shown_as_they_are() -> None:
+    nasty = "[/][b]x[@click=app.quit]y[/red"
+    app, watch = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        bad = replace(watch.state.findings[0], title=nasty, explanation=nasty, brief=nasty, subject=nasty)
+        app.publish(replace(watch.state, findings=(bad,)))
+        await until(pilot, lambda: nasty in screen(pilot))
+        await pilot.press("A", "a", "z", "u", "d", "y")
+        await until(pilot, lambda: nasty in screen(pilot))
+        assert app.is_running
