@@ -12,6 +12,7 @@ from sparktop.model.telemetry import (
     Bye,
     Collector,
     CollectorState,
+    DesktopReading,
     Disk,
     GapReason,
     Garbled,
@@ -31,6 +32,7 @@ from sparktop.model.telemetry import (
     ProcessTable,
     RdmaPort,
     Sample,
+    Unit,
 )
 
 THROTTLE_BITS: Mapping[int, str] = {
@@ -143,11 +145,42 @@ def _facts(raw: Mapping[str, Any]) -> HostFacts:
             Disk(mount=sanitise.name(str(mount)), total_bytes=int(total), free_bytes=int(free))
             for mount, total, free in raw.get("disks") or ()
         ),
+        driver_installed=text("installed"),
+        kernel_next=text("next_kernel"),
+        kernel_next_has_driver=_optional(raw, "next_driver", bool),
+        is_lingering=_optional(raw, "lingers", bool),
+        removes_ipc=_optional(raw, "removes_ipc", bool),
+        is_graphical=_optional(raw, "graphical", bool),
+        units=tuple(_unit(row) for row in raw.get("units") or ()),
         gaps=_gaps(raw, _FACT_NAMES),
     )
 
 
-_FACT_NAMES = {"dgx": "dgx_release", "driver": "driver_version", "machine_digest": "machine_id_digest"}
+_FACT_NAMES = {
+    "dgx": "dgx_release",
+    "driver": "driver_version",
+    "machine_digest": "machine_id_digest",
+    "installed": "driver_installed",
+    "next_kernel": "kernel_next",
+    "next_driver": "kernel_next_has_driver",
+    "lingers": "is_lingering",
+    "graphical": "is_graphical",
+}
+
+
+def _unit(row: Sequence[Any]) -> Unit:
+    name, active, sub, result, restarts, restart, delay_s, pid, status = row
+    return Unit(
+        name=sanitise.name(str(name)),
+        active=sanitise.name(str(active)),
+        sub=sanitise.name(str(sub)),
+        result=sanitise.name(str(result)),
+        restarts=None if restarts is None else int(restarts),
+        restart=sanitise.name(str(restart)),
+        restart_delay_s=None if delay_s is None else float(delay_s),
+        main_pid=None if pid is None else int(pid),
+        exit_status=None if status is None else int(status),
+    )
 
 
 def _hello(raw: Mapping[str, Any]) -> Hello:
@@ -317,6 +350,25 @@ def _rdma_port(raw: Mapping[str, Any]) -> RdmaPort:
     )
 
 
+def _desktop(raw: Mapping[str, Any]) -> DesktopReading:
+    def text(key: str) -> str | None:
+        return _optional(raw, key, lambda value: sanitise.name(str(value)))
+
+    return DesktopReading(
+        boot_s=float(raw["boot"]),
+        compositor=text("compositor"),
+        pid=_optional(raw, "pid", int),
+        user_id=_optional(raw, "uid", int),
+        state=(text("state") or "")[:1],
+        wait_channel=text("wchan"),
+        answers=_optional(raw, "answers", bool),
+        silent_since_boot_s=_optional(raw, "silent", float),
+        blocked_since_boot_s=_optional(raw, "blocked", float),
+        reason=sanitise.line(str(raw.get("reason") or ""), limit=300),
+        is_greeter=bool(raw.get("greeter")),
+    )
+
+
 def _collector(raw: Mapping[str, Any]) -> Collector:
     return Collector(
         name=sanitise.name(str(raw["name"])),
@@ -352,6 +404,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {
     "gpu": _gpu_reading,
     "processes": _process_table,
     "network": _network,
+    "desktop": _desktop,
     "facts": _facts,
     "collector": _collector,
     "kernel": _kernel,
