@@ -314,6 +314,8 @@ class DesktopReading:
     """To a D-Bus ping within the limit; None: could not be asked, and `reason` says why."""
     silent_since_boot_s: float | None = None
     """Since when pings have gone without an answer."""
+    blocked_since_boot_s: float | None = None
+    """Since when every look has found it in state D without having run at all in between."""
     reason: str = ""
     is_greeter: bool = False
     """The login screen's own compositor (gdm)."""
