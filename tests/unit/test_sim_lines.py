@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from sparktop.model.telemetry import (
     HostFacts,
     KernelLines,
     Message,
+    NetworkReading,
     ProcessTable,
     Sample,
 )
+from sparktop.observe.trend import rdma_rate
 from sparktop.probe import bundle, remote
 from sparktop.sim import lines
 from sparktop.sim.scenario import available, load
@@ -75,7 +78,7 @@ def test_every_line_of_every_scenario_is_a_message(name: str, node: int) -> None
     until_s = length_s * 1.5 if spark.scenario.repeat is Repeat.LOOP else length_s
     found = messages(played(spark, until_s))
     kinds = {type(message) for message in found}
-    assert kinds == {Hello, Sample, GpuReading, ProcessTable, HostFacts, Collector, KernelLines}
+    assert kinds == {Hello, Sample, GpuReading, ProcessTable, NetworkReading, HostFacts, Collector, KernelLines}
 
     samples = [message for message in found if isinstance(message, Sample)]
     assert len(samples) > length_s * 0.9
@@ -241,7 +244,7 @@ def simulated() -> dict[str, list[dict[str, Any]]]:
 Lines = dict[str, list[dict[str, Any]]]
 
 
-@pytest.mark.parametrize("kind", ["hello", "sample", "gpu", "processes", "facts", "collector"])
+@pytest.mark.parametrize("kind", ["hello", "sample", "gpu", "processes", "network", "facts", "collector"])
 def test_its_keys_are_the_probes(real: Lines, simulated: Lines, kind: str) -> None:
     assert {tuple(line) for line in simulated[kind]} == {tuple(line) for line in real[kind]}
 
@@ -265,6 +268,10 @@ def test_its_figures_nest_as_the_probes(real: Lines, simulated: Lines) -> None:
     assert type(ours["power_mw"]) is type(theirs["power_mw"])
 
     now_and_then = {"argv", "wchan"}
+    assert {tuple(row) for line in real["network"] for row in line["interfaces"]} <= {
+        tuple(row) for row in simulated["network"][0]["interfaces"]
+    }
+
     ours, theirs = simulated["processes"][0]["rows"], [row for line in real["processes"] for row in line["rows"]]
     (keys,) = {frozenset(set(row) - now_and_then) for row in ours}
     told = {frozenset(set(row) - now_and_then) for row in theirs}
@@ -286,3 +293,22 @@ def test_a_kernel_batch_is_the_probes(simulated: Lines) -> None:
     ours = simulated["kernel"][0]
     assert set(ours) - {"seq"} == set(theirs)
     assert [type(part) for part in ours["lines"][0]] == [type(part) for part in theirs["lines"][0]]
+
+
+def test_a_pairs_fabric_falls_silent_in_a_spin(tmp_path: Path) -> None:
+    """Its RDMA rows have the keys that the probe gives those of a Spark's own tree."""
+    for name, text in {"state": "4: ACTIVE", "counters/port_rcv_data": "1", "counters/port_xmit_data": "1"}.items():
+        path = tmp_path / "infiniband/rocep1s0f0/ports/1" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    told = remote.Network(str(tmp_path), addresses=dict).read(1.0)
+    assert told is not None
+
+    spark = spark_of("spin-deadlock")
+    assert tuple(lines.network(spark, 1.0)["rdma"][0]) == tuple(told["rdma"][0])
+    assert tuple(lines.network(spark, 1.0)) == tuple(told)
+    readings = [m for m in messages(played(spark, 60.0)) if isinstance(m, NetworkReading)]
+    rates = [rdma_rate(before, after) for before, after in pairwise(readings)]
+    assert rates[0] == pytest.approx(820e6, rel=0.05)
+    assert rates[-1] == 0
+    assert {port.state for port in readings[-1].rdma_ports} == {"ACTIVE", "DOWN"}

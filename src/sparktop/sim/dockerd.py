@@ -169,12 +169,18 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             "Entrypoint": None,
             "Image": script.image,
             "WorkingDir": "/workspace",
-            "Labels": {},
+            "Labels": dict(label.partition("=")[::2] for label in script.labels),
         },
         "HostConfig": {
             "Binds": list(script.binds) or None,
-            "NetworkMode": "host",
+            "NetworkMode": script.network,
             "IpcMode": "host",
+            "Memory": int(script.memory_limit_gib * GIB),
+            "Privileged": script.privileged,
+            "Devices": [
+                {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in script.devices
+            ],
+            "Ulimits": [_ulimit(text) for text in script.ulimits],
             "PortBindings": {},
             "RestartPolicy": {"Name": script.restart_policy, "MaximumRetryCount": 0},
             "AutoRemove": script.auto_remove,
@@ -191,6 +197,12 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         ],
         "NetworkSettings": {"Ports": {}, "Networks": {"host": {"NetworkID": "", "IPAddress": ""}}},
     }
+
+
+def _ulimit(text: str) -> dict[str, Any]:
+    name, _, limits = text.partition("=")
+    soft, _, hard = limits.partition(":")
+    return {"Name": name, "Soft": int(soft), "Hard": int(hard or soft)}
 
 
 def _finished(spark: Spark, live: LiveContainer) -> str:

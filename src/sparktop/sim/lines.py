@@ -17,11 +17,9 @@ KERNEL_BATCH = 80
 Row = list[Any]
 
 
-def facts(spark: Spark, *, disks: bool) -> dict[str, Any]:
-    """The body of `facts`, and the facts of `hello` (without disks: those are read later)."""
+def facts(spark: Spark) -> dict[str, Any]:
+    """The facts of `hello`."""
     machine = spark.script.machine
-    gaps = {} if disks else {"disks": "not read yet"}
-    rows = [["/", int(machine.disk_gib * GIB), int(machine.disk_free_gib * GIB)]]
     return {
         "hostname": machine.hostname,
         "boot_id": spark.boot_id,
@@ -36,9 +34,61 @@ def facts(spark: Spark, *, disks: bool) -> dict[str, Any]:
         "python": machine.python,
         "user": machine.user,
         "uid": machine.user_id,
-        "disks": rows if disks else [],
-        "gaps": gaps,
+        "disks": [],
+        "gaps": {"disks": "not read yet"},
     }
+
+
+def slow_facts(spark: Spark, t: float) -> dict[str, Any]:
+    """The body of `facts`: those of `hello`, and what takes longer to find."""
+    machine = spark.script.machine
+    return {
+        **facts(spark),
+        "disks": [["/", int(machine.disk_gib * GIB), int(machine.disk_free_gib * GIB)]],
+        "gaps": {},
+        "installed": machine.driver_installed or machine.driver,
+        "next_kernel": machine.next_kernel or machine.kernel,
+        "next_driver": machine.next_driver,
+        "lingers": machine.lingers,
+        "removes_ipc": machine.removes_ipc,
+        "graphical": machine.graphical,
+        "units": [
+            [unit.name, unit.active, unit.sub, unit.result, int(unit.restarts.at(t)), unit.restart, unit.delay_s,
+             unit.main_pid, unit.exit_status]
+            for unit in spark.script.units
+        ],
+    }  # fmt: skip
+
+
+def network(spark: Spark, t: float) -> dict[str, Any]:
+    """A `network` message."""
+    up = {interface.name: interface.up.at(t) > 0.5 for interface in spark.script.interfaces}
+    active = [port for port in spark.script.rdma if up.get(port.interface)]
+    moved = 0.4 * spark.script.boot_age_s * 1e6 + max(0.0, spark.script.tracks["rdma_mb_s"].integral(t)) * 1e6
+    rows = []
+    for port in spark.script.rdma:
+        row: dict[str, Any] = {
+            "device": port.name,
+            "port": 1,
+            "interface": port.interface,
+            "state": "ACTIVE" if port in active else "DOWN",
+            "rate": port.rate_gbps if port in active else 40.0,
+            "gids": [list(gid) for gid in port.gids],
+        }
+        if port in active:
+            row |= {"rx": int(moved / len(active)) // 4 * 4, "tx": int(moved * 1.01 / len(active)) // 4 * 4}
+        rows.append(row)
+    interfaces = [
+        {
+            "name": interface.name,
+            "addresses": list(interface.addresses),
+            "up": up[interface.name],
+            "mtu": round(interface.mtu.at(t)),
+            "speed": interface.speed_mbps if up[interface.name] else None,
+        }
+        for interface in spark.script.interfaces
+    ]
+    return {"kind": "network", "boot": round(spark.boot_s(t), 3), "interfaces": interfaces, "rdma": rows}
 
 
 def sample(spark: Spark, t: float, *, interval_s: float, skipped: int, running_s: float) -> dict[str, Any]:

@@ -16,14 +16,17 @@ from sparktop.sim.script import (
     EngineScript,
     Fault,
     FaultKind,
+    InterfaceScript,
     KernelEntry,
     LogEntry,
     Machine,
     NodeScript,
     ProcessScript,
+    RdmaScript,
     Repeat,
     Run,
     Scenario,
+    UnitScript,
 )
 from sparktop.sim.sections import Section, merged, nearest, parse
 from sparktop.sim.tracks import Track
@@ -114,6 +117,9 @@ def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
         processes=tuple(_process(section, known, boot_age_s) for section in node.sections("processes")),
         kernel=tuple(_kernel(section, boot_age_s) for section in node.sections("kernel")),
         faults=tuple(_fault(section, length_s) for section in node.sections("faults")),
+        interfaces=tuple(_interface(section, period_s) for section in node.sections("interfaces")),
+        rdma=tuple(_rdma(section) for section in node.sections("rdma")),
+        units=tuple(_unit(section, period_s) for section in node.sections("units")),
     )
     node.done()
     return script
@@ -131,9 +137,59 @@ def _machine(section: Section, name: str) -> Machine:
         kernel=section.text("kernel", default.kernel),
         disk_gib=section.number("disk_gib", default.disk_gib),
         disk_free_gib=section.number("disk_free_gib", default.disk_free_gib),
+        driver_installed=section.text("driver_installed", ""),
+        next_kernel=section.text("next_kernel", ""),
+        next_driver=section.flag("next_driver", default.next_driver),
+        lingers=section.flag("lingers", default.lingers),
+        removes_ipc=section.flag("removes_ipc", default.removes_ipc),
+        graphical=section.flag("graphical", default.graphical),
     )
     section.done()
     return machine
+
+
+def _interface(section: Section, period_s: float | None) -> InterfaceScript:
+    mtu, up = section.track("mtu", 1500), section.track("up", 1)
+    interface = InterfaceScript(
+        name=section.text("name"),
+        addresses=section.texts("addresses"),
+        mtu=mtu if period_s is None else mtu.repeating(period_s),
+        up=up if period_s is None else up.repeating(period_s),
+        speed_mbps=section.whole("speed_mbps", 10_000),
+    )
+    section.done()
+    return interface
+
+
+def _rdma(section: Section) -> RdmaScript:
+    gids = [gid.partition(" ") for gid in section.texts("gids")]
+    if not all(index.isdigit() and address for index, _, address in gids):
+        raise section.error("gids", "must be a list of strings such as", 'gids = ["3 192.168.100.10"]')
+    port = RdmaScript(
+        name=section.text("name"),
+        interface=section.text("interface"),
+        rate_gbps=section.number("rate_gbps", 200.0),
+        gids=tuple((int(index), address) for index, _, address in gids),
+    )
+    section.done()
+    return port
+
+
+def _unit(section: Section, period_s: float | None) -> UnitScript:
+    restarts = section.track("restarts", 0)
+    unit = UnitScript(
+        name=section.text("name"),
+        active=section.text("active", "active"),
+        sub=section.text("sub", "running"),
+        result=section.text("result", "success"),
+        restarts=restarts if period_s is None else restarts.repeating(period_s),
+        restart=section.text("restart", "no"),
+        delay_s=section.number("delay_s", 0.1),
+        main_pid=section.whole("main_pid") if "main_pid" in section else None,
+        exit_status=section.whole("exit_status") if "exit_status" in section else None,
+    )
+    section.done()
+    return unit
 
 
 def _container(section: Section) -> ContainerScript:
@@ -150,6 +206,13 @@ def _container(section: Section) -> ContainerScript:
         auto_remove=section.flag("auto_remove"),
         tty=section.flag("tty"),
         shm_gib=section.number("shm_gib", 16.0),
+        image_id=section.text("image_id", ""),
+        network=section.text("network", "host"),
+        privileged=section.flag("privileged"),
+        devices=section.texts("devices"),
+        ulimits=section.texts("ulimits"),
+        labels=section.texts("labels"),
+        memory_limit_gib=section.number("memory_limit_gib", 0.0),
     )
     if not container.runs:
         raise section.error("runs", "there must be at least one", "runs = [{ start = -7200 }]")

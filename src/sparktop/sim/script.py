@@ -14,9 +14,10 @@ from sparktop.sim.tracks import Track
 NODE_TRACKS: Mapping[str, float] = {
     "available_gib": 110.0, "cache_gib": 9.0, "shared_gib": 0.9, "leaked_gib": 0.0, "swap_gib": 0.0,
     "psi": 0.0, "psi_io": 0.0, "psi_cpu": 0.3, "cpu_percent": 2.0, "load": 0.6,
-    "util": 0.0, "power_w": 4.4, "sm_mhz": 2405.0, "temp_c": 38.0, "throttle": 0.0,
+    "util": 0.0, "power_w": 4.4, "sm_mhz": 2405.0, "temp_c": 38.0, "throttle": 0.0, "rdma_mb_s": 0.0,
 }  # fmt: skip
-"""Name and default. `psi*` are "some avg10" percent; `leaked_gib` is held by nobody; `throttle` is NVML's mask."""
+"""Name and default. `psi*` are "some avg10" percent; `leaked_gib` is held by nobody; `throttle` is NVML's mask;
+`rdma_mb_s` is each way, over all active RDMA ports."""
 
 ENGINE_TRACKS: Mapping[str, float] = {
     "running": 0.0, "waiting": 0.0, "prompt_tps": 0.0, "gen_tps": 0.0, "kv": 0.0,
@@ -78,6 +79,51 @@ class Machine:
     cpus: int = 20
     disk_gib: float = 3666.0
     disk_free_gib: float = 2710.0
+    driver_installed: str = ""
+    """On disk; the loaded one where empty, as the kernel's."""
+    next_kernel: str = ""
+    next_driver: bool = True
+    """Whether that kernel has an NVIDIA module."""
+    lingers: bool = True
+    removes_ipc: bool = True
+    graphical: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceScript:
+    """A network interface; `mtu` and `up` (1 or 0) may change."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    mtu: Track = Track.constant(1500)  # noqa: RUF009 (a frozen value)
+    up: Track = Track.constant(1)  # noqa: RUF009
+    speed_mbps: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaScript:
+    """One RDMA device with one port; it is ACTIVE while its interface is up."""
+
+    name: str
+    interface: str
+    rate_gbps: float = 200.0
+    gids: tuple[tuple[int, str], ...] = ()
+    """(index, IPv4) of its RoCE v2 entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitScript:
+    """A systemd service as the probe tells of it; `restarts` may rise."""
+
+    name: str
+    active: str = "active"
+    sub: str = "running"
+    result: str = "success"
+    restarts: Track = Track.constant(0)  # noqa: RUF009 (a frozen value)
+    restart: str = "no"
+    delay_s: float = 0.1
+    main_pid: int | None = None
+    exit_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +172,15 @@ class ContainerScript:
     auto_remove: bool = False
     tty: bool = False
     shm_gib: float = 16.0
+    image_id: str = ""
+    """Made of the image's name where empty: the same on both nodes."""
+    network: str = "host"
+    privileged: bool = False
+    devices: tuple[str, ...] = ()
+    ulimits: tuple[str, ...] = ()
+    """NAME=soft:hard."""
+    labels: tuple[str, ...] = ()
+    memory_limit_gib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +256,9 @@ class NodeScript:
     engines: tuple[EngineScript, ...] = ()
     kernel: tuple[KernelEntry, ...] = ()
     faults: tuple[Fault, ...] = ()
+    interfaces: tuple[InterfaceScript, ...] = ()
+    rdma: tuple[RdmaScript, ...] = ()
+    units: tuple[UnitScript, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

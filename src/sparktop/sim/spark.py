@@ -128,7 +128,7 @@ class Spark:
         return LiveContainer(
             script=script,
             container_id=self.container_id(script.name),
-            image_id="sha256:" + hashlib.sha256(script.image.encode()).hexdigest(),
+            image_id=script.image_id or "sha256:" + hashlib.sha256(script.image.encode()).hexdigest(),
             run=run,
             running=running,
             pid=first + _pid_step(len(begun) - 1),

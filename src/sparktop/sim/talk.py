@@ -54,7 +54,7 @@ class Talk:
 
     def opening(self) -> bytes:
         """The first line: who this is."""
-        facts = lines.facts(self._spark, disks=False)
+        facts = lines.facts(self._spark)
         body = {"kind": "hello", "protocol": PROTOCOL, "pid": 21_377, "digest": self._digest, "facts": facts}
         return _encode(body).encode() + b"\n"
 
@@ -145,10 +145,11 @@ class Talk:
             return
         self._due["processes"] = t + (1.9 if t - self._began_s < 20 else 4.9)
         self._slots["processes"] = lines.processes(self._spark, t)
+        self._slots["network"] = lines.network(self._spark, t)
         self._collector("processes", "ok", "", t)
         if t >= self._facts_due_s:
             self._facts_due_s = t + FACTS_S
-            self._slots["facts"] = {"kind": "facts", **lines.facts(self._spark, disks=True)}
+            self._slots["facts"] = {"kind": "facts", **lines.slow_facts(self._spark, t)}
 
     def _collector(self, name: str, state: str, detail: str, t: float) -> None:
         if self._states.get(name) != (state, detail):
