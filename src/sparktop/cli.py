@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop import __version__
-from sparktop.config import Config, check_interval, load
+from sparktop.config import Config, check_interval, load, state_home
 from sparktop.errors import SparktopError, UsageError
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def _settings(options: argparse.Namespace) -> Config:
         theme=getattr(options, "theme", None) or config.theme,
         read_only=options.read_only or config.read_only,
         ssh_config=options.ssh_config or config.ssh_config,
+        notify=config.notify,
+        notify_command=config.notify_command,
     )
 
 
@@ -124,7 +126,7 @@ def _demo(words: list[str]) -> int:
     async def start(publish: Publish, _: Prompter) -> Watch:
         from sparktop.sim.watch import simulated_watch
 
-        return await simulated_watch(scenario, lambda connectors: _monitor(connectors, publish, config))
+        return await simulated_watch(scenario, lambda connectors: _monitor(connectors, publish, config, learns=False))
 
     return _run_app(start, names, config, title=f"demo: {scenario.title}")
 
@@ -188,18 +190,31 @@ def _connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> li
     return [connector_for(name, prompter, seen, config=config) for name in names]
 
 
-def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config) -> Watch:
+def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config, *, learns: bool = True) -> Watch:
+    """`learns` keeps what is normal on these machines; a simulated one has none."""
+    from sparktop.config import state_home
     from sparktop.observe.monitor import Monitor
 
-    return Monitor(connectors, publish=publish, interval_s=config.interval_s)
+    baselines = state_home() / "baselines.json" if learns else None
+    return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
 
 
 def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "") -> int:
     from sparktop.clock import SystemClock
     from sparktop.ui.app import SparktopApp
+    from sparktop.ui.attention import Attention
+    from sparktop.ui.notify import Notifying
 
+    clock = SystemClock()
     app = SparktopApp(
-        start=start, node_names=names, clock=SystemClock(), title=title, read_only=config.read_only, theme=config.theme
+        start=start,
+        node_names=names,
+        clock=clock,
+        title=title,
+        read_only=config.read_only,
+        theme=config.theme,
+        notifying=Notifying(channels=config.notify, command=config.notify_command),
+        attention=Attention(clock, state_home() / "acknowledged.json"),
     )
     return app.run() or 0
 

@@ -25,6 +25,7 @@ from sparktop.model.telemetry import (
     Sample,
 )
 from sparktop.observe.bandwidth import bandwidth
+from sparktop.observe.baseline import BaselineFile, BaselineLearner
 from sparktop.observe.growth import GrowthWatch
 from sparktop.observe.history import History, Placement
 from sparktop.observe.ledger import ledger
@@ -38,9 +39,12 @@ PROBE_SETTLES_S = 3.0
 class NodeBook:
     """Takes in messages and link changes of one node; `view()` is the picture of it."""
 
-    def __init__(self, name: str, *, clock: Clock, changed: Callable[[bool], None]) -> None:
-        """`changed(urgent)` is called after each change; a sample is urgent."""
+    def __init__(
+        self, name: str, *, clock: Clock, changed: Callable[[bool], None], baselines: BaselineFile | None = None
+    ) -> None:
+        """`changed(urgent)` is called after each change; a sample is urgent. `baselines`: where normals are kept."""
         self.name = name
+        self._normal = BaselineLearner(baselines)
         self._clock = clock
         self._changed = changed
         self._link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
@@ -202,7 +206,7 @@ class NodeBook:
         sample = self._sample
         names = {c.container_id: c.name for c in self._containers.containers}
         gpu = self._gpu.gpus[0] if self._gpu and self._gpu.gpus else None
-        return NodeView(
+        view = NodeView(
             name=self.name,
             link=self._link,
             link_history=tuple(self._changes),
@@ -233,6 +237,7 @@ class NodeBook:
             garbled_count=self._garbled,
             warnings=self._warnings,
         )
+        return replace(view, baseline=self._normal.saw(view))
 
     # The parts.
 

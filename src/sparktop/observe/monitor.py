@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.diagnose.catalogue import live_rules
@@ -12,6 +13,7 @@ from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rules import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.fleet import FleetState
+from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.book import NodeBook
 from sparktop.observe.followers import Followers
 from sparktop.observe.lines import LineRing
@@ -59,17 +61,22 @@ class Monitor:
         interval_s: float = 1.0,
         rules: Sequence[LiveRule] | None = None,
         log_rules: Sequence[LogRule] | None = None,
+        baselines: Path | None = None,
     ) -> None:
-        """`rules` are the live rules to watch with, `log_rules` what engines' logs are read for; else all of ours."""
+        """`rules` are the live rules to watch with, `log_rules` what engines' logs are read for; else all of ours.
+
+        `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
+        """
         self._clock = clock or SystemClock()
         self._publish = publish
         self._interval_s = interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._lines: dict[str, _Line] = {}
+        self._normals = BaselineFile(baselines)
         read_for = shipped() if log_rules is None else log_rules
         for connector in connectors:
-            book = NodeBook(connector.name, clock=self._clock, changed=self._changed)
+            book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._normals)
             self._lines[connector.name] = _Line(
                 connector, book, clock=self._clock, interval_s=interval_s, log_rules=read_for
             )
@@ -96,6 +103,7 @@ class Monitor:
                 self._timer.cancel()
             for line in self._lines.values():
                 await line.followers.aclose()
+            self._normals.write()
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         """The feed of an engine's log."""
