@@ -38,7 +38,7 @@ def by_name(answer: Containers, name: str) -> Container:
 
 
 async def test_what_runs_and_what_ended(dockerd: Dockerd, engine: DockerEngine) -> None:
-    running = dockerd.run_container("sleeper", ["sleep", "600"], env={"HF_TOKEN": CANARY})
+    running = dockerd.run_container("sleeper", ["sleep", "600"], env={"HF_TOKEN": CANARY, "NCCL_IB_HCA": "rocep1s0f0"})
     ended = dockerd.run_container("killed", ["sleep", "600"])
     dockerd.api.kill(ended)
     assert dockerd.wait(ended) == 137
@@ -47,6 +47,9 @@ async def test_what_runs_and_what_ended(dockerd: Dockerd, engine: DockerEngine) 
     assert sleeper.container_id == running
     assert (sleeper.status, sleeper.exit_code, sleeper.network_mode) == ("running", None, "host")
     assert sleeper.argv == ("sleep", "600")
+    assert {"HF_TOKEN=<masked>", "NCCL_IB_HCA=rocep1s0f0"} <= set(sleeper.environment)
+    assert (sleeper.is_privileged, sleeper.has_gpus, sleeper.memory_limit_bytes) == (False, False, None)
+    assert sleeper.ipc_mode
     assert sleeper.image == "sparktop-busybox:test"
     assert sleeper.pid == dockerd.pid_of(running)
     assert sleeper.started_wall_s is not None
@@ -75,6 +78,7 @@ async def test_hostile_words_are_plain_text_and_secrets_are_masked(dockerd: Dock
         "hostile",
         ["sleep", "600", "[/red]", "\x1b]52;c;ZXZpbA==\x07", "--api-key", CANARY, f"--hf-token={CANARY}"],
         labels={"evil": "\x1b[2J[/x]", "token": CANARY},
+        env={"ALSO_SAID": CANARY, "MY_PASSWORD": CANARY},
     )
     dockerd.run_container("shelled", ["sh", "-c", f"sleep 600; vllm serve m --api-key {CANARY}"])
     answer = await engine.list()

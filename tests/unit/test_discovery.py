@@ -342,3 +342,15 @@ def test_any_tables_give_engines_with_keys_of_their_own(first: list[Process], se
         assert len({engine.key for engine in engines}) == len(engines)
         alive = [pid for engine in engines for pid in engine.pids]
         assert len(alive) == len(set(alive))
+
+
+def test_an_engines_environment_is_its_containers_where_that_started_it() -> None:
+    env = ("NCCL_IB_HCA=rocep1s0f0",)
+    (started,) = find(table(SERVER), None, docker(replace(BOX, environment=env)))
+    assert started.environment == env
+    assert "environment" not in started.gaps
+    (executed,) = find(table(SERVER), None, docker(replace(SLEEPER, environment=env)))
+    assert executed.environment == ()
+    assert executed.gaps["environment"] is GapReason.NO_PERMISSION
+    (outside,) = find(table(replace(SERVER, container_id=None)), None, docker())
+    assert outside.gaps["environment"] is GapReason.NO_PERMISSION

@@ -70,7 +70,7 @@ class Container:
     memory_limit_bytes: int | None = None
     is_privileged: bool = False
     has_gpus: bool | None = None
-    """Device requests, the nvidia runtime, or NVIDIA_VISIBLE_DEVICES."""
+    """Device requests, devices or the nvidia runtime; NVIDIA_VISIBLE_DEVICES alone only where no runtime is named."""
     devices: tuple[str, ...] = ()
     """Host paths passed in: /dev/infiniband ..."""
     ulimits: tuple[str, ...] = ()

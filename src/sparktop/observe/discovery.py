@@ -82,6 +82,11 @@ def _running(
     if endpoint is None:
         gaps["endpoint"] = GapReason.NOT_FOUND  # a worker's node: the server answers on the other one
     gpu_bytes = _gpu_bytes(group.pids, gpu)
+    environment: tuple[str, ...] = ()
+    if box is not None and of_container(box.argv) is not None:
+        environment = box.environment
+    else:  # `docker exec` may have added to the container's; the process's own is root's to read
+        gaps["environment"] = GapReason.NO_PERMISSION
     if gpu_bytes is None:
         gaps["gpu_bytes"] = GapReason.NOT_SUPPORTED if gpu else GapReason.NOT_YET
     port = f":{command.port}" if command else ""
@@ -109,6 +114,7 @@ def _running(
         started_boot_s=group.root.started_boot_s,
         uptime_s=max(0.0, table.boot_s - group.root.started_boot_s),
         gpu_bytes=gpu_bytes,
+        environment=environment,
         gaps=gaps or NO_GAPS,
     )
 
@@ -131,6 +137,7 @@ def _without_process(box: Container, before: Engine | None, unscanned: bool, nod
         endpoint=None if command.is_worker else _endpoint(command, box),
         uptime_s=max(0.0, node_wall_s - box.started_wall_s) if box.started_wall_s else None,
         exit_detail=restarts,
+        environment=box.environment,
         gaps={"pids": GapReason.NOT_YET if unscanned else GapReason.NOT_FOUND},
     )
 
@@ -162,6 +169,7 @@ def _ended(
             container=box,
             exit_detail=exit_detail(box),
             exited_wall_s=box.finished_wall_s,
+            environment=box.environment if command else (),
         )
     for key, was in known.items():
         if key in live or key in ended:

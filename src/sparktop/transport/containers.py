@@ -17,6 +17,7 @@ from sparktop import sanitise
 from sparktop.errors import ChannelRefused, TransportError
 from sparktop.model.engine import Container, Containers
 from sparktop.transport.base import Transport
+from sparktop.transport.dockerenv import Secrets, described
 from sparktop.transport.dockerlog import FollowEnd, OnBatch, Pump, Stop, read_file, read_log
 from sparktop.transport.threads import in_thread
 
@@ -241,6 +242,7 @@ def container_of(raw: Mapping[str, Any], mask: MaskArgv) -> Container:
     network = _mapping(raw.get("NetworkSettings"))
     policy = _mapping(host.get("RestartPolicy"))
     status = sanitise.name(str(state.get("Status") or ""))
+    secrets = Secrets(mask, [str(pair) for pair in _items(config.get("Env"))])
     argv = [str(raw.get("Path") or ""), *(str(part) for part in _items(raw.get("Args")))]
     addresses = (str(_mapping(net).get("IPAddress") or "") for net in _mapping(network.get("Networks")).values())
     return Container(
@@ -260,8 +262,42 @@ def container_of(raw: Mapping[str, Any], mask: MaskArgv) -> Container:
         pid=_number(state.get("Pid")) or None,
         published_ports=_published(_mapping(network.get("Ports"))),
         addresses=tuple(sanitise.name(address) for address in addresses if address),
-        argv=tuple(sanitise.line(part) for part in mask([part for part in argv if part])),
+        argv=tuple(sanitise.line(secrets.hide(part)) for part in mask([part for part in argv if part])),
+        environment=tuple(sanitise.line(pair) for pair in secrets.environment),
+        labels=described(config.get("Labels"), secrets),
+        ipc_mode=sanitise.name(str(host.get("IpcMode") or "")),
+        shm_bytes=_number(host.get("ShmSize")) or None,
+        memory_limit_bytes=_number(host.get("Memory")) or None,
+        is_privileged=bool(host.get("Privileged")),
+        has_gpus=_has_gpus(host, secrets.environment),
+        devices=tuple(
+            sanitise.name(str(_mapping(device).get("PathOnHost") or "")) for device in _items(host.get("Devices"))
+        ),
+        ulimits=tuple(
+            sanitise.name(f"{limit.get('Name')}={_number(limit.get('Soft'))}:{_number(limit.get('Hard'))}")
+            for limit in map(_mapping, _items(host.get("Ulimits")))
+        ),
+        mounts=tuple(
+            sanitise.line(f"{mount.get('Source') or mount.get('Name') or ''}:{mount.get('Destination') or ''}")
+            for mount in map(_mapping, _items(raw.get("Mounts")))
+        ),
     )
+
+
+def _has_gpus(host: Mapping[str, Any], environment: Sequence[str]) -> bool:
+    """Whether GPUs were asked for: an image's own NVIDIA_VISIBLE_DEVICES does nothing under plain runc."""
+    requests = [_mapping(request) for request in _items(host.get("DeviceRequests"))]
+    if any(
+        request.get("Driver") in ("nvidia", "cdi")
+        or any("gpu" in _items(one) for one in _items(request.get("Capabilities")))
+        for request in requests
+    ):
+        return True
+    if any("nvidia" in str(_mapping(device).get("PathOnHost")) for device in _items(host.get("Devices"))):
+        return True
+    runtime = str(host.get("Runtime") or "")
+    visible = next((pair.partition("=")[2] for pair in environment if pair.startswith("NVIDIA_VISIBLE_DEVICES=")), "")
+    return "nvidia" in runtime or (not runtime and visible not in ("", "void", "none"))
 
 
 def _published(ports: Mapping[str, Any]) -> dict[int, int]:
