@@ -12,12 +12,12 @@ from functools import cache
 
 from sparktop.diagnose import documents, kernel, kernelfindings
 from sparktop.diagnose.burst import Folder
+from sparktop.diagnose.causes import linked
 from sparktop.diagnose.logs.claims import in_order
 from sparktop.diagnose.logs.decode import Decoder, Line
 from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, plain
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.diagnose.logs.wrapping import Record, unwrap
-from sparktop.diagnose.order import ordered
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import LogLine
@@ -41,7 +41,8 @@ class Explanation:
         self._source = source
         self._mask = mask
         self._decoder = Decoder()
-        self._lexicon = _lexicon(tuple(rules))
+        self._rules = tuple(rules)
+        self._lexicon = _lexicon(self._rules)
         self._kernel_words = frozenset(kernel.words())
         self._readers: dict[str, LogReader] = {}
         self._folder = Folder()
@@ -68,7 +69,8 @@ class Explanation:
                 said = documents.read("\n".join(self._whole), self._source)
                 self._has_documents = said is not None
                 others += said or ()
-            self._found = linked([*in_order(claims, self._source, mask=self._mask), *map(self._masked, others)])
+            found = [*in_order(claims, self._source, mask=self._mask), *map(self._masked, others)]
+            self._found = linked(found, self._rules)
         return self._found
 
     @property
@@ -137,14 +139,9 @@ class Explanation:
         return reader
 
 
-def together(explanations: Sequence[Explanation]) -> tuple[Finding, ...]:
+def together(explanations: Sequence[Explanation], rules: Iterable[LogRule]) -> tuple[Finding, ...]:
     """The findings of several texts of one incident, root cause first: the kernel may tell why the engine died."""
-    return linked([finding for each in explanations for finding in each.finish()])
-
-
-def linked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings with causes named across kinds, in order."""
-    return ordered(findings)
+    return linked([finding for each in explanations for finding in each.finish()], rules)
 
 
 @cache

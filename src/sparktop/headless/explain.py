@@ -44,7 +44,7 @@ def explain(
     """
     out, err = out or sys.stdout, err or sys.stderr
     read = [_explained(name, rules, stdin) for name in names or (STDIN,)]
-    findings = together(read)
+    findings = together(read, rules)
     if as_json:
         print(json.dumps({"version": 1, "findings": [as_data(one) for one in findings]}, ensure_ascii=False), file=out)
     else:

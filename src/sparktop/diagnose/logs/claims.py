@@ -115,7 +115,7 @@ def _cause(claim: Claim, spoken: Sequence[Claim]) -> str | None:
     better = [
         other
         for other in others
-        if WORST_FIRST[other.rule.severity] <= worst
+        if WORST_FIRST[other.rule.severity] <= (worst if other.rule.consequence else 0)
         and _standing(other.rule) > _standing(rule)
         and (rule.consequence or (worst == 0 and abs(claim.place - other.place) <= INCIDENT_LINES))
         and (other.stream != claim.stream or other.run == claim.run)

@@ -1,36 +1,47 @@
 """Which of several hundred fixed texts a line holds, at a cost that nearly all lines, which hold none, don't feel.
 
 An engine that works says the same few things with other figures, so a line is looked up by its shape, the line without
-its digits: what no text of ours can stand in has been found out the first time such a line came.
+its digits: what no text of ours can stand in was found out the first time such a line came. For a new shape, pieces of
+it taken at every fourth place are looked up among the pieces of all texts, so that the number of texts costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_DIGITS = str.maketrans("", "", "0123456789")
 SHAPES = 4096
 """How many shapes are remembered; then they are forgotten all at once, which is cheaper than knowing the oldest."""
 SHAPE_CHARS = 400
 """A longer line is hardly ever like another one."""
+
+_DIGITS = str.maketrans("", "", "0123456789")
 _TELLING = 4
 """A text with fewer characters besides digits is looked for in every line."""
+_PIECE = 6
+_STEP = 4
+_WHOLE = _PIECE + _STEP - 1
+"""A text of so many characters holds, wherever it stands, a whole one of the pieces that are looked at."""
 
 
 class Gate:
     """Finds fixed texts in lines, one line at a time."""
 
-    __slots__ = ("_always", "_known", "_literals")
+    __slots__ = ("_always", "_by_piece", "_known", "_short")
 
     def __init__(self, literals: Iterable[str]) -> None:
-        self._literals: list[tuple[str, str]] = []
         self._always: list[str] = []
+        self._short: list[tuple[str, str]] = []
+        """Those too short for pieces: without digits, and as they are."""
+        self._by_piece: dict[str, list[tuple[str, str]]] = {}
         for literal in dict.fromkeys(literals):
             shape = literal.translate(_DIGITS)
             if len(shape) < _TELLING:
                 self._always.append(literal)
+            elif len(shape) < _WHOLE:
+                self._short.append((shape, literal))
             else:
-                self._literals.append((shape, literal))
+                for start in range(_STEP):
+                    self._by_piece.setdefault(shape[start : start + _PIECE], []).append((shape, literal))
         self._known: dict[str, tuple[str, ...]] = {}
 
     def hits(self, text: str) -> tuple[str, ...]:
@@ -38,7 +49,7 @@ class Gate:
         shape = text.translate(_DIGITS)
         possible = self._known.get(shape)
         if possible is None:
-            possible = tuple([literal for bare, literal in self._literals if bare in shape])
+            possible = self._possible(shape)
             if len(shape) <= SHAPE_CHARS:
                 if len(self._known) >= SHAPES:
                     self._known.clear()
@@ -49,3 +60,11 @@ class Gate:
             if literal in text:
                 possible = (*possible, literal)
         return possible
+
+    def _possible(self, shape: str) -> tuple[str, ...]:
+        """The texts that may stand in lines of a shape."""
+        found = [literal for bare, literal in self._short if bare in shape]
+        pieces = [shape[start : start + _PIECE] for start in range(0, len(shape) - _PIECE + 1, _STEP)]
+        for piece in self._by_piece.keys() & pieces:
+            found += [literal for bare, literal in self._by_piece[piece] if bare in shape]
+        return tuple(dict.fromkeys(found))

@@ -40,7 +40,7 @@ _BEGINS = re.compile(
 class Lexicon:
     """Log rules made ready for readers, which share it: which fixed texts lead to which rules."""
 
-    __slots__ = ("by_word", "course_words", "dull", "gate", "near_lines", "numbered")
+    __slots__ = ("by_word", "course_words", "gate", "near_lines", "numbered", "serving_words")
 
     def __init__(self, rules: Iterable[LogRule], extra: Iterable[str] = ()) -> None:
         """`extra`: fixed texts that whoever feeds the readers wants to be told of too."""
@@ -50,7 +50,7 @@ class Lexicon:
             for word in rule.any:
                 self.by_word.setdefault(word, []).append((number, rule))
         self.course_words = frozenset(course.words())
-        self.dull = frozenset(course.serving_words()) - self.by_word.keys()
+        self.serving_words = frozenset(course.serving_words())
         self.gate = Gate([*self.by_word, *self.course_words, *extra])
         self.near_lines = min(NEAR_LINES, max((rule.near_lines for _, rule in self.numbered if rule.near), default=0))
 
@@ -138,9 +138,9 @@ class LogReader:
         if not hits:
             return
         lexicon = self._lexicon
-        if self._serves and not self._stopped and lexicon.dull.issuperset(hits):
-            return
-        if not lexicon.course_words.isdisjoint(hits):
+        told = lexicon.course_words.intersection(hits)
+        # What an engine that serves writes all day tells nothing new of its course.
+        if told and not (self._serves and not self._stopped and told <= lexicon.serving_words):
             self._turn(text[:SHOWN_CHARS], hits, line)
         tried: set[int] = set()
         for word in hits:
