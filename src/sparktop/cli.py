@@ -128,7 +128,7 @@ def _demo(words: list[str]) -> int:
 
         return await simulated_watch(scenario, lambda connectors: _monitor(connectors, publish, config, learns=False))
 
-    return _run_app(start, names, config, title=f"demo: {scenario.title}")
+    return _run_app(start, names, config, title=f"demo: {scenario.title}", is_demo=True)
 
 
 def _status(words: list[str]) -> int:
@@ -199,7 +199,7 @@ def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config, 
     return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
 
 
-def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "") -> int:
+def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "", *, is_demo: bool = False) -> int:
     from sparktop.clock import SystemClock
     from sparktop.ui.app import SparktopApp
     from sparktop.ui.attention import Attention
@@ -214,7 +214,7 @@ def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = 
         read_only=config.read_only,
         theme=config.theme,
         notifying=Notifying(channels=config.notify, command=config.notify_command),
-        attention=Attention(clock, state_home() / "acknowledged.json"),
+        attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
     )
     return app.run() or 0
 

@@ -7,6 +7,7 @@ over the defaults here. An unknown key is refused with the nearest right one, so
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -17,6 +18,10 @@ from typing import Any
 from sparktop.errors import ConfigError
 
 INTERVAL_LIMITS_S = (0.25, 60.0)
+CHANNELS = ("toast", "bell", "title", "osc9", "osc777")
+"""On the screen; the bell; the window's title; a desktop notification as iTerm2 and kitty know it, or as urxvt does."""
+PLACEHOLDERS = ("severity", "title", "nodes", "rule", "explanation")
+MAX_RULE_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,10 @@ class Config:
     read_only: bool = False
     ssh_config: str = ""
     """Another file than ~/.ssh/config, as `ssh -F`."""
+    notify: tuple[str, ...] = ("toast", "bell", "title")
+    """How a new critical finding is told, of CHANNELS; none of them: []."""
+    notify_command: tuple[str, ...] = ()
+    """A program run on a new critical finding, as a list of arguments; no shell. `{title}` and others are filled in."""
 
 
 def config_home() -> Path:
@@ -82,6 +91,11 @@ def _typed(key: str, value: Any, file: Path) -> Any:
         if isinstance(value, list) and all(isinstance(host, str) for host in value):
             return tuple(value)
         raise ConfigError(f"{file}: `hosts` wants a list of names", hint='hosts = ["spark1", "spark2"]')
+    if key in ("notify", "notify_command"):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ConfigError(f"{file}: `{key}` wants a list of texts", hint=_NOTIFY_HINT[key])
+        (_check_command if key == "notify_command" else _check_channels)(value, file)
+        return tuple(value)
     if key == "interval_s":
         if isinstance(value, int | float) and not isinstance(value, bool):
             return check_interval(float(value))
@@ -95,6 +109,27 @@ def _typed(key: str, value: Any, file: Path) -> Any:
     raise ConfigError(f"{file}: `{key}` wants a text in quotes")
 
 
+_NOTIFY_HINT = {
+    "notify": 'notify = ["toast", "bell", "title"]',
+    "notify_command": 'notify_command = ["notify-send", "{title}", "{explanation}"]',
+}
+
+
+def _check_channels(channels: list[str], file: Path) -> None:
+    for channel in channels:
+        if channel not in CHANNELS:
+            raise ConfigError(f"{file}: `notify` knows no {channel!r}", hint=f"it has {', '.join(CHANNELS)}")
+
+
+def _check_command(argv: list[str], file: Path) -> None:
+    if argv and not argv[0]:
+        raise ConfigError(f"{file}: `notify_command` names no program", hint=_NOTIFY_HINT["notify_command"])
+    for name in re.findall(r"\{([a-z_]+)\}", " ".join(argv)):
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+            raise ConfigError(f"{file}: `notify_command` knows no {{{name}}}", hint=f"it has {known}")
+
+
 def check_interval(seconds: float) -> float:
     """The interval, if a probe may run at it.
 
@@ -105,6 +140,33 @@ def check_interval(seconds: float) -> float:
     if not low <= seconds <= high:
         raise ConfigError(f"an interval of {seconds:g} s is out of range", hint=f"choose {low:g} to {high:g} seconds")
     return seconds
+
+
+def user_rule_files() -> tuple[tuple[str, str], ...]:
+    """The operator's own rule files, `rules/*.toml` below `config_home`, as (path, text) in the order of their names.
+
+    Raises:
+        ConfigError: one is there and can't be read.
+    """
+    folder = config_home() / "rules"
+    return tuple((str(path), read_rule_file(path)) for path in sorted(folder.glob("*.toml")))
+
+
+def read_rule_file(path: Path) -> str:
+    """The text of one rule file.
+
+    Raises:
+        ConfigError: it can't be read, is no text, or too long to be one.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_RULE_FILE_BYTES + 1)
+        text = raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if len(raw) > MAX_RULE_FILE_BYTES:
+        raise ConfigError(f"{path}: longer than {MAX_RULE_FILE_BYTES >> 20} MiB: that is no rule file")
+    return text
 
 
 def resource_dir(name: str) -> Path:

@@ -27,13 +27,15 @@ OWN = re.compile(
 """What the console itself writes; anything else that begins with an escape came from elsewhere."""
 
 
-def capture(*arguments: str, size: tuple[int, int] = (100, 40), within_s: float = 60.0) -> tuple[bytes, int]:
-    """Run the hostile app in a pseudo-terminal; all it wrote, and its exit code."""
+def capture(
+    *arguments: str, module: str = "tests.ui.hostile_app", size: tuple[int, int] = (100, 40), within_s: float = 60.0
+) -> tuple[bytes, int]:
+    """Run an app in a pseudo-terminal; all it wrote, and its exit code."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.ui.hostile_app", *arguments],
+        [sys.executable, "-m", module, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -35,6 +35,11 @@ def test_the_file_under_xdg_is_read() -> None:
         ("read_only = 'yes'", "true or false"),
         ("hosts = 'spark1'", "list of names"),
         ("hosts = [1]", "list of names"),
+        ("notify = 'bell'", "list of texts"),
+        ("notify = ['toats']", "it has toast, bell"),
+        ("notify_command = 'notify-send'", "list of texts"),
+        ("notify_command = ['notify-send', '{tilte}']", "knows no {tilte}"),
+        ("notify_command = ['']", "names no program"),
         ("theme = 3", "text in quotes"),
         ("theme = ", "Invalid value"),
     ],
@@ -56,3 +61,35 @@ def test_resources_are_found_in_the_checkout() -> None:
     assert config.resource_dir("styles").is_dir()
     with pytest.raises(ConfigError, match="missing"):
         config.resource_dir("no-such-files")
+
+
+def test_how_to_be_told() -> None:
+    config.config_home().mkdir(parents=True)
+    text = 'notify = []\nnotify_command = ["notify-send", "{title}", "{{}}"]\n'
+    write(text, config.config_home() / "config.toml")
+    read = config.load()
+    assert (read.notify, read.notify_command) == ((), ("notify-send", "{title}", "{{}}"))
+
+
+def test_rule_files_are_read_in_the_order_of_their_names() -> None:
+    assert config.user_rule_files() == ()
+    folder = config.config_home() / "rules"
+    folder.mkdir(parents=True)
+    for name in ("b.toml", "a.toml", "notes.txt"):
+        write(f"# {name}", folder / name)
+    assert [(Path(path).name, text) for path, text in config.user_rule_files()] == [
+        ("a.toml", "# a.toml"),
+        ("b.toml", "# b.toml"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"), [(b"\xff\xfe", "decode"), (b"#" * (config.MAX_RULE_FILE_BYTES + 1), "longer")]
+)
+def test_a_rule_file_that_is_no_text_is_named(raw: bytes, said: str) -> None:
+    folder = config.config_home() / "rules"
+    folder.mkdir(parents=True)
+    (folder / "bad.toml").write_bytes(raw)
+    with pytest.raises(ConfigError, match=said) as caught:
+        config.user_rule_files()
+    assert "bad.toml" in str(caught.value)

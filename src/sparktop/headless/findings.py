@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sparktop.diagnose.order import cause_of
+from sparktop.diagnose.shape import as_data as as_data
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Phase
 
@@ -17,46 +17,6 @@ WORSE = (Severity.WARNING, Severity.CRITICAL)
 def exit_code(findings: Sequence[Finding]) -> int:
     """1 when something at warning or above is so now, else 0."""
     return int(any(one.severity in WORSE and one.phase is Phase.FIRING for one in findings))
-
-
-def as_data(finding: Finding) -> dict[str, Any]:
-    """One finding as JSON-ready data; what doesn't apply is left out, times are seconds since the epoch."""
-    data: dict[str, Any] = {
-        "rule": finding.rule,
-        "severity": finding.severity.value,
-        "confidence": finding.confidence.value,
-        "title": finding.title,
-        "explanation": finding.explanation,
-        "evidence": [_evidence(each) for each in finding.evidence],
-        "remedies": [
-            {
-                "title": remedy.title,
-                "steps": list(remedy.steps),
-                **({"cost": remedy.cost} if remedy.cost else {}),
-                "action": remedy.action,
-            }
-            for remedy in finding.remedies
-        ],
-        "references": list(finding.references),
-    }
-    optional: dict[str, Any] = {
-        "caused_by": finding.caused_by,
-        "distinction": list(finding.distinction),
-        "settles": finding.settles,
-        "scope": finding.scope,
-        "nodes": list(finding.nodes),
-        "subject": finding.subject,
-        "phase": finding.phase.value if finding.nodes else None,
-        "since_wall_s": finding.since_wall_s,
-        "resolved_wall_s": finding.resolved_wall_s,
-        "unseen": finding.is_unseen or None,
-    }
-    return data | {key: value for key, value in optional.items() if value}
-
-
-def _evidence(evidence: Evidence) -> dict[str, Any]:
-    data: dict[str, Any] = {"source": evidence.source, "line": evidence.line, "text": evidence.text}
-    return data if evidence.wall_s is None else data | {"wall_s": evidence.wall_s}
 
 
 def as_text(findings: Sequence[Finding]) -> list[str]:

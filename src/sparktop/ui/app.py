@@ -15,9 +15,11 @@ from textual.screen import Screen
 from sparktop.clock import Clock
 from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, Notice
 from sparktop.observe.watch import Publish, Watch
+from sparktop.ui.attention import Attention
 from sparktop.ui.commands import bindings
+from sparktop.ui.notify import Notifier, Notifying
 from sparktop.ui.palette import ConsoleCommands
 from sparktop.ui.screens.console import ConsoleScreen
 from sparktop.ui.theme import DARK, LIGHT, THEMES, variable_defaults
@@ -65,7 +67,11 @@ class SparktopApp(App[int]):
         title: str = "",
         read_only: bool = False,
         theme: str = DARK.name,
+        notifying: Notifying | None = None,
+        attention: Attention | None = None,
+        remarks: tuple[Notice, ...] = (),
     ) -> None:
+        """`attention` remembers what is acknowledged; `remarks` are what sparktop has to say of itself."""
         super().__init__()
         for own in THEMES:
             self.register_theme(own)
@@ -77,7 +83,11 @@ class SparktopApp(App[int]):
         self._waiting = False
         self._exit_code = 0
         self.watch_running: Watch | None = None
-        self.console_screen = ConsoleScreen(node_names=node_names, clock=clock, title=title, read_only=read_only)
+        attention = attention or Attention(clock)
+        self.console_screen = ConsoleScreen(
+            node_names=node_names, clock=clock, title=title, read_only=read_only, attention=attention, remarks=remarks
+        )
+        self._notifier = Notifier(self, notifying or Notifying(), attention)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)
@@ -128,6 +138,10 @@ class SparktopApp(App[int]):
         self._waiting = False
         if self._state is not None:
             self.console_screen.show(self._state)
+            self._notifier.follow(self._state)
+
+    def on_unmount(self) -> None:
+        self._notifier.leave()
 
     def _tick(self) -> None:
         self.console_screen.tick()

@@ -48,9 +48,9 @@ class ConsoleScreen(Screen[None]):
         title: str = "",
         read_only: bool = False,
         attention: Attention | None = None,
-        own: tuple[Notice, ...] = (),
+        remarks: tuple[Notice, ...] = (),
     ) -> None:
-        """`own`: what sparktop has to say of itself."""
+        """`remarks`: what sparktop has to say of itself."""
         super().__init__()
         self._clock = clock
         self._attention = attention or Attention(clock)
@@ -64,7 +64,7 @@ class ConsoleScreen(Screen[None]):
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
         self.header = Header(clock, title=title, read_only=read_only)
-        self.verdict = Verdict(clock, standing_of=self._attention.standing, own=own)
+        self.verdict = Verdict(clock, standing_of=self._attention.standing, remarks=remarks)
         self.findings = FindingsPane(clock, self._attention)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
         self._node_row = Container(*self.nodes, id="nodes")
