@@ -110,10 +110,19 @@ class Diagnosis:
             if finding.caused_by is not None or finding.phase is not Phase.FIRING:
                 continue
             for cause in follows.get(finding.rule, ()):
-                if any(other.rule == cause and _share(other, finding) for other in firing):
-                    found[index] = replace(finding, caused_by=cause)
+                rule = next((other.rule for other in firing if _is_cause(other, cause, finding)), None)
+                if rule is not None:
+                    found[index] = replace(finding, caused_by=rule)
                     break
         return found
+
+
+def _is_cause(other: Finding, named: str, finding: Finding) -> bool:
+    """Whether a finding is the cause that a rule names; "kernel.xid" is any Xid, and mere history causes nothing."""
+    if other.rule != named and not (named == "kernel.xid" and other.rule.startswith("kernel.xid-")):
+        return False
+    told = other.severity is not Severity.INFO or finding.severity is Severity.INFO
+    return told and other is not finding and _share(other, finding)
 
 
 def _share(one: Finding, other: Finding) -> bool:

@@ -21,6 +21,8 @@ OOM_KILL = "kernel.oom-kill"
 OOM_LIMIT = "kernel.oom-kill-in-limit"
 OOM_CALLED = "kernel.oom-invoked"
 NO_MEMORY = "kernel.nvrm-no-memory"
+NEWEST = 20
+"""Of a failure that comes again and again, so many are looked at for what caused them."""
 MANY = 50
 """So many refused allocations are a wedge in the making however long they took."""
 
@@ -250,8 +252,8 @@ def _cause(case: _Case, present: dict[str, _Case]) -> str | None:
 
 def _are_near(cause: _Case, effect: _Case) -> bool:
     """Whether some event of each lie in one incident: the driver's threads don't always write in order."""
-    for one in cause.events:
-        for other in effect.events:
+    for one in cause.events[-NEWEST:]:
+        for other in effect.events[-NEWEST:]:
             gap_s = _gap_s(one, other)
             if gap_s is None or gap_s <= SILENCE_S:
                 return True

@@ -1,0 +1,185 @@
+"""How long a kernel line matters, and what the rest of the picture adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.pictures_support import BOOT_S, NOW_S, WALL_S, container, engine, idle_node, network, node, picture, process
+
+from sparktop.diagnose import kernel
+from sparktop.diagnose.burst import Folder
+from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.live import kernel as rules_of
+from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState
+from sparktop.model.telemetry import GpuReading, Interface, LogLine
+
+XID = "NVRM: Xid (PCI:000f:01:00): "
+XID_13 = XID + "13, pid=77352, name=VLLM::EngineCor, Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Illegal"
+XID_43 = XID + "43, pid=77352, name=VLLM::EngineCor, channel 0x00000002"
+XID_79 = XID + "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+XID_119 = XID + "119, pid=91, name=KMS thread, Timeout after 45s of waiting for RPC response from GPU0 GSP!"
+XID_120 = XID + "120, pid=91, name=python3, GSP task exception: load access fault"
+ASKS_REBOOT = XID + "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+ASKS_NOTHING = XID + "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
+NO_MEMORY = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from x"
+KILL = "Out of memory: Killed process 4711 (dockerd) total-vm:2kB, anon-rss:1kB, file-rss:1kB, shmem-rss:0kB, UID:0"
+LINK = "mlx5_core 0000:01:00.0 enp1s0f0np0: Link "
+NOT_STARTED = "NVRM: RmInitAdapter failed! (0x62:0x65:2028)"
+DISK = "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"
+STUCK = "INFO: task python3:1234 blocked for more than 120 seconds."
+SEGFAULT = "bash[91]: segfault at 10 ip 00007f sp 00007e error 4 in libc.so[7f+1]"
+CORRECTED = "nvme 0004:01:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)"
+
+HOUR_S = 3600.0
+
+
+def log(*lines: tuple[str, float] | str, ago_s: float = 5.0, every_s: float = 0.1) -> tuple[KernelEvent, ...]:
+    """Folded events of lines so many seconds ago: (text, seconds ago), or all of `ago_s` and one after the other."""
+    folder = Folder()
+    for index, line in enumerate(lines):
+        text, ago = line if isinstance(line, tuple) else (line, ago_s - index * every_s)
+        event = kernel.read(LogLine(text=text, boot_s=BOOT_S - ago, wall_s=WALL_S - ago))
+        assert event is not None, text
+        folder.add(event)
+    return folder.events
+
+
+def claims(fleet: FleetState) -> list[Finding]:
+    return [finding for rule in rules_of.RULES for finding in rule.check(fleet)]
+
+
+def told(fleet: FleetState) -> list[tuple[str, Severity]]:
+    return [(finding.rule.removeprefix("kernel."), finding.severity) for finding in claims(fleet)]
+
+
+def one(events: Sequence[KernelEvent], **more: Any) -> FleetState:
+    return picture(node(kernel_events=tuple(events), **more))
+
+
+NO_GPU = GpuReading(boot_s=BOOT_S)
+DOWN = network(interfaces=(Interface(name="enp1s0f0np0", is_up=False),))
+C, W, I = Severity.CRITICAL, Severity.WARNING, Severity.INFO  # noqa: E741
+
+
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        (picture(), []),
+        (one(log(XID_43)), [("xid-43", C)]),
+        (one(log(XID_43, ago_s=3 * HOUR_S)), [("xid-43", I)]),
+        (one(log(XID_43, ago_s=30 * HOUR_S)), []),
+        (one(log(XID_43, ago_s=600), engines=(engine(started_boot_s=BOOT_S - 60),)), [("xid-43", I)]),
+        (one(log(XID_79, ago_s=50 * HOUR_S)), [("xid-79", C)]),
+        (one(log(XID_120, ago_s=50 * HOUR_S)), [("xid-120", C)]),
+        (one(log(XID_119, ago_s=3 * HOUR_S)), [("xid-119", I)]),
+        (one(log(XID_119, ago_s=3 * HOUR_S), gpu=NO_GPU), [("xid-119", C)]),
+        (one(log(ASKS_REBOOT, ago_s=30 * HOUR_S)), [("xid-154", C)]),
+        (one(log((ASKS_REBOOT, 5000.0), (ASKS_NOTHING, 4000.0))), [("xid-154", I)]),
+        (one(log(LINK + "down")), []),  # its carrier is there: the line is out of date
+        (one(log(LINK + "down"), network=None), [("link-down", W)]),
+        (one(log(LINK + "down", ago_s=9 * HOUR_S), network=None), [("link-down", I)]),
+        (one(log(LINK + "down", ago_s=9 * HOUR_S), network=DOWN), [("link-down", W)]),
+        (one(log(LINK + "down", LINK + "up"), network=DOWN), []),
+        (one(log(LINK + "up", LINK + "down"), network=DOWN), [("link-down", W)]),
+        (one(log(LINK + "down", ago_s=BOOT_S - 20.0), network=DOWN), []),
+        (one(log(NOT_STARTED, ago_s=9 * HOUR_S), gpu=NO_GPU), [("nvrm-init-failed", C)]),
+        (one(log(NOT_STARTED, ago_s=60)), []),
+        (one(log(DISK, ago_s=9 * HOUR_S)), [("nvme-dead", C)]),
+        (one(log(KILL, ago_s=60)), [("oom-kill", C)]),
+        (one(log(KILL, ago_s=2 * HOUR_S)), [("oom-kill", I)]),
+        (one(log(STUCK, ago_s=60)), [("hung-task", C)]),
+        (one(log(STUCK, ago_s=HOUR_S)), [("hung-task", I)]),
+        (one(log(STUCK, ago_s=HOUR_S), processes=(process(1234, "python3", state="D"),)), [("hung-task", C)]),
+        (one(log(SEGFAULT, ago_s=60)), [("segfault", I)]),
+        (one(log(SEGFAULT, ago_s=HOUR_S)), []),
+        (one(log(CORRECTED, ago_s=HOUR_S)), []),
+    ],
+)
+def test_how_long_it_holds(fleet: FleetState, expected: list[tuple[str, Severity]]) -> None:
+    assert told(fleet) == expected
+    assert all(WALL_S - 60 * HOUR_S < (finding.since_wall_s or 0) <= WALL_S for finding in claims(fleet))
+
+
+@pytest.mark.parametrize(
+    ("count", "available_gib", "severity"),
+    [
+        (1, 4.0, I),
+        (5, 30.0, W),
+        (5, 4.0, C),
+        (12, 30.0, W),
+        (12, 12.0, C),
+        (12, 3.0, C),
+    ],
+)
+def test_refused_allocations_by_number_and_by_what_is_left(
+    count: int, available_gib: float, severity: Severity
+) -> None:
+    fleet = one(log(*[NO_MEMORY] * count, every_s=0.5, ago_s=20), available_gib=available_gib)
+    (finding,) = claims(fleet)
+    assert (finding.rule, finding.severity) == ("kernel.nvrm-no-memory", severity)
+    assert f"{available_gib:.1f} GiB" in finding.brief
+    if severity is C:
+        assert finding.remedies[0].action == "stop-engine"
+    assert told(one(log(NO_MEMORY, ago_s=HOUR_S), available_gib=4.0)) == []
+
+
+def test_an_engine_is_named_by_its_process() -> None:
+    (finding,) = claims(one(log(XID_43)))
+    assert "VLLM::EngineCor in vllm-qwen36" in finding.title
+    box = container("vllm-other")
+    other = engine("vllm-other", container=box, pids=(5,))
+    event = XID_43.replace("77352", "91").replace("VLLM::EngineCor", "python3")
+    table = (process(91, "python3", container_id=box.container_id),)
+    (finding,) = claims(one(log(event), engines=(engine(), other), processes=table))
+    assert "python3 in vllm-other" in finding.title
+
+
+def test_what_follows_hangs_under_its_cause_and_history_causes_nothing() -> None:
+    first, second = claims(one(log(XID_13, XID_43)))
+    assert (first.caused_by, second.caused_by) == (None, "kernel.xid-13")
+    fleet = one(log((XID_13, 5 * HOUR_S), (XID_43, 5.0)))
+    assert [(finding.severity, finding.caused_by) for finding in claims(fleet)] == [(I, None), (C, None)]
+    # Another rule that names "kernel.xid" as its cause means any of them that is news.
+    spin = Rule(id="gpu.test", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
+    rule = LiveRule(
+        card=spin, check=lambda _: [Finding(rule="gpu.test", severity=C, title="t", nodes=("spark1",))],
+        follows=("kernel.xid",),
+    )  # fmt: skip
+    diagnosis = Diagnosis((*rules_of.RULES, rule))
+    diagnosis.update(fleet)
+    shown = diagnosis.update(replace(fleet, monotonic_s=NOW_S + 3.0, wall_s=WALL_S + 3.0))
+    assert [finding.caused_by for finding in shown if finding.rule == "gpu.test"] == ["kernel.xid-43"]
+
+
+def test_an_oom_kill_says_who_holds_the_most() -> None:
+    (finding,) = claims(one(log(KILL)))
+    assert "dockerd" in finding.title
+    assert "vllm-qwen36 holds the most" in finding.evidence[-1].text
+    (quiet,) = claims(picture(idle_node(kernel_events=log(KILL))))
+    assert quiet.rule == "kernel.oom-kill"
+
+
+def test_the_same_on_both_nodes_at_once_is_one_finding() -> None:
+    def both(later_s: float) -> list[Finding]:
+        return claims(
+            picture(
+                node("spark1", kernel_events=log(XID_13)), node("spark2", kernel_events=log(XID_13, ago_s=5 + later_s))
+            )
+        )
+
+    (together,) = both(1.0)
+    assert together.nodes == ("spark1", "spark2")
+    assert {evidence.source for evidence in together.evidence} == {"spark1 kernel log", "spark2 kernel log"}
+    assert [finding.nodes for finding in both(30.0)] == [("spark1",), ("spark2",)]
+
+
+def test_a_full_log_costs_little() -> None:
+    """500 incidents of two kinds, hours apart: bounded work (no time is asserted, only that it comes to an end)."""
+    lines = [(text, 80_000.0 - index * 300.0) for index in range(250) for text in (XID_13, XID_43)]
+    assert len(told(one(log(*lines)))) == 2
