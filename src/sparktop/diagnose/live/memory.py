@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparktop.diagnose.live import starvation, starved
+from sparktop.diagnose.live import leak, starvation, starved
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, seen
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
@@ -227,6 +227,7 @@ def _rule(name: str, title: str, severity: Severity, sources: tuple[str, ...], s
 RULES: tuple[LiveRule, ...] = (
     *starvation.RULES,
     *starved.RULES,
+    *leak.RULES,
     LiveRule(
         card=_rule("low", "Little memory is available", Severity.CRITICAL, ("field report 001", "field report 003")),
         check=low,
