@@ -32,7 +32,7 @@ _MAGIC = (
     (b"LPKSHHRH", "a journal file; `journalctl --file` prints it"),
 )
 _CONTROLS = frozenset(map(chr, range(32))) - frozenset("\x00\t\n\r\x1b\x07\x08\x0b\x0c")
-_STRANGE_SHARE = 0.1
+_STRANGE_SHARE = 0.25
 
 
 def binary_kind(head: bytes) -> str | None:

@@ -55,7 +55,9 @@ _WRAPS = re.compile(
 )
 _UNIT = re.compile(r"[\w.-]{1,64}+ (?P<unit>[\w./@-]{1,80}+)\[\d{1,10}\]: |[\w.-]{1,64}+ (?P<kernel>kernel): ")
 """What follows an ISO stamp where the journal wrote it, and not Docker."""
-_FIRST = frozenset("{>[")
+_ESCAPED_LINES = 2
+"""A line with so many `\\n` in words is several lines that somebody printed as a Python or JSON string."""
+_ESCAPED_COLOUR = re.compile(r"\\(?:x1b|u001b|033)\[[0-9;]{0,20}m")
 
 
 def unwrap(text: str) -> Record | None:
@@ -67,6 +69,10 @@ def unwrap(text: str) -> Record | None:
             break
         record = inner if record is None else _both(record, inner)
         text = record.text
+    if text.count("\\n") >= _ESCAPED_LINES:
+        text = text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "    ")
+        text = _ESCAPED_COLOUR.sub("", text)
+        record = Record(text=text) if record is None else replace(record, text=text)
     return record
 
 
