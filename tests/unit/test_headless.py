@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from dataclasses import replace
+
+import pytest
 
 from sparktop.headless.present import as_data, as_text
 from sparktop.headless.status import exit_code, status
 from sparktop.model.engine import Containers
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
 from sparktop.model.telemetry import GapReason, Gpu, GpuReading, Memory, ProcessTable, Sample
 from sparktop.observe.lines import LineRing
@@ -109,3 +114,62 @@ def test_everything_in_the_picture_can_be_written() -> None:
     state = FleetState(nodes=(view(), view("spark2", LinkState.STALE)))
     assert json.loads(json.dumps(as_data(state)))["nodes"][1]["link"] == "stale"
     assert "◐ stale" in as_text(state)
+
+
+FINDING = Finding(
+    rule="gpu.spin-deadlock",
+    severity=Severity.CRITICAL,
+    title="Spin deadlock",
+    explanation="Both wait.",
+    evidence=tuple(Evidence(source="spark1 nvml", text=f"sample {n}") for n in range(4)),
+    remedies=(Remedy(title="Restart both"), Remedy(title="Pray")),
+    references=("field report 003",),
+    nodes=("spark1",),
+    brief="96 % SM at 15 W",
+    since_wall_s=100.0,
+)
+
+
+def test_findings_come_first_and_in_short() -> None:
+    child = replace(FINDING, rule="a.b", title="Clients wait", caused_by=FINDING.rule, severity=Severity.WARNING)
+    state = FleetState(nodes=(view(),), findings=(FINDING, child), rules_watching=58, wall_s=221.0)
+    text = as_text(state, is_snapshot=True)
+    lines = text.splitlines()
+    assert lines[0] == "✖ spark1: Spin deadlock  (for 2 min)  [gpu.spin-deadlock]"
+    assert "  ↳ ▲ spark1: Clients wait  (for 2 min)  [a.b]" in lines
+    assert "96 % SM at 15 W" in text
+    assert "sample 1" in text
+    assert "sample 2" not in text
+    assert "Restart both" in text
+    assert "Pray" not in text
+    assert "--watch" in text
+    assert "--watch" not in as_text(state)
+
+
+def test_nothing_wrong_says_who_looked() -> None:
+    state = FleetState(nodes=(view(), view("spark2", LinkState.LOST)), rules_watching=58)
+    assert as_text(state).splitlines()[0] == "✓ nothing wrong on spark1 that 58 rules could see"
+
+
+def test_findings_have_the_shared_shape() -> None:
+    data = as_data(FleetState(nodes=(view(),), findings=(FINDING,), rules_watching=58))
+    (found,) = data["findings"]
+    assert (found["rule"], found["severity"], found["confidence"]) == ("gpu.spin-deadlock", "critical", "confirmed")
+    assert len(found["evidence"]) == 4
+    assert found["remedies"][0] == {"title": "Restart both", "steps": [], "action": None}
+    assert data["rules_watching"] == 58
+    assert json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("finding", "state", "code"),
+    [
+        (FINDING, LinkState.LIVE, 1),
+        (replace(FINDING, severity=Severity.WARNING), LinkState.LIVE, 1),
+        (replace(FINDING, severity=Severity.INFO), LinkState.LIVE, 0),
+        (replace(FINDING, phase=Phase.RESOLVED), LinkState.LIVE, 0),
+        (FINDING, LinkState.LOST, 3),
+    ],
+)
+def test_exit_codes(finding: Finding, state: LinkState, code: int) -> None:
+    assert exit_code(FleetState(nodes=(view(state=state),), findings=(finding,))) == code

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from sparktop.headless.findings import as_data as finding_data
+from sparktop.headless.findings import as_text as finding_text
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
@@ -28,6 +30,8 @@ def as_data(state: FleetState) -> dict[str, Any]:
     return {
         "version": JSON_VERSION,
         "wall_s": state.wall_s,
+        "findings": [finding_data(finding) for finding in state.findings],
+        "rules_watching": state.rules_watching,
         "nodes": [_node_data(node, state) for node in state.nodes],
         "notices": [_plain(notice) for notice in state.notices],
     }
@@ -80,12 +84,30 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def as_text(state: FleetState) -> str:
-    """The picture in plain words, understandable without colour."""
-    lines = [f"{_MARKS[n.severity]} {n.node + ': ' if n.node else ''}{n.text}" for n in state.notices]
+def as_text(state: FleetState, *, is_snapshot: bool = False) -> str:
+    """The picture in plain words, understandable without colour: what is wrong first."""
+    lines = [*_verdict(state, is_snapshot=is_snapshot)]
     for node in state.nodes:
         lines += ["", *_node_text(node, state)]
     return "\n".join(lines).strip()
+
+
+def _verdict(state: FleetState, *, is_snapshot: bool) -> list[str]:
+    lines = finding_text(state.findings, short=True, now_wall_s=state.wall_s)
+    if state.findings:
+        lines.append("  all evidence, remedies and sources: `sparktop status --json`, or the console")
+    lines += [f"{_MARKS[n.severity]} {n.node + ': ' if n.node else ''}{n.text}" for n in state.notices]
+    live = [node.name for node in state.nodes if node.link.state is LinkState.LIVE]
+    count = state.rules_watching
+    if not live or not count:
+        return lines
+    if not lines:
+        lines.append(f"✓ nothing wrong on {' and '.join(live)} that {count} rules could see")
+    if is_snapshot:
+        lines.append(
+            "  one look: what must be watched to be told (a stall, a leak, a loop) takes --watch or the console"
+        )
+    return lines
 
 
 def _node_text(node: NodeView, state: FleetState) -> list[str]:

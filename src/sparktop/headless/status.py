@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from sparktop.headless.findings import exit_code as finding_code
 from sparktop.headless.present import as_data, as_text
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
@@ -75,11 +76,16 @@ def _complete(node: NodeView) -> bool:
 
 
 def exit_code(state: FleetState) -> int:
-    """3 when a node has no live link; otherwise 0 until findings join."""
-    return 0 if all(node.link.state is LinkState.LIVE for node in state.nodes) else 3
+    """3 when a node has no live link, else 1 when something at warning or above is wrong, else 0."""
+    if not all(node.link.state is LinkState.LIVE for node in state.nodes):
+        return 3
+    return finding_code(state.findings)
 
 
 def _print(state: FleetState, *, as_json: bool, one_line: bool, out: TextIO) -> None:
     indent = None if one_line else 2
-    text = json.dumps(as_data(state), indent=indent, ensure_ascii=False) if as_json else as_text(state)
+    if as_json:
+        text = json.dumps(as_data(state), indent=indent, ensure_ascii=False)
+    else:
+        text = as_text(state, is_snapshot=not one_line)
     print(text, file=out, flush=True)
