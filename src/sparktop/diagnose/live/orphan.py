@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, seen
+from sparktop.model.engine import Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import NodeView
@@ -21,18 +23,15 @@ def _living(node: NodeView) -> tuple[Process, int, str] | None:
         if row.kind == "C"
     }
     table = {process.pid: process for process in (node.processes.processes if node.processes else ())}
-    running = {box.container_id for box in node.containers.containers if box.status not in ("exited", "dead")}
+    over = {box.container_id for box in node.containers.containers if box.status in ("exited", "dead")}
+    served = {pid for engine in node.engines if is_alive(engine) and _has_server(engine) for pid in engine.pids}
     for pid in sorted(held, key=lambda pid: -held[pid]):
         process = table.get(pid)
         if held[pid] < HOLDER_BYTES or process is None:
             continue
-        titled = process.command.startswith(_ENGINE_TITLES) or any(
-            part.startswith(_ENGINE_TITLES) for part in process.argv[:1]
-        )
-        if process.container_id is not None:
-            if node.containers.available and process.container_id not in running:
-                return process, held[pid], "its container has ended"
-        elif titled and process.parent_pid == 1:
+        if process.container_id in over:
+            return process, held[pid], "its container has ended"
+        if process.parent_pid == 1 and process.container_id is None and pid not in served and _is_titled(process):
             return process, held[pid], "its server has ended and left it to init"
     return None
 
@@ -68,3 +67,14 @@ def orphan(node: NodeView) -> Finding | None:
         nodes=(node.name,),
         brief=f"pid {process.pid} {process.command} holds {gib(held)}",
     )
+
+
+def _is_titled(process: Process) -> bool:
+    """Named as engines name their workers (setproctitle)."""
+    title = process.argv[0] if process.argv else ""
+    return process.command.startswith(_ENGINE_TITLES) or title.startswith(_ENGINE_TITLES)
+
+
+def _has_server(engine: Engine) -> bool:
+    """Whether a server of it was found, and not only workers."""
+    return engine.endpoint is not None or not engine.argv[:1] or not engine.argv[0].startswith(_ENGINE_TITLES)
