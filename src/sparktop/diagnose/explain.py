@@ -32,6 +32,9 @@ STREAMS = 64
 
 _BOOT_STAMP = re.compile(r"(?:<\d{1,3}>)?\[ *\d{1,10}\.\d{6}\]")
 
+_MARGIN = re.compile(r"^\s*(?:\d{1,7}[:|\t-]\s*(?=[\[<A-Z]|\d{4}-\d\d-))?")
+"""Indentation and line numbers before a kernel line, from a terminal or a pager."""
+
 
 class Explanation:
     """Takes one text in, piece by piece, and says what is wrong in it."""
@@ -125,7 +128,8 @@ class Explanation:
         reader.take(text, hits, line=number, wall_s=wall_s)
         if not self._kernel_words.isdisjoint(hits):
             boot_s = record.boot_s if record is not None else None
-            event = kernel.read(LogLine(text=sanitised(text), wall_s=wall_s, boot_s=boot_s))
+            bare = _MARGIN.sub("", text, count=1)
+            event = kernel.read(LogLine(text=sanitised(bare), wall_s=wall_s, boot_s=boot_s))
             if event is not None:
                 self._has_kernel_lines = True
                 self._folder.add(replace(event, line=number))

@@ -148,8 +148,8 @@ class Decoder:
 def _encoding(head: bytes) -> str:
     if head.startswith(codecs.BOM_UTF8):
         return "utf-8-sig"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head.count(0) * 10 >= len(head) - 2:
+        return "utf-16"  # a log has some ASCII in it; otherwise these were but two bad bytes
     pairs = len(head) // 2
     if pairs >= 2:
         even, odd = head[0 : 2 * pairs : 2].count(0), head[1 : 2 * pairs : 2].count(0)
