@@ -75,6 +75,10 @@ def test_a_load_that_takes_more_than_it_was_told_to_is_a_danger_near_the_end() -
     assert only(falling(picture(node(available_gib=beyond, engines=(loading(share="0.90"),)))))
 
 
+def test_a_job_of_no_engine_is_a_danger_only_near_the_end() -> None:
+    assert only(falling(picture(idle_node(available_gib=[(-900, 110), (-9, 110), (0, 18)]))))
+
+
 QUIET_FALLS = {
     "nothing falls": picture(),
     "weights load as they were told to": picture(
@@ -95,6 +99,7 @@ QUIET_FALLS = {
     "the page cache fills: free falls, available stands": picture(
         node(available_gib=40.0, memory=memory(40.0, cache_gib=38.0, free_bytes=gib(0.6)))
     ),
+    "a training job takes its memory": picture(idle_node(available_gib=[(-900, 110), (-20, 110), (0, 50)])),
     "the node is silent": picture(node(available_gib=FALL, link=link(LinkState.LOST))),
 }
 

@@ -96,6 +96,14 @@ def test_progress_ages_while_the_token_counters_stand() -> None:
     assert run(BASE, LATER, *still, moved).progress_age_s == 0.0
 
 
+def test_a_rest_before_the_work_is_no_standstill() -> None:
+    resting = replace(BASE, running=0.0, waiting=0.0)
+    came = replace(BASE, running=1.0, wall_s=1300.0)
+    assert run(resting, replace(resting, wall_s=1298.0)).progress_age_s == 298.0
+    assert run(resting, replace(resting, wall_s=1298.0), came).progress_age_s == 0.0
+    assert run(resting, came, replace(came, wall_s=1360.0)).progress_age_s == 60.0
+
+
 def test_waiting_requests_alone_are_no_progress() -> None:
     still = replace(LATER, wall_s=1030.0, waiting=5.0, running=3.0)
     assert run(BASE, LATER, still).progress_age_s == pytest.approx(20.0)

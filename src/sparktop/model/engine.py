@@ -118,7 +118,7 @@ class EngineRates:
     lifetime_latency: bool = False
     """True when the latencies are of the engine's whole life, not of the last window."""
     progress_age_s: float | None = None
-    """Seconds since a token counter last moved, operator's clock."""
+    """Seconds since a token counter last moved, or work came after a rest; operator's clock."""
 
 
 class EndpointState(StrEnum):

@@ -30,7 +30,7 @@ class Scrapes:
 
     kept: tuple[EngineMetrics, ...] = ()
     moved_wall_s: float | None = None
-    """When a token counter was last seen to move; the first scrape, while none was."""
+    """When a token counter was last seen to move, or work came after a rest; the first scrape, while neither was."""
 
 
 def advance(scrapes: Scrapes, metrics: EngineMetrics) -> tuple[Scrapes, EngineRates]:
@@ -39,8 +39,8 @@ def advance(scrapes: Scrapes, metrics: EngineMetrics) -> tuple[Scrapes, EngineRa
     if kept and (restarted(kept[-1], metrics) or metrics.wall_s < kept[-1].wall_s):
         kept, scrapes = (), Scrapes()
     moved = scrapes.moved_wall_s
-    if moved is None or not kept or _moved(kept[-1], metrics):
-        moved = metrics.wall_s
+    if moved is None or not kept or _moved(kept[-1], metrics) or (_held(metrics) and not _held(kept[-1])):
+        moved = metrics.wall_s  # a rest is no standstill: it begins when there is work to do
     base = _base(kept, metrics.wall_s, RATE_SPAN_S)
     wide = _base(kept, metrics.wall_s, LATENCY_SPAN_S)
     rates = between(base, metrics, wide=wide, moved_wall_s=moved)
@@ -61,7 +61,7 @@ def between(
     Args:
         previous: the earlier scrape; None, or one from before a restart, gives no rates (and never negative ones).
         wide: an older scrape for latencies and the hit ratio, which need more requests than rates do.
-        moved_wall_s: when a token counter last moved.
+        moved_wall_s: when a token counter last moved, or work came after a rest.
     """
     if previous is not None and restarted(previous, current):
         previous = None
@@ -113,6 +113,10 @@ def _value(metrics: EngineMetrics, name: str) -> float | None:
 
 def _moved(previous: EngineMetrics, current: EngineMetrics) -> bool:
     return any(_value(previous, name) != _value(current, name) for name in _PROGRESS)
+
+
+def _held(metrics: EngineMetrics) -> bool:
+    return bool(metrics.running or metrics.waiting)
 
 
 def _base(kept: tuple[EngineMetrics, ...], now_s: float, span_s: float) -> EngineMetrics | None:

@@ -27,7 +27,7 @@ SPIKE_BYTES_PER_S = 2 * GIB
 SPIKE_WITHIN_S = 10.0
 """From the first request's arrival to the fall (facts/engines.md MEM-02)."""
 LOW_BYTES = 6 * GIB
-ROOMY_SHARE = 0.5
+ROOMY_SHARE, TIGHT_SHARE = 0.5, 0.25
 
 _REFERENCES = ("field report 001", "NVIDIA/dgx-spark-playbooks#116 (34 to 13 GiB in 1.5 s)")
 
@@ -69,10 +69,13 @@ def is_dangerous(node: NodeView, fall: Fall) -> bool:
     floor = floor_bytes(node)
     if floor is not None:  # a load takes what it was told to take: only what goes beyond is a danger
         return fall.available_bytes < min(floor, LOW_BYTES) and fall.empty_in_s < SPIKE_WITHIN_S
-    total = node.sample.memory.total_bytes if node.sample else 0
-    if fall.available_bytes > ROOMY_SHARE * total:
+    if fall.fallen_bytes < FALLEN_BYTES:
         return False
-    return fall.fallen_bytes >= FALLEN_BYTES
+    total = node.sample.memory.total_bytes if node.sample else 0
+    if any(is_alive(engine) for engine in node.engines):  # it has what it reserved: it takes no more by design
+        return fall.available_bytes <= ROOMY_SHARE * total
+    # A job of which nothing is known takes what it needs, most often: only near the end is that a danger.
+    return fall.available_bytes <= TIGHT_SHARE * total and fall.empty_in_s < SPIKE_WITHIN_S
 
 
 def falling(fleet: FleetState) -> Iterable[Finding]:
