@@ -17,6 +17,7 @@ from tests.support import unavailable
 from sparktop.model.telemetry import (
     Collector,
     CollectorState,
+    DesktopReading,
     Garbled,
     GpuReading,
     Hello,
@@ -78,7 +79,9 @@ def test_every_line_of_every_scenario_is_a_message(name: str, node: int) -> None
     until_s = length_s * 1.5 if spark.scenario.repeat is Repeat.LOOP else length_s
     found = messages(played(spark, until_s))
     kinds = {type(message) for message in found}
-    assert kinds == {Hello, Sample, GpuReading, ProcessTable, NetworkReading, HostFacts, Collector, KernelLines}
+    assert kinds == {
+        Hello, Sample, GpuReading, ProcessTable, NetworkReading, DesktopReading, HostFacts, Collector, KernelLines,
+    }  # fmt: skip
 
     samples = [message for message in found if isinstance(message, Sample)]
     assert len(samples) > length_s * 0.9
@@ -312,3 +315,27 @@ def test_a_pairs_fabric_falls_silent_in_a_spin(tmp_path: Path) -> None:
     assert rates[0] == pytest.approx(820e6, rel=0.05)
     assert rates[-1] == 0
     assert {port.state for port in readings[-1].rdma_ports} == {"ACTIVE", "DOWN"}
+
+
+def test_a_frozen_desktop_is_asked_as_the_probe_asks(tmp_path: Path) -> None:
+    """The message has the probe's keys; silence is told 3 s after a question, and a second time 3 s later."""
+    for name, text in {
+        "stat": f"3849 (gnome-shell) S {' '.join(['1'] * 21)}",
+        "status": "Uid:\t4711\t0\t0\t0\n",
+    }.items():
+        (tmp_path / "3849").mkdir(exist_ok=True)
+        (tmp_path / "3849" / name).write_text(text)
+    (told,) = remote.Desktop(str(tmp_path)).look([3849], ask=False)
+
+    spark = spark_of("desktop-freeze")
+    live = lines.compositor(spark, 1.0)
+    assert live is not None
+    assert tuple(lines.desktop(spark, 1.0, live, answers=True, silent_s=None)) == tuple(told)
+    readings = [m for m in messages(played(spark, 60.0)) if isinstance(m, DesktopReading)]
+    frozen_boot_s = spark.boot_s(14.0)
+    assert all(reading.answers for reading in readings if reading.boot_s < frozen_boot_s)
+    first, second, *_ = (reading for reading in readings if reading.answers is False)
+    assert first.silent_since_boot_s == second.silent_since_boot_s is not None
+    assert first.boot_s - first.silent_since_boot_s == pytest.approx(3.0, abs=0.3)
+    assert second.boot_s - first.boot_s == pytest.approx(3.0, abs=0.3)
+    assert first.boot_s - frozen_boot_s < 13.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sparktop.probe.remote import MEMINFO_KEYS, mask_argv
+from sparktop.probe.remote import COMPOSITORS, MEMINFO_KEYS, SILENT_S, mask_argv
 from sparktop.sim.script import KernelEntry, Repeat
 from sparktop.sim.spark import GIB, LiveProcess, Spark
 
@@ -240,6 +240,36 @@ def _process(spark: Spark, live: LiveProcess) -> dict[str, Any]:
     if script.argv:
         row["argv"] = mask_argv(script.argv)
     return row
+
+
+def compositor(spark: Spark, t: float) -> LiveProcess | None:
+    """The process that draws the desktop, as the probe would choose it; None on a machine without one."""
+    alive = [live for live in spark.processes(t) if live.script.comm in COMPOSITORS]
+    return min(alive, key=lambda live: COMPOSITORS.index(live.script.comm), default=None)
+
+
+def desktop(
+    spark: Spark, t: float, live: LiveProcess, *, answers: bool | None, silent_s: float | None
+) -> dict[str, Any]:
+    """A `desktop` message; `silent_s` is the second since when questions have gone without an answer."""
+    script = live.script
+    reason = "" if answers else f"no answer within {SILENT_S:g} s"
+    if answers is None:
+        reason = f"its session bus is user {script.user_id}'s: log in as that user to have it asked"
+    return {
+        "kind": "desktop",
+        "boot": round(spark.boot_s(t), 3),
+        "compositor": script.comm,
+        "pid": live.pid,
+        "uid": script.user_id,
+        "state": script.state,
+        "wchan": script.wait_channel or None,
+        "answers": answers,
+        "silent": None if silent_s is None else round(spark.boot_s(silent_s), 3),
+        "blocked": None,
+        "reason": reason,
+        "greeter": False,
+    }
 
 
 def kernel_rows(spark: Spark, after_s: float, until_s: float) -> list[Row]:

@@ -15,9 +15,10 @@ NODE_TRACKS: Mapping[str, float] = {
     "available_gib": 110.0, "cache_gib": 9.0, "shared_gib": 0.9, "leaked_gib": 0.0, "swap_gib": 0.0,
     "psi": 0.0, "psi_io": 0.0, "psi_cpu": 0.3, "cpu_percent": 2.0, "load": 0.6,
     "util": 0.0, "power_w": 4.4, "sm_mhz": 2405.0, "temp_c": 38.0, "throttle": 0.0, "rdma_mb_s": 0.0,
+    "desktop_answers": 1.0,
 }  # fmt: skip
 """Name and default. `psi*` are "some avg10" percent; `leaked_gib` is held by nobody; `throttle` is NVML's mask;
-`rdma_mb_s` is each way, over all active RDMA ports."""
+`rdma_mb_s` is each way, over all active RDMA ports; `desktop_answers` 1 or 0: the compositor, to who asks it."""
 
 ENGINE_TRACKS: Mapping[str, float] = {
     "running": 0.0, "waiting": 0.0, "prompt_tps": 0.0, "gen_tps": 0.0, "kv": 0.0,

@@ -6,9 +6,10 @@ Times are seconds of the showing, but for the lease, which is the operator's clo
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, Pace
+from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, SILENT_S, Pace
 from sparktop.sim import lines
 from sparktop.sim.spark import Spark
 from sparktop.wire import LEASE_S, WINDOW
@@ -16,6 +17,8 @@ from sparktop.wire import LEASE_S, WINDOW
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _LIMITS = {"sample": WINDOW, "gpu": WINDOW}
 _NEVER = float("-inf")
+LOOK_S = 4.9
+"""From one look at the desktop to the next."""
 
 
 class Leave(Exception):
@@ -24,6 +27,19 @@ class Leave(Exception):
     def __init__(self, reason: str | None) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Where the child that watches the desktop is."""
+
+    asks: bool = True
+    """Whether the next look asks."""
+    asked_s: float | None = None
+    """Since when a question is open."""
+    unanswered: int = 0
+    answers: bool | None = None
+    silent_s: float | None = None
 
 
 class Talk:
@@ -50,6 +66,8 @@ class Talk:
         self._states: dict[str, tuple[str, str]] = {}
         self._facts_due_s = began_s + 0.1
         self._due = {"sample": began_s, "gpu": began_s + 0.05, "processes": began_s + 0.1, "kernel": began_s + 0.15}
+        self._due["desktop"] = began_s + 0.3
+        self._desk = _Desk()
         self._input = b""
 
     def opening(self) -> bytes:
@@ -106,6 +124,8 @@ class Talk:
             self._collector("nvml", "ok", "", t)
         if t >= self._due["processes"]:
             self._scan(t)
+        if t >= self._due["desktop"]:
+            self._due["desktop"] = self._look_at_desktop(t)
         if t >= self._due["kernel"]:
             self._due["kernel"] = t + 0.25
             self._collector("kernel", "ok", "journal", t)
@@ -150,6 +170,31 @@ class Talk:
         if t >= self._facts_due_s:
             self._facts_due_s = t + FACTS_S
             self._slots["facts"] = {"kind": "facts", **lines.slow_facts(self._spark, t)}
+
+    def _look_at_desktop(self, t: float) -> float:
+        """Say how the compositor does, asked every second time, and again at once when silent; when to look next."""
+        desk, live = self._desk, lines.compositor(self._spark, t)
+        if live is None or lines.pressure(self._spark, "psi", t)[2] > PAUSE_PRESSURE:
+            return t + LOOK_S
+        if live.script.user_id != self._spark.script.machine.user_id:
+            desk.answers = None
+            next_s = t + LOOK_S
+        elif desk.asked_s is None and not desk.asks:
+            desk.asks, next_s = True, t + LOOK_S
+        elif self._spark.figure("desktop_answers", t) > 0.5:
+            desk.answers, desk.silent_s, desk.asked_s, desk.asks, next_s = True, None, None, False, t + LOOK_S
+        elif desk.asked_s is None:
+            desk.asked_s, desk.unanswered = t, 0
+            return t + SILENT_S
+        else:
+            desk.answers, desk.silent_s = False, desk.asked_s if desk.silent_s is None else desk.silent_s
+            desk.unanswered += 1
+            next_s = t + SILENT_S
+            if desk.unanswered == 2:
+                desk.asked_s, desk.asks, next_s = None, False, t
+        self._slots["desktop"] = lines.desktop(self._spark, t, live, answers=desk.answers, silent_s=desk.silent_s)
+        self._collector("desktop", "ok", "", t)
+        return max(next_s, t + 0.1)
 
     def _collector(self, name: str, state: str, detail: str, t: float) -> None:
         if self._states.get(name) != (state, detail):
