@@ -19,7 +19,7 @@ _PYTHON = re.compile(r"(?:pypy|python)[\d.]*t?$")
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&", "then", "do"})
 _HUB_PATH = re.compile(r"models--([^/]+?)--([^/]+)(?:/|$)")
 _FLAG = re.compile(r"--?[A-Za-z]")
-_SWITCH = re.compile(r"(?:enable|disable|no|trust|enforce|skip|use|allow|log)-|headless$|async-scheduling$|O[\d.]")
+SWITCH = re.compile(r"(?:enable|disable|no|trust|enforce|skip|use|allow|log)-|headless$|async-scheduling$|O[\d.]")
 """Flags that take no value, by how they are named: the word after one may be the model."""
 _VALUED_PYTHON_FLAGS = ("-X", "-W", "-c")
 
@@ -41,17 +41,17 @@ class EngineCommand:
 
 def of_process(argv: Sequence[str]) -> EngineCommand | None:
     """The engine that this process itself is; None for wrappers and everything else."""
-    found = _server(argv, 0) if argv else None
-    return _described(*found) if found else None
+    found = server_at(argv, 0) if argv else None
+    return _described(found[0], _arguments(argv, found[1])) if found else None
 
 
 def of_container(argv: Sequence[str]) -> EngineCommand | None:
     """The engine that a container's entrypoint and command will start, also through a wrapper or `sh -c`."""
     for words in (argv, *(_shell_words(part) for part in argv if " " in part)):
         for start in range(len(words)):
-            found = _server(words, start)
+            found = server_at(words, start)
             if found is not None:
-                return _described(*found)
+                return _described(found[0], _arguments(words, found[1]))
     return None
 
 
@@ -69,17 +69,17 @@ def version_of_image(image: str) -> str | None:
     return match[1] if match else None
 
 
-def _server(words: Sequence[str], at: int) -> tuple[EngineKind, Sequence[str]] | None:
-    """(kind, its arguments) when a server's command begins at this word."""
+def server_at(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
+    """(kind, index of its first argument) when a server's command begins at this word."""
     program = _base(words[at])
     if _PYTHON.match(program):
         return _python_server(words, at + 1)
     if program in ("vllm", "sglang") and at + 1 < len(words) and words[at + 1] == "serve":
-        return EngineKind(program), _arguments(words, at + 2)
+        return EngineKind(program), at + 2
     return None
 
 
-def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, Sequence[str]] | None:
+def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
         if words[at] == "-c":
             return None
@@ -92,19 +92,19 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, Sequence[
             is_cli = module.startswith("vllm.entrypoints.cli")
             if is_cli and (at + 2 >= len(words) or words[at + 2] != "serve"):
                 return None
-            return EngineKind.VLLM, _arguments(words, at + 3 if is_cli else at + 2)
+            return EngineKind.VLLM, at + 3 if is_cli else at + 2
         if module == "sglang.launch_server":
-            return EngineKind.SGLANG, _arguments(words, at + 2)
+            return EngineKind.SGLANG, at + 2
         if module in ("sglang", "vllm") and at + 2 < len(words) and words[at + 2] == "serve":
-            return EngineKind(module), _arguments(words, at + 3)
+            return EngineKind(module), at + 3
         return None
     script = words[at]
     if _base(script) in ("vllm", "sglang"):
-        return _server(words, at)
+        return server_at(words, at)
     if script.endswith("sglang/launch_server.py"):
-        return EngineKind.SGLANG, _arguments(words, at + 1)
+        return EngineKind.SGLANG, at + 1
     if "/vllm/entrypoints/" in script and script.endswith("api_server.py"):
-        return EngineKind.VLLM, _arguments(words, at + 1)
+        return EngineKind.VLLM, at + 1
     return None
 
 
@@ -151,7 +151,7 @@ def _flags(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             name, joined, value = word.lstrip("-").partition("=")
             name = name.replace("_", "-")
             flags.setdefault(name, value)
-            if joined or _SWITCH.match(name):
+            if joined or SWITCH.match(name):
                 name = None
         elif name is not None:
             flags[name] = flags[name] or word

@@ -1,0 +1,236 @@
+"""Flags and variables that do nothing in the version that will run, or that its parser refuses: a table by version.
+
+An engine warns of an unknown variable at most, so a recipe that outlives its image loses its protection silently.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sparktop.diagnose.lint.changes import removed, renamed, replaced
+from sparktop.diagnose.lint.images import at_least, is_at_most
+from sparktop.diagnose.lint.lintrule import Lint, card, change, claim
+from sparktop.diagnose.lint.spec import STOCK, Item, Launcher, LaunchSpec
+from sparktop.diagnose.rule import Rule
+from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+
+_WITHOUT_EFFECT = card(
+    "variable-without-effect",
+    Severity.WARNING,
+    "A variable is set that this version of the engine doesn't read",
+    "by variable and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM envs.py",
+    "SGLang environ.py",
+    "field report 001",
+    "field report 003",
+)
+_UNKNOWN_FLAG = card(
+    "flag-unknown-to-version",
+    Severity.CRITICAL,
+    "A flag or value is given that this version of the engine doesn't have",
+    "by flag and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM engine/arg_utils.py",
+    "SGLang server_args.py",
+)
+_DEPRECATED = card(
+    "deprecated",
+    Severity.INFO,
+    "A flag or variable still works and is on its way out",
+    "by name and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM envs.py",
+    "SGLang server_args.py",
+)
+
+_NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """One row of the table."""
+
+    engine: EngineKind
+    flag: str = ""
+    variable: str = ""
+    works_from: str = ""
+    works_to: str = ""
+    absent_to: str = ""
+    gone_from: str = ""
+    deprecated_from: str = ""
+    idle_from: str = ""
+    idle_why: str = ""
+    never: bool = False
+    stock: bool = False
+    is_old: bool = False
+    """Gone so long that an unknown version surely has it no more."""
+    is_default: bool = False
+    """What it asked for is what happens anyway where it is gone."""
+    replacement: str = ""
+    replacement_from: str = ""
+    value: str = ""
+    instead: str = ""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The values one version's parser takes."""
+
+    engine: EngineKind
+    flag: str
+    version: str
+    values: tuple[str, ...]
+    instead: str
+    sources: tuple[str, ...]
+
+
+@cache
+def _table() -> tuple[tuple[Lifetime, ...], tuple[Choice, ...]]:
+    raw = tomllib.loads(files("sparktop.diagnose.lint").joinpath("lifetimes.toml").read_text("utf-8"))
+    return tuple(Lifetime(**_typed(row)) for row in raw["item"]), tuple(Choice(**_typed(row)) for row in raw["choice"])
+
+
+def _typed(row: dict[str, Any]) -> dict[str, Any]:
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return values | {"engine": EngineKind(row["engine"])}
+
+
+def lifetimes() -> tuple[Lifetime, ...]:
+    """The rows of the table."""
+    return _table()[0]
+
+
+def _without_effect(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+    for row in lifetimes():
+        item = spec.variable(row.variable) if row.variable else None
+        if item is None or row.engine is not spec.engine or (row.stock and spec.family not in STOCK):
+            continue
+        name = _NAMES[row.engine]
+        is_gone = row.never or (bool(row.gone_from) and bool(at_least(spec, row.gone_from)))
+        is_idle = bool(row.idle_from) and bool(at_least(spec, row.idle_from)) and bool(is_at_most(spec, row.works_to))
+        is_between = bool(row.works_to and row.gone_from) and is_at_most(spec, row.works_to) is False and not is_gone
+        if spec.version is not None and not (is_gone or is_idle or is_between):
+            continue
+        version = f"{name} {spec.version}" if spec.version else f"this version of {name}"
+        is_sure = is_gone or is_idle
+        why = row.idle_why if is_idle else _why(row, name)
+        yield claim(
+            spec,
+            rule,
+            item,
+            title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
+            severity=_weight(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
+            explanation=f"{why} The log warns of such a variable at most, and what it was set for is lost.",
+            settles="" if is_sure else _settles(row),
+            remedies=_remedies(row, spec, item, is_gone=is_gone),
+            subject=item.name,
+            references=row.sources,
+        )
+
+
+def _why(row: Lifetime, name: str) -> str:
+    instead = f" `{row.replacement}` is what takes its place." if row.replacement else ""
+    if row.never:
+        return f"No released {name} reads it; it is a fork's, or a mistake that recipes copy.{instead}"
+    if row.works_to:
+        return f"{name} reads it up to {row.works_to} and no more in {row.gone_from}.{instead}"
+    return f"{name} {row.gone_from} and later don't read it.{instead}"
+
+
+def _settles(row: Lifetime) -> str:
+    module = row.engine.value
+    return (
+        f"the version (`python3 -c 'import {module}; print({module}.__version__)'` in the container): "
+        f"gone in {row.gone_from}"
+    )
+
+
+def _weight(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
+    flag = row.replacement.split(" ")[0].removeprefix("--")
+    is_covered = row.is_default or (bool(flag) and spec.flag(flag) is not None)
+    is_tuned = spec.launcher in (Launcher.EUGR, Launcher.SPARKRUN)
+    return Severity.WARNING if is_gone and not is_covered and not is_tuned else Severity.INFO
+
+
+def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> list[Remedy]:
+    title = "take it out"
+    has_replacement = row.replacement and not (
+        row.replacement_from and spec.version and not at_least(spec, row.replacement_from)
+    )
+    if has_replacement and is_gone:
+        title = f"say it with {row.replacement} {row.value}".rstrip() + ", and take the variable out"
+    return [change(title, *removed(spec, item))] if is_gone or row.idle_from else []
+
+
+def _unknown_flag(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+    rows, choices = _table()
+    for row in rows:
+        item = spec.flag(row.flag.removeprefix("--")) if row.flag else None
+        if item is None or row.engine is not spec.engine or not row.absent_to or not is_at_most(spec, row.absent_to):
+            continue
+        name = f"{_NAMES[row.engine]} {spec.version}"
+        fix = (
+            change(f"use {row.instead}", *renamed(spec, item, row.instead))
+            if row.instead
+            else change("take it out", *removed(spec, item))
+        )
+        yield claim(
+            spec,
+            rule,
+            item,
+            title=f"{name} has no {row.flag}: it refuses to start",
+            explanation=f"It came by {row.works_from}. The parser ends with `unrecognized arguments: {row.flag}`.",
+            remedies=[fix],
+            subject=row.flag,
+            references=row.sources,
+        )
+    for choice in choices:
+        item = spec.flag(choice.flag.removeprefix("--"))
+        if item is None or choice.engine is not spec.engine or not item.is_known or not spec.version:
+            continue
+        if not (at_least(spec, choice.version) and is_at_most(spec, choice.version)):
+            continue
+        if (item.value or "").lower().replace("-", "_") not in choice.values:
+            yield claim(
+                spec,
+                rule,
+                item,
+                title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
+                explanation=f"The parser ends with `invalid choice`. It takes {', '.join(choice.values)}.",
+                remedies=[change(f"on a Spark: {choice.instead}", *replaced(spec, item, choice.instead))],
+                subject=choice.flag,
+                references=choice.sources,
+            )
+
+
+def _deprecated(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+    for row in lifetimes():
+        item = spec.variable(row.variable) if row.variable else spec.flag(row.flag.removeprefix("--"))
+        if item is None or row.engine is not spec.engine or not row.deprecated_from:
+            continue
+        is_gone = row.gone_from and at_least(spec, row.gone_from)
+        is_idle = row.idle_from and at_least(spec, row.idle_from)
+        if not at_least(spec, row.deprecated_from) or is_gone or is_idle or is_at_most(spec, row.works_to) is False:
+            continue
+        yield claim(
+            spec,
+            rule,
+            item,
+            title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
+            explanation=f"It still does what it says. `{row.replacement}` is what takes its place.",
+            subject=item.name,
+            references=row.sources,
+        )
+
+
+LINTS = (
+    Lint(card=_UNKNOWN_FLAG, check=_unknown_flag),
+    Lint(card=_WITHOUT_EFFECT, check=_without_effect, is_live=True),
+    Lint(card=_DEPRECATED, check=_deprecated, is_live=True),
+)

@@ -1,0 +1,134 @@
+"""YAML (and JSON, which is YAML too) as nodes whose scalars know where each character stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from sparktop.diagnose.lint.place import Document, Word, joined
+from sparktop.errors import ConfigError
+
+Node = yaml.Node | None
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+MAX_MERGES = 20
+
+
+def root_of(document: Document) -> yaml.Node | None:
+    """The first document's root node; None where there is nothing in it.
+
+    Raises:
+        ConfigError: no YAML; it names the line.
+    """
+    try:
+        loader = yaml.SafeLoader(document.text)
+        try:
+            return loader.get_single_node() if "\n---" not in document.text else _first(loader)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{document.name}:{mark.line + 1}" if mark else document.name
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
+        raise ConfigError(f"{place}: no YAML: {what}") from error
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{document.name}: no YAML that can be read ({type(error).__name__})") from error
+
+
+def _first(loader: yaml.SafeLoader) -> yaml.Node | None:
+    return loader.get_node() if loader.check_node() else None
+
+
+def pairs(node: Node, *, depth: int = 0) -> Iterator[tuple[Word, yaml.Node]]:
+    """A mapping's keys and values, those merged in by `<<` first; nothing for any other node."""
+    if not isinstance(node, yaml.MappingNode) or depth > MAX_MERGES:
+        return
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value == "<<":
+            for merged in items(value) or (value,):
+                yield from pairs(merged, depth=depth + 1)
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            yield _scalar_key(key), value
+
+
+def items(node: Node) -> tuple[yaml.Node, ...]:
+    """A sequence's nodes; nothing for any other node."""
+    return tuple(node.value) if isinstance(node, yaml.SequenceNode) else ()
+
+
+def get(node: Node, *path: str) -> Node:
+    """What stands under these keys, one below the other."""
+    for key in path:
+        node = next((value for name, value in reversed(list(pairs(node))) if name.text == key), None)
+    return node
+
+
+def text_at(document: Document, node: Node) -> Word | None:
+    """A scalar as a text with places; None for everything else, and for null."""
+    if not isinstance(node, yaml.ScalarNode) or (node.tag == "tag:yaml.org,2002:null" and not node.style):
+        return None
+    start, end = node.start_mark.index, node.end_mark.index
+    raw = document.whole.part(start, end)
+    if node.style is None:
+        return raw if raw.text == node.value or "\n" in raw.text else _nowhere(node, start)
+    if node.style == "'":
+        return _checked(node, _undoubled(raw.part(1, -1)), start)
+    if node.style == '"':
+        return _checked(node, _unescaped(raw.part(1, -1)), start)
+    header = raw.text.find("\n") + 1
+    return raw.part(header) if header else _nowhere(node, start)
+
+
+def scalar(document: Document, node: Node) -> str:
+    """A scalar's text; empty for everything else."""
+    word = text_at(document, node)
+    return word.text.strip() if word else ""
+
+
+def _scalar_key(key: yaml.ScalarNode) -> Word:
+    start = key.start_mark.index + (1 if key.style else 0)
+    return Word(str(key.value), range(start, start + len(key.value)))
+
+
+def _nowhere(node: yaml.ScalarNode, start: int) -> Word:
+    """Text whose characters can't be placed one by one: all of it stands at its begin."""
+    return Word(node.value, [start] * len(node.value))
+
+
+def _checked(node: yaml.ScalarNode, word: Word, start: int) -> Word:
+    return word if word.text == node.value or "\n" in word.text else _nowhere(node, start)
+
+
+def _undoubled(raw: Word) -> Word:
+    pieces, index = [], 0
+    while index < len(raw.text):
+        pieces.append(raw.part(index, index + 1))
+        index += 2 if raw.text.startswith("''", index) else 1
+    return joined(pieces)
+
+
+def _unescaped(raw: Word) -> Word:
+    pieces, index = [], 0
+    while index < len(raw.text):
+        char = raw.text[index]
+        if char == "\\" and index + 1 < len(raw.text):
+            following = raw.text[index + 1]
+            if following in "\r\n":
+                index += 2
+                continue
+            width = {"x": 4, "u": 6, "U": 10}.get(following)
+            if width:
+                try:
+                    text = chr(int(raw.text[index + 2 : index + width], 16))
+                except (ValueError, OverflowError):
+                    text = ""
+            else:
+                text = _ESCAPES.get(following, following)
+            pieces.append(Word(text, raw.at[index : index + 1] if text else ()))
+            index += width or 2
+            continue
+        pieces.append(raw.part(index, index + 1))
+        index += 1
+    return joined(pieces)
