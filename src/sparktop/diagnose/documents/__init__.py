@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from sparktop.diagnose.documents import answer, inspection, processes, smi
+from sparktop.diagnose.documents import answer, capture, inspection, processes, smi
 from sparktop.model.finding import Finding
 
-READERS = (inspection.read, processes.read, smi.read, answer.read)
+READERS = (inspection.read, processes.read, smi.read, answer.read, capture.read)
 
 
 def read(text: str, source: str) -> tuple[Finding, ...] | None:

@@ -1,0 +1,74 @@
+"""A log that ends in the middle of CUDA graph capture: a stall is told by what doesn't come, which no line shows.
+
+Pure. Only a whole text has an end; of a living log the rules over figures and times tell whether the capture moves.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.sanitise import line as sanitised
+
+RULE = "engine.graph-capture-unfinished"
+
+_TAIL_CHARS = 20_000
+_BAR = re.compile(r"Captur\w*[^|]{0,160}\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\b")
+
+
+def read(text: str, source: str) -> tuple[Finding, ...] | None:
+    """A suspicion where the text's last lines are capture bars that are not full; None for any other text.
+
+    A bar that was drawn over itself may just have been cut off, so one line counts only while its count is 0.
+    """
+    tail = text[-_TAIL_CHARS:].rstrip()
+    lines = tail.split("\n")
+    last = _last_bar(lines[-1])
+    if last is None:
+        return None
+    done, total = int(last["done"]), int(last["total"])
+    before = _last_bar(lines[-2]) if len(lines) > 1 else None
+    if done >= total or (done and before is None):
+        return None
+    return (_finding(done, total, lines[-1].split("\r")[-1], text.rstrip().count("\n") + 1, source),)
+
+
+def _last_bar(line: str) -> re.Match[str] | None:
+    return _BAR.search(line.rstrip("\r").split("\r")[-1])
+
+
+def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
+    return Finding(
+        rule=RULE,
+        severity=Severity.WARNING,
+        confidence=Confidence.SUSPECTED,
+        title=f"The log ends while CUDA graphs are captured, at {done} of {total}",
+        explanation=(
+            "Nothing came after this progress bar, and the bar isn't full. If the engine has been here for more than "
+            "about five minutes, the capture hangs: on several ranks or nodes they spin in an NCCL collective inside "
+            "the graph and wait for one another for ever. JIT compilation of the first graph takes two or three "
+            "minutes and looks the same; so does a log that was only copied too early."
+        ),
+        settles=(
+            "Whether the count moves within five minutes, and the GPU's power: near idle with the SM busy is a "
+            "deadlock, power as in real work is compilation."
+        ),
+        evidence=(Evidence(source=source, text=sanitised(text.strip(), limit=400), line=line),),
+        remedies=(
+            Remedy(
+                title="Start without graphs: SGLang `--disable-cuda-graph`, vLLM `-cc.cudagraph_mode=NONE`",
+                steps=(
+                    "SGLang 0.5.23: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled",
+                    "the variable SGLANG_DISABLE_CUDA_GRAPH does nothing",
+                ),
+                cost="some decode speed",
+                action="relaunch",
+            ),
+            Remedy(
+                title="Take NCCL 2.30.4 or later, and leave out `--enable-symm-mem`",
+                cost="a newer image",
+            ),
+        ),
+        references=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
+    )
