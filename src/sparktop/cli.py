@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from sparktop import __version__
 from sparktop.config import Config, check_interval, load, state_home
-from sparktop.errors import SparktopError, UsageError
+from sparktop.errors import ConfigError, SparktopError, UsageError
 
 if TYPE_CHECKING:
+    from sparktop.diagnose.ownrules import OwnRules
     from sparktop.observe.watch import Publish, Watch
     from sparktop.transport.base import Connector, Prompter
 
@@ -29,6 +30,8 @@ commands:
   sparktop HOST [HOST ...]       the console; HOST is an ssh alias, user@host[:port], or `local`
   sparktop demo                  the console on two simulated Sparks, no hardware needed
   sparktop status HOST...        one snapshot as text or JSON, or a stream of them
+  sparktop lint FILE...          compose files, docker run scripts, units, recipes: what is known to go wrong
+  sparktop rules list|show ID    every rule; `rules check` tries your own, in $XDG_CONFIG_HOME/sparktop/rules/*.toml
   sparktop explain [FILE|-]      what a log says: of an engine, the kernel, docker, nvidia-smi
 
 exit codes: 0 nothing wrong, 1 findings at warning or above, 2 usage or configuration, 3 unreachable, 130 interrupted
@@ -102,7 +105,8 @@ def _console(words: list[str]) -> int:
     async def start(publish: Publish, prompter: Prompter) -> Watch:
         # In a thread: importing asyncssh takes longer than painting the first screen did.
         connectors = await asyncio.to_thread(_connectors, names, prompter, config.ssh_config)
-        return _monitor(connectors, publish, config)
+        own = await asyncio.to_thread(_own_rules)
+        return _monitor(connectors, publish, config, own=own)
 
     return _run_app(start, names, config)
 
@@ -153,7 +157,60 @@ def _explain(words: list[str]) -> int:
     from sparktop.diagnose.logs.rules import shipped
     from sparktop.headless.explain import explain
 
-    return explain(options.files, shipped(), as_json=options.as_json)
+    own = _own_rules()
+    rules = (*shipped(), *own.strict().log) if own is not None else shipped()
+    return explain(options.files, rules, as_json=options.as_json)
+
+
+def _lint(words: list[str]) -> int:
+    parser = _parser("sparktop lint [options] FILE [FILE ...]")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a launch configuration; - is standard input")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="JSON")
+    options = parser.parse_args(words)
+    from sparktop.headless.lint import lint
+
+    own = _own_rules()
+    return lint(options.files, as_json=options.as_json, own=own.strict().lint if own is not None else ())
+
+
+def _rules(words: list[str]) -> int:
+    parser = _parser("sparktop rules list [--json] | show ID | check [FILE ...]")
+    parser.add_argument("what", choices=("list", "show", "check"), help="what to do")
+    parser.add_argument("names", nargs="*", metavar="ID|FILE", help="the rule to show; the files to check")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="the list as JSON")
+    options = parser.parse_args(words)
+    from sparktop.config import read_rule_file, user_rule_files
+    from sparktop.diagnose.ownrules import read_own
+    from sparktop.headless.rules import check_files, list_rules, show_rule
+
+    if options.what == "check":
+        given = [(name, read_rule_file(Path(name))) for name in options.names]
+        return check_files(given or user_rule_files())
+    own = read_own(user_rule_files()).strict()
+    if options.what == "list":
+        if options.names:
+            raise UsageError("rules list takes no name", hint=f"sparktop rules show {options.names[0]}")
+        return list_rules(own, as_json=options.as_json)
+    if len(options.names) != 1:
+        raise UsageError("which rule?", hint="sparktop rules show gpu.spin-deadlock · sparktop rules list")
+    return show_rule(options.names[0], own)
+
+
+def _own_rules() -> OwnRules | None:
+    """The operator's own rules, what is wrong with them included; None where there are none."""
+    from sparktop.config import user_rule_files
+
+    try:
+        files = user_rule_files()
+        if not files:
+            return None
+        from sparktop.diagnose.ownrules import OwnRules, read_own
+
+        return read_own(files)
+    except ConfigError as error:
+        from sparktop.diagnose.ownrules import OwnRules
+
+        return OwnRules(problems=(error,))
 
 
 def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
@@ -163,9 +220,10 @@ def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -
 
     names = _distinct(config.hosts)
     connectors = _connectors(names, TerminalPrompter(), config.ssh_config)
+    own = _own_rules()
 
     def make(publish: Publish) -> Watch:
-        return _monitor(connectors, publish, config)
+        return _monitor(connectors, publish, config, own=own)
 
     return asyncio.run(status(make, as_json=as_json, watch=watch, timeout_s=timeout_s, interval_s=config.interval_s))
 
@@ -190,13 +248,31 @@ def _connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> li
     return [connector_for(name, prompter, seen, config=config) for name in names]
 
 
-def _monitor(connectors: Sequence[Connector], publish: Publish, config: Config, *, learns: bool = True) -> Watch:
-    """`learns` keeps what is normal on these machines; a simulated one has none."""
+def _monitor(
+    connectors: Sequence[Connector],
+    publish: Publish,
+    config: Config,
+    *,
+    own: OwnRules | None = None,
+    learns: bool = True,
+) -> Watch:
+    """`own` are the operator's rules; `learns` keeps what is normal on these machines, a simulated one has none."""
     from sparktop.config import state_home
     from sparktop.observe.monitor import Monitor
 
     baselines = state_home() / "baselines.json" if learns else None
-    return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
+    if own is None:
+        return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
+    from sparktop.diagnose.logs.rules import shipped
+
+    return Monitor(
+        connectors,
+        publish=publish,
+        interval_s=config.interval_s,
+        log_rules=(*shipped(), *own.log),
+        baselines=baselines,
+        remarks=own.remarks,
+    )
 
 
 def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "", *, is_demo: bool = False) -> int:
@@ -219,4 +295,4 @@ def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = 
     return app.run() or 0
 
 
-_COMMANDS = {"console": _console, "demo": _demo, "status": _status, "explain": _explain}
+_COMMANDS = {"console": _console, "demo": _demo, "status": _status, "explain": _explain, "lint": _lint, "rules": _rules}

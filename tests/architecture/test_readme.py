@@ -28,7 +28,10 @@ def test_every_make_target_is_there() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-@pytest.mark.parametrize("words", [["--help"], ["demo", "--help"], ["status", "--help"]])
+COMMANDS = [["--help"], *([name, "--help"] for name in ("demo", "status", "explain", "lint", "rules"))]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_every_command_explains_itself(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -38,7 +41,7 @@ def test_every_command_explains_itself(words: list[str], capsys: pytest.CaptureF
 
 def test_every_flag_of_the_readme_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     told = ""
-    for words in (["--help"], ["demo", "--help"], ["status", "--help"]):
+    for words in COMMANDS:
         with pytest.raises(SystemExit):
             main(words)
         told += capsys.readouterr().out
@@ -52,3 +55,9 @@ def test_the_readme_lists_every_scenario_by_command_only() -> None:
     names = {path.stem for path in (Path(main.__code__.co_filename).parent / "sim/scenarios").glob("*.toml")}
     for name in re.findall(r"--scenario ([a-z-]+)", TEXT):
         assert name in names
+
+
+def test_the_rule_of_the_readme_is_a_good_one(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.toml"
+    rule.write_text(TEXT.split("```toml\n[[rule]]")[1].split("```")[0].join(["[[rule]]", ""]), "utf-8")
+    assert main(["rules", "check", str(rule)]) == 0

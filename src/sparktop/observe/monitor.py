@@ -12,7 +12,7 @@ from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rules import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, Notice
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.book import NodeBook
 from sparktop.observe.followers import Followers
@@ -62,10 +62,12 @@ class Monitor:
         rules: Sequence[LiveRule] | None = None,
         log_rules: Sequence[LogRule] | None = None,
         baselines: Path | None = None,
+        remarks: tuple[Notice, ...] = (),
     ) -> None:
         """`rules` are the live rules to watch with, `log_rules` what engines' logs are read for; else all of ours.
 
         `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
+        `remarks` are sparktop's own, and stand among each picture's notices.
         """
         self._clock = clock or SystemClock()
         self._publish = publish
@@ -74,6 +76,7 @@ class Monitor:
         self._due_s = 0.0
         self._lines: dict[str, _Line] = {}
         self._normals = BaselineFile(baselines)
+        self._remarks = remarks
         read_for = shipped() if log_rules is None else log_rules
         for connector in connectors:
             book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._normals)
@@ -151,7 +154,7 @@ class Monitor:
             nodes=nodes,
             wall_s=self._clock.wall(),
             monotonic_s=self._clock.monotonic(),
-            notices=notices(nodes, fingerprints=fingerprints),
+            notices=(*notices(nodes, fingerprints=fingerprints), *self._remarks),
         )
         findings = self._diagnosis.update(picture)
         return replace(picture, findings=findings, rules_watching=self._diagnosis.watching)

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from sparktop.clock import Clock
 from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
-from sparktop.model.fleet import FleetState, Notice
+from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import bindings
@@ -69,9 +69,8 @@ class SparktopApp(App[int]):
         theme: str = DARK.name,
         notifying: Notifying | None = None,
         attention: Attention | None = None,
-        remarks: tuple[Notice, ...] = (),
     ) -> None:
-        """`attention` remembers what is acknowledged; `remarks` are what sparktop has to say of itself."""
+        """`attention` remembers what is acknowledged."""
         super().__init__()
         for own in THEMES:
             self.register_theme(own)
@@ -85,7 +84,7 @@ class SparktopApp(App[int]):
         self.watch_running: Watch | None = None
         attention = attention or Attention(clock)
         self.console_screen = ConsoleScreen(
-            node_names=node_names, clock=clock, title=title, read_only=read_only, attention=attention, remarks=remarks
+            node_names=node_names, clock=clock, title=title, read_only=read_only, attention=attention
         )
         self._notifier = Notifier(self, notifying or Notifying(), attention)
 

@@ -28,15 +28,12 @@ Item = Notice | FindingRow
 class Verdict(LineWidget):
     """The fleet's notices and findings."""
 
-    def __init__(
-        self, clock: Clock, *, standing_of: StandingOf | None = None, remarks: tuple[Notice, ...] = ()
-    ) -> None:
-        """`standing_of` says what is acknowledged or put off, without it nothing is; `remarks` are sparktop's own."""
+    def __init__(self, clock: Clock, *, standing_of: StandingOf | None = None) -> None:
+        """`standing_of` says what is acknowledged or put off; without it nothing is."""
         super().__init__(id="verdict")
         self._clock = clock
         self._standing_of = standing_of or _all_open
         self._fleet = FleetState()
-        self._remarks = remarks
         self._failure = ""
 
     @property
@@ -65,7 +62,7 @@ class Verdict(LineWidget):
 
     def _items(self) -> list[Item]:
         """What takes a line each, worst first; a finding stands where the worst of what follows from it would."""
-        ranked: list[tuple[int, Item]] = [(_RANK[one.severity], one) for one in (*self._fleet.notices, *self._remarks)]
+        ranked: list[tuple[int, Item]] = [(_RANK[one.severity], one) for one in self._fleet.notices]
         family: list[FindingRow] = []
         for row in rows(self._fleet.findings, self._standing_of):
             if row.standing is not Standing.OPEN or row.finding.severity is Severity.INFO:

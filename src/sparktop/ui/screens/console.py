@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from sparktop.clock import Clock
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
 from sparktop.observe.watch import Watch
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
@@ -48,9 +48,7 @@ class ConsoleScreen(Screen[None]):
         title: str = "",
         read_only: bool = False,
         attention: Attention | None = None,
-        remarks: tuple[Notice, ...] = (),
     ) -> None:
-        """`remarks`: what sparktop has to say of itself."""
         super().__init__()
         self._clock = clock
         self._attention = attention or Attention(clock)
@@ -64,7 +62,7 @@ class ConsoleScreen(Screen[None]):
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
         self.header = Header(clock, title=title, read_only=read_only)
-        self.verdict = Verdict(clock, standing_of=self._attention.standing, remarks=remarks)
+        self.verdict = Verdict(clock, standing_of=self._attention.standing)
         self.findings = FindingsPane(clock, self._attention)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
         self._node_row = Container(*self.nodes, id="nodes")
