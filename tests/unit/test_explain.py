@@ -121,7 +121,7 @@ def test_secrets_are_masked_in_all_evidence() -> None:
     explanation = Explanation("stdin", shipped(), mask=lambda text: text.replace("hf_abc", "***"))
     explanation.feed(f"{OOM} hf_abc\n{XID} hf_abc\n".encode())
     found = explanation.finish()
-    assert len(found) == 2
+    assert len(found) >= 2
     assert "hf_abc" not in str(found)
 
 

@@ -245,11 +245,28 @@ def test_escape_sequences_do_not_hide_a_line() -> None:
     assert found.evidence[0].text == "FAULT here"
 
 
-def test_a_line_that_was_cut_in_two_is_read_as_one() -> None:
-    rule = _rule("fault", "error 12", regex="error 12, opcode 0, len 0")
-    assert _read([rule], ["Got completion with error 12, opcode 0, len", "0, vendor err 129"])
-    assert not _read([rule], ["Got completion with error 12, opcode 0, len", "INFO 0, vendor err 129"])
-    assert not _read([rule], ["Got completion with error 12, opcode 0, len", "", "0, vendor err 129"])
+def _read_joined(rule: LogRule, *lines: str) -> tuple[Finding, ...]:
+    reader = LogReader([rule], joined_lines=100)
+    for number, line in enumerate(lines, 1):
+        reader.feed(line, line=number)
+    return reader.findings("test.log")
+
+
+def test_a_line_that_was_cut_is_read_as_one() -> None:
+    rule = _rule("fault", "error 12", regex="completion with error 12, opcode 0, len 0")
+    whole = "node-2 Got completion with error 12, opcode 0, len 0, vendor err 129"
+    for width in range(8, 80):
+        (found,) = _read_joined(rule, "before", "", *(whole[at : at + width] for at in range(0, len(whole), width)))
+        assert (found.evidence[0].line, len(found.evidence)) == (3, 1)
+    assert _read_joined(rule, *whole.split())
+    assert not _read_joined(rule, "Got completion with error 12, opcode 0, len", "INFO 0, vendor err 129")
+    assert not _read_joined(rule, "Got completion with error 12, opcode 0, len", "", "0, vendor err 129")
+    assert not _read([rule], ["Got completion with error 12, opcode 0, len", "0, vendor err 129"])
+
+
+def test_a_line_put_together_is_counted_once() -> None:
+    (found,) = _read_joined(_rule("fault", "FAULT"), "a FAULT", "goes on", "and on")
+    assert len(found.evidence) == 1
 
 
 def test_in_a_long_line_the_place_is_found_and_what_is_shown_is_bounded() -> None:

@@ -26,6 +26,8 @@ from sparktop.sanitise import line as sanitised
 DOCUMENT_CHARS = 4 << 20
 """A longer text is no `docker inspect` and no nvidia-smi."""
 _NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
+JOINED_LINES = 20_000
+"""In so many lines of each stream, what a terminal's width cut is put together again; longer texts come from files."""
 STREAMS = 64
 """So many services, units and containers of one text are told apart."""
 
@@ -139,7 +141,9 @@ class Explanation:
         if reader is None:
             if len(self._readers) >= STREAMS and stream:
                 return self._reader("")
-            reader = self._readers[stream] = LogReader(self._lexicon, stream=sanitised(stream, limit=80))
+            reader = self._readers[stream] = LogReader(
+                self._lexicon, stream=sanitised(stream, limit=80), joined_lines=JOINED_LINES
+            )
         return reader
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from sparktop.diagnose.logs import course
 from sparktop.diagnose.logs.claims import Claim, Sight, in_order
 from sparktop.diagnose.logs.gate import Gate
+from sparktop.diagnose.logs.joining import Joiner
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
@@ -30,11 +31,6 @@ WITHDRAWN_LINES = 40
 Mask = Callable[[str], str]
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
-_BEGINS = re.compile(
-    r"\s*(?:\((?:\w+ )?\w+ ?pid=|\[|\d{4}[-/]\d\d|\d\d:\d\d:\d\d|(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL)\b"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:|Traceback|[\w.]+(?:Error|Exception)\b|NVRM:|\{|$)"
-)
-"""How a line begins that is no continuation of the one before, cut by whoever pasted it."""
 
 
 class Lexicon:
@@ -82,6 +78,7 @@ class LogReader:
         *,
         mask: Mask = lambda text: text,
         stream: str = "",
+        joined_lines: int = 0,
     ) -> None:
         """A reader of one engine's log.
 
@@ -89,11 +86,13 @@ class LogReader:
             kind: the engine where it is known; else it is made out from the text.
             mask: hides secrets in what is shown.
             stream: whose log it is, where one text holds several.
+            joined_lines: within so many first lines, lines that were cut in two are put together again.
         """
         self._lexicon = rules if isinstance(rules, Lexicon) else lexicon(tuple(rules))
         self._kind = kind
         self._mask = mask
         self._stream = stream
+        self._joined_lines = joined_lines
         self._recent: deque[str] = deque(maxlen=self._lexicon.near_lines + 2)
         self.reset()
 
@@ -110,8 +109,11 @@ class LogReader:
         self._recent.clear()
         self._near: dict[int, tuple[int, int]] = {}
         """Of a rule, the last line that is known to have what must be near, and the first that wasn't looked at."""
-        self._cut: list[tuple[int, LogRule]] = []
-        """Rules whose word stood in the last line, and nothing else of them."""
+        self._joiner = Joiner()
+        self._open: dict[int, LogRule] = {}
+        """Rules whose word stood in the line that is being put together, and that haven't spoken on it."""
+        self._said: set[int] = set()
+        """Rules that have."""
         self._made: dict[str, tuple[Finding, ...]] = {}
 
     @property
@@ -133,15 +135,21 @@ class LogReader:
         """The same for a line without escape sequences whose fixed texts are known already."""
         self._count += 1
         self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
-        if self._cut:
-            self._try_joined(text, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
-        if not hits:
-            return
+        wholes = self._joiner.add(text, line) if self._count <= self._joined_lines else ()
+        if not wholes:
+            self._open.clear()
+            self._said.clear()
+        if hits:
+            self._read(text, hits, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
+        for whole, seam in wholes:
+            self._read_joined(whole, seam, Sight(text=whole, line=self._joiner.line, wall_s=wall_s, index=self._count))
+
+    def _read(self, text: str, hits: tuple[str, ...], sight: Sight) -> None:
         lexicon = self._lexicon
         told = lexicon.course_words.intersection(hits)
         # What an engine that serves writes all day tells nothing new of its course.
         if told and not (self._serves and not self._stopped and told <= lexicon.serving_words):
-            self._turn(text[:SHOWN_CHARS], hits, line)
+            self._turn(text[:SHOWN_CHARS], hits, sight.line)
         tried: set[int] = set()
         for word in hits:
             for number, rule in lexicon.by_word.get(word, ()):
@@ -149,9 +157,21 @@ class LogReader:
                     tried.add(number)
                     found = _search(rule, text, hits)
                     if found is not None:
-                        self._say(number, rule, found, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
-                    elif len(text) <= SHOWN_CHARS:
-                        self._cut.append((number, rule))
+                        self._say(number, rule, found, sight)
+                    else:
+                        self._open[number] = rule
+
+    def _read_joined(self, whole: str, seam: str, sight: Sight) -> None:
+        """The same for a line put together, by the rules that didn't speak on a part of it."""
+        lexicon = self._lexicon
+        for word in lexicon.gate.hits(seam):
+            for number, rule in lexicon.by_word.get(word, ()):
+                self._open[number] = rule
+        for number, rule in list(self._open.items()):
+            if number not in self._said and self._may_speak(rule):
+                found = _search(rule, whole, rule.any)
+                if found is not None:
+                    self._say(number, rule, found, sight)
 
     def findings(self, source: str) -> tuple[Finding, ...]:
         """What was found so far, root cause first, each consequence under its cause."""
@@ -205,20 +225,8 @@ class LogReader:
             return False
         return not rule.when or (rule.when == "serving") is self._serves
 
-    def _try_joined(self, text: str, sight: Sight) -> None:
-        """What the line before began may go on in this one, where whoever pasted it cut it in two."""
-        cut, self._cut = self._cut, []
-        if _BEGINS.match(text):
-            return
-        before = self._recent[-2] if len(self._recent) > 1 else ""
-        joined = f"{before.rstrip()} {text.strip()}"[: SHOWN_CHARS * 2]
-        for number, rule in cut:
-            if self._may_speak(rule):
-                found = _search(rule, joined, rule.any)
-                if found is not None:
-                    self._say(number, rule, found, replaced(sight, joined))
-
     def _say(self, number: int, rule: LogRule, found: re.Match[str], sight: Sight) -> None:
+        self._said.add(number)
         if rule.near and not self._is_near(number, rule):
             return
         claim = self._claims.get(rule.id)
@@ -239,11 +247,6 @@ class LogReader:
                 break
         self._near[number] = (seen_at, now + 1)
         return seen_at >= 0 and seen_at >= now - reach
-
-
-def replaced(sight: Sight, text: str) -> Sight:
-    """The same place with another text."""
-    return Sight(text=text, line=sight.line, wall_s=sight.wall_s, index=sight.index)
 
 
 def _search(rule: LogRule, text: str, hits: Iterable[str]) -> re.Match[str] | None:
