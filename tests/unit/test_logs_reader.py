@@ -209,6 +209,16 @@ def test_follows_names_the_cause_and_far_failures_are_two() -> None:
     assert [one.caused_by for one in _read(rules, ["FAULT", *["-"] * 400, "DEEP"])] == [None, None]
 
 
+def test_an_end_hangs_under_the_first_cause_of_all() -> None:
+    rules = [
+        _rule("died", "DIED", consequence=True),
+        _rule("close", "CLOSE", rank=90, follows=["test.first"]),
+        _rule("first", "FIRST", rank=40),
+    ]
+    found = _read(rules, ["FIRST", "CLOSE", "DIED"])
+    assert [one.caused_by for one in found] == [None, "test.first", "test.first"]
+
+
 def test_a_failure_of_an_earlier_run_stays_and_is_said_to_be_one() -> None:
     rules = [_rule("fault", "FAULT"), _rule("died", "DIED", consequence=True)]
     found = _read(rules, [STARTS, "FAULT", "DIED", STARTS, SERVES])

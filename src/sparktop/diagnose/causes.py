@@ -32,9 +32,15 @@ _ENDS = ("restart.failed", "restart.aborted", "restart.segfault", "restart.loop"
 _ANY_END = (*_KILLS, *_GPU_LOST, *_GPU_FAULT)
 
 
+_SAID_BETTER = {"docker.exit-137": "restart.exit-137", "docker.oom-killed": "restart.oom-killed"}
+"""A line's finding that a document's finding of the same text tells with names and times."""
+
+
 def linked(findings: Sequence[Finding], rules: Iterable[LogRule]) -> tuple[Finding, ...]:
     """The findings in order, each that follows from one of another kind with its cause named."""
     by_id = {rule.id: rule for rule in rules}
+    present = {finding.rule for finding in findings}
+    findings = [finding for finding in findings if _SAID_BETTER.get(finding.rule) not in present]
     present = {finding.rule for finding in findings}
     consequences = {name for name in present if name in _ENDS or (name in by_id and by_id[name].consequence)}
     roots = [

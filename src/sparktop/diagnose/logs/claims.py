@@ -89,11 +89,11 @@ def in_order(claims: Sequence[Claim], source: str, *, mask: Callable[[str], str]
     """The findings of one log, or of several in one text, root cause first; `mask` hides secrets."""
     spoken = [claim for claim in claims if claim.count >= claim.rule.at_least]
     spoken.sort(key=lambda claim: (claim.rule.consequence, -claim.rule.rank, claim.place))
-    causes = [_cause(claim, spoken) for claim in spoken]
+    causes = {id(claim): _cause(claim, spoken) for claim in spoken}
     return ordered(
         [
-            _finding(claim, subject, source, cause, mask)
-            for claim, cause in zip(spoken, causes, strict=True)
+            _finding(claim, subject, source, _rooted(claim, causes), mask)
+            for claim in spoken
             for subject in claim.subjects.values()
         ]
     )
@@ -104,25 +104,36 @@ def filled(template: str, said: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda slot: said.get(slot[1], slot[0]), template) if "{" in template else template
 
 
-def _cause(claim: Claim, spoken: Sequence[Claim]) -> str | None:
-    """The rule this follows from: one it names, else, in the same incident, the one nearest to the root."""
+def _rooted(claim: Claim, causes: Mapping[int, Claim | None]) -> str | None:
+    """The rule that a claim follows from; what only tells of an end follows from the first cause of all."""
+    cause = causes[id(claim)]
+    if claim.rule.consequence:
+        seen = {id(claim)}
+        while cause is not None and (deeper := causes[id(cause)]) is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            cause = deeper
+    return None if cause is None else cause.rule.id
+
+
+def _cause(claim: Claim, spoken: Sequence[Claim]) -> Claim | None:
+    """What this follows from: a rule it names, else, in the same incident, the one nearest to the root."""
     rule = claim.rule
     others = [other for other in spoken if other.rule.id != rule.id]
     for named in rule.follows:
-        if any(other.rule.id == named for other in others):
-            return named
+        for other in others:
+            if other.rule.id == named:
+                return other
     worst = WORST_FIRST[rule.severity]
     better = [
         other
         for other in others
         if WORST_FIRST[other.rule.severity] <= (worst if other.rule.consequence else 0)
         and _standing(other.rule) > _standing(rule)
+        and rule.id not in other.rule.follows
         and (rule.consequence or (worst == 0 and abs(claim.place - other.place) <= INCIDENT_LINES))
         and (other.stream != claim.stream or other.run == claim.run)
     ]
-    if not better:
-        return None
-    return max(better, key=lambda other: (*_standing(other.rule), -other.place)).rule.id
+    return max(better, key=lambda other: (*_standing(other.rule), -other.place), default=None)
 
 
 def _standing(rule: LogRule) -> tuple[bool, int]:
