@@ -94,9 +94,9 @@ def _words(document: Document, node: yaml.Node | None) -> list[Word]:
 def _environment(document: Document, node: yaml.Node | None) -> list[Item]:
     found = []
     for each in items(node):
-        word = text_at(document, each)
-        if word is not None:
-            word = filled(word, {})
+        entry = text_at(document, each)
+        if entry is not None:
+            word = filled(entry, {})
             name, equals, _ = word.text.partition("=")
             value = word.part(len(name) + 1)
             found.append(
@@ -104,16 +104,8 @@ def _environment(document: Document, node: yaml.Node | None) -> list[Item]:
             )
     for key, each in pairs(node):
         given = text_at(document, each)
-        value = filled(given, {}) if given is not None else None
-        span = (key.span[0], value.span[1]) if key.span and value and value.span else key.span
-        found.append(
-            Item(
-                name=key.text,
-                value=value.text if value else f"${key.text}",
-                span=span,
-                value_span=value.span if value else None,
-            )
-        )
+        text = filled(given, {}) if given is not None else None
+        found.append(_item(key.text, text.text if text else f"${key.text}", key, text))
     return found
 
 

@@ -324,9 +324,9 @@ def _performance(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 LINTS = (
     Lint(card=_EAGER, check=_eager, is_live=True),
-    Lint(card=_SGLANG_EAGER, check=_sglang_eager, is_live=True),
+    Lint(card=_SGLANG_EAGER, check=_sglang_eager),
     Lint(card=_NVFP4_MOE, check=_nvfp4_moe, is_live=True),
-    Lint(card=_FLASHINFER, check=_flashinfer, is_live=True),
+    Lint(card=_FLASHINFER, check=_flashinfer),
     Lint(card=_SINKS, check=_sinks),
     Lint(card=_MXFP4_OTHER, check=_mxfp4_other),
     Lint(card=_MXFP4_RISK, check=_mxfp4_risk),

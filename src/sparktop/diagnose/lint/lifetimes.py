@@ -232,5 +232,5 @@ def _deprecated(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 LINTS = (
     Lint(card=_UNKNOWN_FLAG, check=_unknown_flag),
     Lint(card=_WITHOUT_EFFECT, check=_without_effect, is_live=True),
-    Lint(card=_DEPRECATED, check=_deprecated, is_live=True),
+    Lint(card=_DEPRECATED, check=_deprecated),
 )

@@ -60,7 +60,7 @@ def claim(
         explanation=explanation,
         settles=settles,
         distinction=tuple(distinction),
-        evidence=tuple(evidence(spec, item) for item in given) or (whole(spec),),
+        evidence=tuple(dict.fromkeys(line for item in given for line in evidence(spec, item))) or (whole(spec),),
         remedies=tuple(remedies),
         references=tuple(references) or rule.sources,
         scope=rule.scope,
@@ -68,14 +68,17 @@ def claim(
     )
 
 
-def evidence(spec: LaunchSpec, item: Item) -> Evidence:
-    """The line an item stands in; of what runs, the item itself."""
+def evidence(spec: LaunchSpec, item: Item) -> tuple[Evidence, ...]:
+    """The line an item stands in, and the one its value does; of what runs, the item itself."""
     span = item.span or item.value_span
     if span is None or not spec.document.text or spec.kind in (SourceKind.RUNNING, SourceKind.INSPECT):
         line = spec.line_of(item) if spec.kind is SourceKind.INSPECT and span else None
-        return Evidence(source=spec.document.name, line=line, text=shown(spec, item))
-    number = spec.document.line_of(span[0])
-    return Evidence(source=spec.document.name, line=number, text=spec.document.line(number).strip())
+        return (Evidence(source=spec.document.name, line=line, text=shown(spec, item)),)
+    offsets = [span[0], *([item.value_span[0]] if item.value_span else [])]
+    numbers = dict.fromkeys(spec.document.line_of(offset) for offset in offsets)
+    return tuple(
+        Evidence(source=spec.document.name, line=number, text=spec.document.line(number).strip()) for number in numbers
+    )
 
 
 def whole(spec: LaunchSpec) -> Evidence:

@@ -199,9 +199,9 @@ def _dist_timeout(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 
 def _network(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
-    if not _has_two(spec) or not spec.has_container:
-        return
     item = spec.option("network")
+    if not _has_two(spec) or not spec.has_container or (spec.launcher in _SETS_NETWORK and item is None):
+        return
     if item is not None and (item.value == "host" or not item.is_known or (item.value or "").startswith("container:")):
         return
     yield claim(
@@ -422,11 +422,11 @@ LINTS = (
     Lint(card=_NETWORK, check=_network, is_live=True),
     Lint(card=_SGLANG_GRAPHS, check=_sglang_graphs),
     Lint(card=_VLLM_GRAPHS, check=_vllm_graphs),
-    Lint(card=_HCA, check=_hca, is_live=True),
-    Lint(card=_IFNAME, check=_ifname, is_live=True),
+    Lint(card=_HCA, check=_hca),
+    Lint(card=_IFNAME, check=_ifname),
     Lint(card=_GID, check=_gid),
-    Lint(card=_IB_OFF, check=_ib_off, is_live=True),
-    Lint(card=_RDMA, check=_rdma, is_live=True),
+    Lint(card=_IB_OFF, check=_ib_off),
+    Lint(card=_RDMA, check=_rdma),
     Lint(card=_MEMLOCK, check=_memlock),
     Lint(card=_RAY_MONITOR, check=_ray_monitor, is_live=True),
     Lint(card=_RAY_MISSING, check=_ray_missing),

@@ -26,7 +26,7 @@ _RESTART_SEC = card(
 _LIMIT_PLACE = card(
     "start-limit-section",
     Severity.WARNING,
-    "The limit of restarts stands in [Service], where systemd ignores it",
+    "StartLimitIntervalSec stands in [Service], where systemd ignores it",
     "systemd 230 and later",
     "systemd.unit(5)",
     "field report 004",
@@ -109,17 +109,18 @@ def _restart_sec(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 
 def _limit_place(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+    # The older spellings, StartLimitInterval and StartLimitBurst, are still read in [Service].
     items = [item for item in spec.unit if item.section == "Service" and item.name.startswith("StartLimit")]
-    if not items:
+    if not any(item.name == "StartLimitIntervalSec" for item in items):
         return
     yield claim(
         spec,
         rule,
         items,
-        title=f"{' and '.join(item.name for item in items)} in [Service] has no effect",
         explanation=(
-            "These keys belong in [Unit] since systemd 230; in [Service] systemd logs `Unknown key name "
-            "'StartLimitIntervalSec' in section 'Service', ignoring` and restarts without limit."
+            "StartLimitIntervalSec belongs in [Unit], StartLimitBurst with it. In [Service] systemd logs that it "
+            "ignores the unknown key, and StartLimitBurst then counts starts within 10 seconds, its default: an engine "
+            "that takes minutes to fail is restarted for ever."
         ),
         remedies=[
             change(
@@ -134,7 +135,9 @@ def _limit_place(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 def _limit_absent(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
     restarts = _restarts(spec)
-    if restarts is None or spec.is_drop_in or any(item.name.startswith("StartLimit") for item in spec.unit):
+    if restarts is None or spec.is_drop_in:
+        return
+    if any(item.name in ("StartLimitIntervalSec", "StartLimitInterval") for item in spec.unit):
         return
     yield claim(
         spec,

@@ -107,7 +107,7 @@ class LintRule:
     @property
     def lint(self) -> Lint:
         """It as a lint like those in code."""
-        return Lint(card=self.card, check=partial(_check, self), is_live=not self.option)
+        return Lint(card=self.card, check=partial(_check, self), is_live=self.user or self.severity is Severity.WARNING)
 
     @property
     def name(self) -> str:
