@@ -86,3 +86,14 @@ def test_an_idle_wobble_and_a_recovery_have_no_time_to_empty() -> None:
     assert rising is not None
     assert rising.bytes_per_s > 0
     assert rising.time_to_empty_s is None
+
+
+def test_a_cut_ends_the_stretch_however_soon_the_next_value_comes() -> None:
+    history = History()
+    for second in range(4):
+        history.add(float(second), 100.0)
+    history.cut()
+    history.cut()
+    history.add(4.0, 20.0)
+    assert history.series().values == (100.0, 100.0, 100.0, 100.0, None, 20.0)
+    assert history.recent(60.0) == [(4.0, 20.0)]

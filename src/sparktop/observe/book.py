@@ -251,6 +251,8 @@ class NodeBook:
             self._processes = self._gpu = None
             self._network = self._desktop = self._rdma_bytes_per_s = None
             self._growth = GrowthWatch()
+            for history in (self._available, self._utilisation, self._power, self._sm_clock):
+                history.cut()
         self._facts = hello.facts
         self._probe_since_boot_s = None
         self._collectors.clear()

@@ -61,6 +61,11 @@ class History:
         while self._points[0][0] < time_s - self._kept_s:
             self._points.popleft()
 
+    def cut(self) -> None:
+        """End the stretch here: what comes next doesn't join on (another boot)."""
+        if self._points and self._points[-1][1] is not None:
+            self._points.append((self._points[-1][0] + 0.001, None))
+
     def series(self) -> Series:
         """The history as frozen data."""
         if not self._points:
