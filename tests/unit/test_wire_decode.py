@@ -99,6 +99,21 @@ MESSAGES: dict[str, dict[str, Any]] = {
             }
         ],
     },
+    "desktop": {
+        "kind": "desktop",
+        "seq": 7,
+        "boot": 90.5,
+        "compositor": "gnome-shell",
+        "pid": 3849,
+        "uid": 1000,
+        "state": "S",
+        "wchan": "do_sys_poll",
+        "answers": False,
+        "silent": 84.5,
+        "blocked": None,
+        "reason": "no answer within 3 s",
+        "greeter": False,
+    },
     "facts": {"kind": "facts", "seq": 4, **FACTS},
     "collector": {"kind": "collector", "seq": 5, "name": "nvml", "state": "stuck", "detail": "d", "since": 1.5},
     "kernel": {"kind": "kernel", "seq": 6, "source": "kmsg", "lines": [[1.0, 2.0, 3, "x"], [None, None, None, ""]]},
@@ -118,6 +133,10 @@ def test_a_sample() -> None:
     assert sample.allocation_stalls == 4
     assert sample.probe_resident_bytes == 14440 * 1024
     assert sample.skipped == 2
+    assert (sample.memory.cma_total_bytes, sample.memory.cma_free_bytes) == (None, None)
+    torn = decode(json.dumps(SAMPLE | {"meminfo": SAMPLE["meminfo"] | {"CmaTotal": 0, "CmaFree": 128}}).encode())
+    assert isinstance(torn, Sample)
+    assert (torn.memory.cma_total_bytes, torn.memory.cma_free_bytes) == (0, 131_072)
 
 
 def test_hello_and_facts() -> None:

@@ -376,10 +376,14 @@ def _remedies(case: _Case, advice: tuple[Advice, ...]) -> tuple[Remedy, ...]:
     for text in dict.fromkeys(each.action for each in advice if each.action):
         key = next((row for row in _KEYS if row[0].match(text)), None)
         first, rest = _sentences(text)
+        known = next((index for index, one in enumerate(found) if key and one.action == key[1]), None)
+        if known is not None:  # two sources ask for the same, in other words
+            found[known] = replace(found[known], steps=(*found[known].steps, first, *rest))
+            continue
         found.append(
             Remedy(title=first, steps=rest, action=key[1] if key else None, cost=key[2] if key else ""),
         )
-    if case.first.code is not None and xid.lookup(case.first.code).whole_gpu:
+    if case.first.code is not None and xid.lookup(case.first.code).severity is Severity.CRITICAL:
         found.sort(key=lambda each: each.action != "reboot")  # what the rest comes down to on this machine
     return tuple(found)
 

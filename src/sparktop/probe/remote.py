@@ -52,7 +52,7 @@ MEMINFO_KEYS = tuple(
     (
         "MemTotal MemFree MemAvailable Buffers Cached SwapCached Active(file) Inactive(file) Unevictable Mlocked "
         "SwapTotal SwapFree Dirty Writeback AnonPages Mapped Shmem KReclaimable SReclaimable SUnreclaim KernelStack "
-        "PageTables CommitLimit Committed_AS HugePages_Total HugePages_Free Hugepagesize"
+        "PageTables CommitLimit Committed_AS CmaTotal CmaFree HugePages_Total HugePages_Free Hugepagesize"
     ).split()
 )
 _MEMINFO_WANTED = frozenset(key.encode() for key in MEMINFO_KEYS)

@@ -140,7 +140,7 @@ def meminfo(spark: Spark, t: float) -> dict[str, int]:
     kib = {key: round(value * 1024 * 1024) for key, value in gib.items()}
     kib |= {"MemTotal": spark.script.machine.total_kib, "Unevictable": 98_404, "Mlocked": 98_404}
     kib |= {"Dirty": 412 + int(300 * abs(spark.jitter("dirty", t))), "Writeback": 0}
-    kib |= {"HugePages_Total": 0, "HugePages_Free": 0, "Hugepagesize": 2048}
+    kib |= {"CmaTotal": 65_536, "CmaFree": 61_184, "HugePages_Total": 0, "HugePages_Free": 0, "Hugepagesize": 2048}
     return {key: kib[key] for key in MEMINFO_KEYS}
 
 

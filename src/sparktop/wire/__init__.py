@@ -13,8 +13,8 @@ From the Spark (`kind` says which; numbers are integers or floats, times are CLO
                cgroup, wchan, argv [...]}]
     network    boot, interfaces [{name, up, mtu, speed (Mb/s), addresses [IPv4/prefix]}], rdma [{device, port,
                interface, state, rate (Gb/s), rx, tx (bytes since boot), gids [[index, IPv4] of RoCE v2]}]
-    desktop    boot, compositor, pid, uid, state, wchan, answers (true, false, or null with a reason), silent, blocked (in
-               boot seconds since when), reason, greeter; without a compositor boot and reason alone
+    desktop    boot, compositor, pid, uid, state, wchan, answers (true, false, or null and a reason), silent and blocked
+               (boot seconds since when), reason, greeter; without a compositor boot and reason alone
     facts      as in hello: hostname, boot_id, machine_digest, kernel, arch, os, dgx, product, driver, cpus, python,
                user, uid, disks [[mount, total, free]], gaps {field: reason}; and beyond hello's: installed (the NVIDIA
                module on disk), next_kernel, next_driver, lingers, removes_ipc, graphical,

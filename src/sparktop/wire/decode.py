@@ -93,6 +93,8 @@ def _memory(kib: Mapping[str, int]) -> Memory:
         swap_total_bytes=at("SwapTotal"),
         swap_free_bytes=at("SwapFree"),
         huge_pages_bytes=int(kib.get("HugePages_Total", 0)) * at("Hugepagesize"),
+        cma_total_bytes=at("CmaTotal") if "CmaTotal" in kib else None,
+        cma_free_bytes=at("CmaFree") if "CmaFree" in kib else None,
     )
 
 

@@ -113,7 +113,7 @@ def _finding(node: NodeView, signs: _Signs, fleet: FleetState) -> Finding:
         rule="desktop.frozen",
         severity=Severity.CRITICAL,
         confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
-        title=f"{node.name}'s {what} {'is' if sure else 'may be'} frozen: {_why(signs)}",
+        title=f"The {what} {'is' if sure else 'may be'} frozen: {_why(signs)}",
         explanation=" ".join(part for part in (_told(signs), _point(node), _blame(likely)) if part),
         distinction=(
             "Not a starved host: memory and load are as they should be, and SSH answers.",

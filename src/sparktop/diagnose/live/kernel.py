@@ -199,6 +199,8 @@ def _placed(
             remedies=(),
             caused_by=None,
         )
+    if finding.rule.startswith("kernel.display-") and finding.caused_by is None:
+        return replace(finding, caused_by="desktop.frozen")
     if finding.rule == NO_MEMORY:
         return _no_memory(finding, node)
     if finding.rule in (OOM_KILL, OOM_LIMIT):
