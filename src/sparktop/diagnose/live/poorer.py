@@ -1,0 +1,172 @@
+"""Memory of two nodes apart before an engine takes the same share of both (field report 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparktop.diagnose.live.pair import Pair, Two, two_of
+from sparktop.diagnose.live.ranks import is_alive
+from sparktop.diagnose.live.window import GIB, gib, seen
+from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView
+
+APART_BYTES = 5 * GIB
+RETURNING_BYTES_PER_S = 100e6
+"""While memory still comes back after an engine's end there is nothing to compare."""
+CACHE_BYTES = 10 * GIB
+WORTH_NAMING_BYTES = 1 * GIB
+_NOT_HELD = ("free", "cache", "engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    rich: NodeView
+    poor: NodeView
+    rich_bytes: int
+    poor_bytes: int
+    pair: Pair | None = None
+    """The engine that is being loaded."""
+
+    @property
+    def size(self) -> int:
+        return self.rich_bytes - self.poor_bytes
+
+
+def memory_apart(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.memory-apart: before a launch, and while one is under way, of what there was before it."""
+    two = two_of(fleet)
+    if two is None:
+        return
+    gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
+    if gap is not None and gap.size > APART_BYTES:
+        yield _finding(two, gap)
+
+
+def _before_a_launch(two: Two) -> _Gap | None:
+    """Only with no engine on either: one that serves makes any difference."""
+    if any(is_alive(engine) for node in two.nodes for engine in node.engines):
+        return None
+    if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in two.nodes):
+        return None
+    return _gap(two, [node.sample.memory.available_bytes if node.sample else None for node in two.nodes])
+
+
+def _while_loading(two: Two, pair: Pair) -> _Gap | None:
+    """What was available on each node before its rank began to take it."""
+    rank_of = {rank.node.name: rank for rank in pair.ranks}
+    return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], pair)
+
+
+def _available_before(node: NodeView, ago_s: float | None) -> int | None:
+    if ago_s is None or node.sample_at_s is None:
+        return None
+    history, start_s = node.available_history, node.sample_at_s - ago_s
+    before = [value for time_s, value in zip(history.times, history.values, strict=True) if time_s <= start_s]
+    return int(before[-1]) if before and before[-1] is not None else None
+
+
+def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
+    one, other = available
+    if one is None or other is None:
+        return None
+    first, second = two.nodes
+    if one >= other:
+        return _Gap(rich=first, poor=second, rich_bytes=one, poor_bytes=other, pair=pair)
+    return _Gap(rich=second, poor=first, rich_bytes=other, poor_bytes=one, pair=pair)
+
+
+def _finding(two: Two, gap: _Gap) -> Finding:
+    rich, poor = gap.rich.name, gap.poor.name
+    why = _why(gap)
+    moment = f"before {gap.pair.name} began to load" if gap.pair else "and no engine runs"
+    first_s = f"Most of the difference: {'; '.join(why)}. " if why else "What makes the difference is not known. "
+    return Finding(
+        rule="cluster.memory-apart",
+        severity=Severity.CRITICAL if gap.pair else Severity.WARNING,
+        title=f"Available memory was {gib(gap.size)} apart {moment}: {poor} has less"
+        if gap.pair
+        else f"Available memory is {gib(gap.size)} apart {moment}: {poor} has less",
+        explanation=(
+            f"{rich} had {gib(gap.rich_bytes)} to give, {poor} {gib(gap.poor_bytes)}. {first_s}"
+            "An engine over both takes the same share of each: the poorer node swaps, loads several times slower, and "
+            "the other rank waits for it until it times out; SGLang may refuse to start (memory capacity unbalanced)."
+        ),
+        distinction=(
+            "An engine's own share, unequal while it serves, is normal; this compares what there was without it.",
+        ),
+        evidence=tuple(_evidence(gap)),
+        remedies=tuple(_remedies(gap)),
+        references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
+        nodes=two.names,
+        brief=f"{gap.rich_bytes / GIB:.0f} against {gap.poor_bytes / GIB:.0f} GiB before load",
+    )
+
+
+def _why(gap: _Gap) -> list[str]:
+    """What the poorer node holds more of than the other, largest first."""
+    found: list[tuple[int, str]] = []
+    if gap.pair is None and gap.rich.ledger is not None and gap.poor.ledger is not None:
+        rich: dict[str, int] = {}
+        for holder in gap.rich.ledger.holders:
+            rich[holder.kind] = rich.get(holder.kind, 0) + holder.held_bytes
+        poor: dict[str, int] = {}
+        labels: dict[str, list[str]] = {}
+        for holder in gap.poor.ledger.holders:
+            poor[holder.kind] = poor.get(holder.kind, 0) + holder.held_bytes
+            labels.setdefault(holder.kind, []).append(holder.label)
+        for kind, held in poor.items():
+            more = held - rich.get(kind, 0)
+            if kind not in _NOT_HELD and more > WORTH_NAMING_BYTES:
+                found.append((more, f"{' and '.join(labels[kind])} of {gap.poor.name} hold {gib(more)} more"))
+    found.sort(reverse=True)
+    totals = [node.sample.memory.total_bytes for node in (gap.rich, gap.poor) if node.sample]
+    if len(totals) == 2 and totals[0] - totals[1] > WORTH_NAMING_BYTES:
+        found.insert(0, (0, f"{gap.poor.name} has {gib(totals[0] - totals[1])} less memory altogether"))
+    return [text for _, text in found[:3]]
+
+
+def _evidence(gap: _Gap) -> Iterable[Evidence]:
+    when = " before it began to load" if gap.pair else ""
+    for node, available in ((gap.rich, gap.rich_bytes), (gap.poor, gap.poor_bytes)):
+        yield seen(node, "memory", f"available {gib(available)}{when}")
+        if node.sample is not None:
+            memory = node.sample.memory
+            yield seen(
+                node, "memory", f"page cache {gib(memory.page_cache_bytes)}, swap used {gib(memory.swap_used_bytes)}"
+            )
+    for text in _why(gap):
+        yield seen(gap.poor, "ledger", text)
+
+
+def _remedies(gap: _Gap) -> Iterable[Remedy]:
+    name = gap.poor.name
+    yield Remedy(
+        title=f"Make room on {name}: stop what runs beside the engine there",
+        steps=("its memory bar names the holders: speech services, a desktop, a leftover of the last start",),
+        cost="what those services do",
+    )
+    sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
+    share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
+    yield Remedy(
+        title=f"Give the engine what {name} can spare, with a smaller {share} on both ranks",
+        steps=(
+            f"{share} no more than (available on {name} - 12 GiB) / total; 20 GiB where a desktop runs",
+            *(("--dist-timeout 1800, so that the faster rank waits for the slower",) if sglang else ()),
+        ),
+        cost="part of the KV cache; the time to load",
+        action="relaunch",
+    )
+    cached = [
+        node for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES
+    ]
+    if cached:
+        yield Remedy(
+            title=f"Drop the page cache of {' and '.join(node.name for node in cached)} before the launch",
+            steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
+            cost="files are read from disk again; it counts as available already, so it only helps allocations that "
+            "won't wait for it",
+            action="drop-caches",
+        )
