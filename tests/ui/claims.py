@@ -165,6 +165,31 @@ def full_disk(wall_s: float) -> Finding:
     )
 
 
+def falling(wall_s: float) -> Finding:
+    return Finding(
+        rule="memory.falling",
+        severity=Severity.CRITICAL,
+        title="spark1 will be starved of memory in 8 s: available memory is falling",
+        explanation="Available memory fell 31 GiB in 6 s. When nothing is left the host hangs, SSH with it.",
+        remedies=(Remedy(title="Stop vllm-minimax now", steps=("docker stop -t 2 vllm-minimax",)),),
+        references=("field report 001",),
+        nodes=("spark1",),
+        brief="45.4 GiB available, -5.7 GiB/s, empty in 8 s",
+        since_wall_s=wall_s - 2,
+    )
+
+
+def low(wall_s: float) -> Finding:
+    return Finding(
+        rule="memory.low",
+        severity=Severity.CRITICAL,
+        title="spark1 has 3.1 GiB of memory available: one more allocation can hang it",
+        nodes=("spark1",),
+        brief="3.1 of 121.7 GiB available",
+        since_wall_s=wall_s - 700,
+    )
+
+
 def with_findings(fleet: FleetState, clock: ManualClock, *makers: Callable[[float], Finding]) -> FleetState:
     """The picture with these findings, as the Monitor would publish it."""
     return replace(fleet, findings=tuple(make(clock.wall()) for make in makers), rules_watching=58)

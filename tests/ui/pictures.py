@@ -350,13 +350,13 @@ def memory_spike(clock: ManualClock) -> FleetState:
             engine(state=EngineState.CAPTURING, metrics=False, progress=Progress(phase="capture", done=20, total=36)),
         ),
     )
-    return _fleet(clock, falling, _decoding(clock, "spark2", 0.6))
+    return claims.with_findings(_fleet(clock, falling, _decoding(clock, "spark2", 0.6)), clock, claims.falling)
 
 
 def low(clock: ManualClock) -> FleetState:
     """Nearly nothing left, steady, much of it held by no one that can be named."""
     view = _decoding(clock, "spark1", 0.5, available=3.1, history=wave(620, 3.4, 0.8), cache=2.0, swap=9.4)
-    return _fleet(clock, view, _decoding(clock, "spark2", 0.6))
+    return claims.with_findings(_fleet(clock, view, _decoding(clock, "spark2", 0.6)), clock, claims.low)
 
 
 def spin_deadlock(clock: ManualClock) -> FleetState:
@@ -386,15 +386,15 @@ def spin_deadlock(clock: ManualClock) -> FleetState:
 
 def deadlock(clock: ManualClock) -> FleetState:
     """The same, named, with what follows from it."""
-    fleet = replace(spin_deadlock(clock), notices=())
-    return claims.with_findings(fleet, clock, claims.spin, claims.held, claims.rdma, claims.apart, claims.dead_variable)
+    return claims.with_findings(
+        spin_deadlock(clock), clock, claims.spin, claims.held, claims.rdma, claims.apart, claims.dead_variable
+    )
 
 
 def many(clock: ManualClock) -> FleetState:
     """More than the verdict has room for, one of it over."""
-    fleet = replace(spin_deadlock(clock), notices=())
     made = (claims.spin, claims.held, claims.rdma, claims.apart, claims.unaccounted, claims.full_disk)
-    return claims.with_findings(fleet, clock, *made, claims.dead_variable, claims.hot)
+    return claims.with_findings(spin_deadlock(clock), clock, *made, claims.dead_variable, claims.hot)
 
 
 def suspicion(clock: ManualClock) -> FleetState:

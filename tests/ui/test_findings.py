@@ -100,7 +100,7 @@ made = st.builds(
 def test_every_row_fits_its_width(found: Sequence[Finding], width: int) -> None:
     shown = rows(found, is_open)
     to = columns(shown, width, ("spark1", "spark2"), 2e6)
-    assert all(row_line(row, to, ("spark1", "spark2"), 2e6, width).width <= max(width, 44) for row in shown)
+    assert all(row_line(row, to, ("spark1", "spark2"), 2e6).width <= max(width, 44) for row in shown)
 
 
 @given(made, st.integers(30, 120))

@@ -1,23 +1,16 @@
-"""What to say first: plain facts of the picture that an operator must not miss.
+"""What the links themselves say: a node that is lost or refused, a part that is stuck, two nodes that are one.
 
-These are observations, not diagnoses: no cause is named here. Ordered worst first.
+These are observations, not diagnoses: no cause is named here. What is wrong on a node is said by rules. Worst first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.model.engine import EngineState
-from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.event import Severity
 from sparktop.model.fleet import LinkState, NodeView, Notice, Reach
 from sparktop.model.telemetry import CollectorState
 
-LOW_BYTES = 8 * 1024**3
-"""The floor below which GB10 machines were seen to wedge (facts/gb10.md section 2)."""
-SOON_EMPTY_S = 60.0
-RECENT_S = 30 * 60.0
-HELD_S = 30.0
-"""Longer than a prefill of ordinary length; what it means is for diagnosis."""
 _GIB = 1024**3
 _SAME_KEY = "same host key"
 """A connection's own warning of it; the pair of nodes is named once, below."""
@@ -33,10 +26,6 @@ def notices(nodes: Sequence[NodeView], *, fingerprints: dict[str, str]) -> tuple
 
 def _of(node: NodeView) -> list[Notice]:
     found = list(_link(node))
-    if node.link.state is LinkState.LIVE:
-        found += _memory(node)
-        found += _engines(node)
-    found += _kernel(node)
     found += [
         Notice(severity=Severity.WARNING, node=node.name, text=f"{collector.name} is stuck: {collector.detail}")
         for collector in node.collectors.values()
@@ -67,63 +56,6 @@ def _link(node: NodeView) -> list[Notice]:
             seen += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
         text = f"{link.reach}, {seen} · {link.reason}" if named else f"{text} · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
-
-
-def _memory(node: NodeView) -> list[Notice]:
-    if node.sample is None:
-        return []
-    memory = node.sample.memory
-    left = f"{memory.available_bytes / _GIB:.1f} GiB available"
-    empty_s = node.trend.time_to_empty_s if node.trend else None
-    if empty_s is not None and empty_s < SOON_EMPTY_S and node.trend is not None:
-        minutes, seconds = divmod(int(empty_s), 60)
-        text = f"{left}, falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s: empty in {minutes}:{seconds:02}"
-        return [Notice(severity=Severity.CRITICAL, node=node.name, text=text)]
-    if memory.available_bytes < min(LOW_BYTES, memory.total_bytes * 0.07):
-        return [Notice(severity=Severity.CRITICAL, node=node.name, text=f"only {left}")]
-    return []
-
-
-def _engines(node: NodeView) -> list[Notice]:
-    """Engines that ended badly lately, and requests held without a token, with what tells work from spinning."""
-    found: list[Notice] = []
-    for engine in node.engines:
-        if engine.state is EngineState.EXITED:
-            ended_s, now_s = engine.exited_wall_s, node.sample.wall_s if node.sample else None
-            code = engine.container.exit_code if engine.container else None
-            if code != 0 and ended_s is not None and now_s is not None and now_s - ended_s < RECENT_S:
-                text = f"{engine.name} has exited: {engine.exit_detail or 'its process ended'}"
-                found.append(Notice(severity=Severity.WARNING, node=node.name, text=text))
-            continue
-        held = engine.metrics.running if engine.metrics else None
-        still_s = engine.rates.progress_age_s if engine.rates else None
-        if held and still_s is not None and still_s >= HELD_S:
-            gpu = node.first_gpu
-            drawn = ""
-            if gpu is not None and gpu.utilisation_percent is not None and gpu.power_w is not None:
-                drawn = f", SM {gpu.utilisation_percent:.0f} % at {gpu.power_w:.0f} W"
-            text = f"{engine.name}: {held:.0f} requests held and no token for {still_s:.0f} s{drawn}"
-            found.append(Notice(severity=Severity.WARNING, node=node.name, text=text))
-    return found
-
-
-def _kernel(node: NodeView) -> list[Notice]:
-    """The newest kernel events at critical, while they are recent."""
-    now_boot_s = node.sample.boot_s if node.sample else None
-    recent: list[KernelEvent] = [
-        event
-        for event in node.kernel_events
-        if event.severity is Severity.CRITICAL
-        and event.last_boot_s is not None
-        and now_boot_s is not None
-        and now_boot_s - event.last_boot_s < RECENT_S
-    ]
-    if not recent:
-        return []
-    newest = recent[-1]
-    more = f" (and {len(recent) - 1} more in the kernel log)" if len(recent) > 1 else ""
-    times = f"{newest.count} x " if newest.count > 1 else ""
-    return [Notice(severity=Severity.CRITICAL, node=node.name, text=f"kernel: {times}{newest.title}{more}")]
 
 
 def _twins(nodes: Sequence[NodeView], fingerprints: dict[str, str]) -> list[Notice]:

@@ -22,8 +22,6 @@ SIGNS: dict[Severity, tuple[str, str]] = {
 """Severity -> (glyph, tone)."""
 TITLE_TONES = {Severity.CRITICAL: "strong", Severity.WARNING: "", Severity.INFO: ""}
 MIN_BRIEF = 14
-WORDS_FROM = 96
-"""From this many cells on "confirmed" is said; below, only what is less sure is."""
 
 StandingOf = Callable[[Finding], Standing]
 
@@ -103,27 +101,38 @@ class Columns:
     word: int
     since: int
     brief: int
+    says_sure: bool = True
+    """Whether "confirmed" is said, or only what is less sure."""
 
 
 def columns(shown: Sequence[FindingRow], width: int, fleet: Sequence[str], now_wall_s: float) -> Columns:
-    """Columns for these rows in so many cells; `fleet` are the names of all nodes watched."""
+    """Columns for these rows in so many cells; `fleet` are the names of all nodes watched.
+
+    The title is the verdict and goes before all; that something is confirmed is said where there is room.
+    """
     nodes = max((cell_len(nodes_text(row.finding, fleet)) for row in shown), default=0)
-    word = max((cell_len(word_text(row, width)) for row in shown), default=0)
     since = max((cell_len(since_text(row, now_wall_s)) for row in shown), default=0)
     title = max((cell_len(row.stem) + cell_len(row.finding.title) for row in shown), default=0)
     brief = max((cell_len(row.finding.brief) for row in shown), default=0)
-    fixed = 2 + (nodes + 2 if nodes else 0) + (word + 2 if word else 0) + (since + 2 if since else 0)
-    room = width - fixed
-    left = room - min(title, room) - 2
-    if left < min(brief, MIN_BRIEF) and width >= WORDS_FROM:
-        # The title is the verdict: it is cut only on a wide screen, and only so far that the figures begin.
-        title, left = room - 2 - MIN_BRIEF, MIN_BRIEF
-    if left < min(brief, MIN_BRIEF):
-        left = 0
-    return Columns(nodes=nodes, title=max(1, min(title, room)), word=word, since=since, brief=max(0, min(brief, left)))
+    fixed = 2 + (nodes + 2 if nodes else 0) + (since + 2 if since else 0)
+    wanted = title + (min(brief, MIN_BRIEF) + 2 if brief else 0)
+    for says_sure in (True, False):
+        word = max((cell_len(word_text(row, says_sure=says_sure)) for row in shown), default=0)
+        room = width - fixed - (word + 2 if word else 0)
+        if wanted <= room:
+            break
+    left = room - title - 2
+    return Columns(
+        nodes=nodes,
+        title=max(1, min(title, room)),
+        word=word,
+        since=since,
+        brief=min(brief, left) if left >= min(brief, MIN_BRIEF) else 0,
+        says_sure=says_sure,
+    )
 
 
-def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: float, width: int) -> Line:
+def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: float) -> Line:
     """One row in these columns."""
     finding = row.finding
     glyph, tone = SIGNS[finding.severity]
@@ -136,7 +145,7 @@ def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: flo
         cells.append(Line.of((nodes_text(finding, fleet), own)).fit(to.nodes + 2))
     cells.append(Line.of((finding.title, said)).fit(max(1, to.title - cell_len(row.stem))))
     if to.word:
-        word = word_text(row, width)
+        word = word_text(row, says_sure=to.says_sure)
         cells.append(Line.of("  ", (word, "warning" if word == Confidence.SUSPECTED else "quiet")).fit(to.word + 2))
     if to.since:
         cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
@@ -146,8 +155,8 @@ def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: flo
 
 
 def nodes_text(finding: Finding, fleet: Sequence[str]) -> str:
-    """ "spark1", "both"; nothing where one node alone is watched or none is meant."""
-    if len(fleet) < 2 or not finding.nodes:
+    """ "spark1", "both"; nothing where one node alone is watched, none is meant, or the title names them."""
+    if len(fleet) < 2 or not finding.nodes or all(name in finding.title for name in finding.nodes):
         return ""
     if len(finding.nodes) == len(fleet) == 2:
         return "both"
@@ -158,13 +167,13 @@ def _is_sure(row: FindingRow) -> bool:
     return row.finding.confidence is Confidence.CONFIRMED and not row.finding.is_unseen
 
 
-def word_text(row: FindingRow, width: int) -> str:
+def word_text(row: FindingRow, *, says_sure: bool) -> str:
     """How sure, or what became of it."""
     if row.standing is not Standing.OPEN:
         return row.standing.value
     if row.finding.is_unseen:
         return "last seen"
-    return row.finding.confidence.value if width >= WORDS_FROM or not _is_sure(row) else ""
+    return row.finding.confidence.value if says_sure or not _is_sure(row) else ""
 
 
 def since_text(row: FindingRow, now_wall_s: float) -> str:

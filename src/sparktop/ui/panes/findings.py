@@ -104,7 +104,7 @@ class FindingsPane(LineWidget, can_focus=True):
         self._top = max(self._top, self._at - listed + 1)
         body = []
         for index in range(self._top, min(len(self._rows), self._top + listed)):
-            line = row_line(self._rows[index], to, names, now_s, inner)
+            line = row_line(self._rows[index], to, names, now_s)
             body.append(self._cursor(line, inner) if index == self._at else Line.of("  ") + line)
         row = self.selected
         if listed < room and row is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
-from sparktop.observe.notices import LOW_BYTES, SOON_EMPTY_S
 from sparktop.ui.format import NA, countdown, duration, gib, missing, percent, rate, size, watts
 from sparktop.ui.widgets.ink import Line, fitting, wrapped
 
+LOW_BYTES = 8 * 1024**3
+"""The floor below which GB10 machines were seen to wedge (facts/gb10.md section 2)."""
+SOON_EMPTY_S = 60.0
 GPU_LATE_S = 10.0
 """GPU figures that lag behind by so much are not of now: NVML hangs or is slow."""
 PRESSURE_WARNING = 10.0

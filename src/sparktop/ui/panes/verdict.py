@@ -91,7 +91,7 @@ class Verdict(LineWidget):
             if isinstance(item, Notice):
                 lines.append(self._notice(item, width))
                 continue
-            line = Line.of(" ") + row_line(item, to, names, now_s, width)
+            line = Line.of(" ") + row_line(item, to, names, now_s)
             lines.append(spread(width, line, HINT) if has_hint and item is found[0] else line)
         told = counts(self._fleet.findings, self._standing_of)
         hidden = len(items) - len(shown)
