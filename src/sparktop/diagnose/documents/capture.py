@@ -14,7 +14,12 @@ from sparktop.sanitise import line as sanitised
 RULE = "engine.graph-capture-unfinished"
 
 _TAIL_CHARS = 20_000
-_BAR = re.compile(r"Captur\w*[^|]{0,160}\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\b")
+_NEAR_LINES = 6
+_COUNT = r"\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\b"
+_BAR = re.compile(rf"Captur\w*[^|]{{0,160}}{_COUNT}")
+_BARE = re.compile(rf"^\s*{_COUNT}")
+"""Older SGLang's bar doesn't say what it counts; the line before does."""
+_BEGUN = re.compile(r"Captur\w*[^|]*graphs? begin")
 
 
 def read(text: str, source: str) -> tuple[Finding, ...] | None:
@@ -24,18 +29,20 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
     """
     tail = text[-_TAIL_CHARS:].rstrip()
     lines = tail.split("\n")
-    last = _last_bar(lines[-1])
+    begun = any(_BEGUN.search(line) for line in lines[-_NEAR_LINES:])
+    last = _last_bar(lines[-1], begun)
     if last is None:
         return None
     done, total = int(last["done"]), int(last["total"])
-    before = _last_bar(lines[-2]) if len(lines) > 1 else None
+    before = _last_bar(lines[-2], begun) if len(lines) > 1 else None
     if done >= total or (done and before is None):
         return None
     return (_finding(done, total, lines[-1].split("\r")[-1], text.rstrip().count("\n") + 1, source),)
 
 
-def _last_bar(line: str) -> re.Match[str] | None:
-    return _BAR.search(line.rstrip("\r").split("\r")[-1])
+def _last_bar(line: str, begun: bool) -> re.Match[str] | None:
+    state = line.rstrip("\r").split("\r")[-1]
+    return _BAR.search(state) or (_BARE.search(state) if begun else None)
 
 
 def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
