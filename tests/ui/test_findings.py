@@ -171,6 +171,17 @@ def test_the_verdict_fits(clock: ManualClock, picture: str, width: int, height: 
     assert 1 <= len(verdict(clock, pictures.PICTURES[picture](clock), width=width, height=height)) <= height
 
 
+async def test_an_engine_that_stands_still_is_not_shown_as_serving() -> None:
+    app, watch = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert screen(pilot).count("✖ stalled") == 2
+        assert "● serving" not in screen(pilot)
+        over = tuple(replace(one, phase=Phase.RESOLVED) for one in watch.state.findings)
+        app.publish(replace(watch.state, findings=over))
+        await until(pilot, lambda: screen(pilot).count("● serving") == 2)
+
+
 # --- the details
 
 

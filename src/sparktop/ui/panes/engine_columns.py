@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparktop.model.engine import EndpointState, Engine, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase
 from sparktop.ui.format import NA, count, duration, latency, ratio, size, speed
+from sparktop.ui.panes.finding_rows import SIGNS
 from sparktop.ui.widgets.bar import progress
 from sparktop.ui.widgets.ink import Line
 
@@ -22,6 +25,8 @@ STATES: dict[EngineState, tuple[str, str]] = {
 """State -> (glyph, tone)."""
 
 
+STALLS = ("gpu.spin-deadlock", "gpu.capture-stuck", "engine.no-tokens", "engine.load-stalled")
+"""Rules whose finding says that an engine stands still."""
 STILL_S = 15.0
 """Held requests without a token for so long are marked; a long prompt's prefill stays under it."""
 
@@ -34,6 +39,8 @@ class Row:
     engine: Engine
     is_old: bool = False
     """The node's link isn't live: this was so when it was last seen."""
+    stalled: Severity | None = None
+    """How bad it is that it holds work and makes no progress, where a finding says that it doesn't."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,10 @@ def state_cell(row: Row, *, bar: bool = True) -> Line:
     if row.is_old:
         return Line.of((f"◌ was {engine.state}", "quiet"))
     glyph, tone = STATES[engine.state]
-    runs = Line.of((f"{glyph} {engine.state}", tone))
+    word = str(engine.state)
+    if row.stalled is not None and engine.state is not EngineState.EXITED:
+        (glyph, tone), word = SIGNS[row.stalled], "stalled"
+    runs = Line.of((f"{glyph} {word}", tone))
     if engine.progress is not None and engine.progress.total > 0:
         done, total = engine.progress.done, engine.progress.total
         runs += Line.of((f" {done}/{total}", "value"))
@@ -69,6 +79,19 @@ def state_cell(row: Row, *, bar: bool = True) -> Line:
             runs = Line.of((f"{glyph} {engine.state}", "quiet"))
         return runs + Line.of((f" {why}", "value"))
     return runs
+
+
+def stall_of(engine: Engine, node: str, findings: Sequence[Finding]) -> Severity | None:
+    """How bad a standstill of this engine is, by what fires now; a deadlock over several nodes is of all its ranks."""
+    told = [
+        finding.severity
+        for finding in findings
+        if finding.rule in STALLS
+        and finding.phase is Phase.FIRING
+        and node in finding.nodes
+        and (finding.subject in ("", engine.name) or len(finding.nodes) > 1)
+    ]
+    return Severity.CRITICAL if Severity.CRITICAL in told else told[0] if told else None
 
 
 def _figure(text: str, tone: str = "value") -> Line:

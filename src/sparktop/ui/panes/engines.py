@@ -9,7 +9,7 @@ from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.ui.commands import bindings
 from sparktop.ui.format import clock_time, count, latency, size, speed
-from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, table_row
+from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, stall_of, table_row
 from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, wrapped
 
 MAX_DETAIL_LINES = 12
@@ -64,7 +64,12 @@ class EnginePane(LineWidget, can_focus=True):
         before = self.selected
         self._fleet = fleet
         self._rows = tuple(
-            Row(node=view.name, engine=engine, is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED))
+            Row(
+                node=view.name,
+                engine=engine,
+                is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
+                stalled=stall_of(engine, view.name, fleet.findings),
+            )
             for view in fleet.nodes
             for engine in view.engines
         )
