@@ -1,0 +1,83 @@
+"""An Xid written to the real kernel log becomes a finding, through the real probe, over both real transports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.integration.sshd import Sshd, sshd
+from tests.support import unavailable
+
+from sparktop.diagnose.live import kernel
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState
+from sparktop.observe.monitor import Monitor
+from sparktop.transport.base import Connector
+from sparktop.transport.local import LocalConnector
+
+pytestmark = pytest.mark.integration
+__all__ = ["sshd"]
+
+T = TypeVar("T")
+
+
+@contextlib.asynccontextmanager
+async def watching(connector: Connector) -> AsyncIterator[Monitor]:
+    monitor = Monitor([connector], publish=lambda _: None, interval_s=0.2, rules=kernel.RULES)
+    running = asyncio.create_task(monitor.run())
+    try:
+        yield monitor
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def until(monitor: Monitor, look: Callable[[FleetState], T | None]) -> T:
+    """What a look at the newest picture gives, once it gives something."""
+    async with asyncio.timeout(30):
+        while True:
+            if (seen := look(monitor.state)) is not None:
+                return seen
+            await asyncio.sleep(0.05)
+
+
+def finding_of(rule: str, text: str) -> Callable[[FleetState], Finding | None]:
+    """Looks for a rule's finding that has this text in its evidence."""
+
+    def look(fleet: FleetState) -> Finding | None:
+        of_rule = (finding for finding in fleet.findings if finding.rule == rule)
+        return next((one for one in of_rule if any(text in each.text for each in one.evidence)), None)
+
+    return look
+
+
+def write(text: str) -> None:
+    """One line into the kernel log, as the driver writes it."""
+    try:
+        Path("/dev/kmsg").write_text(f"<3>{text}\n")
+    except OSError as error:
+        unavailable(f"the kernel log can't be written here: {error}")
+
+
+@pytest.mark.parametrize("way", ["local", "ssh"])
+async def test_an_xid_in_the_kernel_log_is_named(way: str, sshd: Sshd) -> None:
+    connector: Connector = LocalConnector() if way == "local" else sshd.connector("spark1")
+    async with watching(connector) as monitor:
+        await until(monitor, lambda fleet: fleet.nodes[0].kernel_source or None)
+        marks = f"pid={os.getpid()}, name=[/{way}]"
+        write(f"NVRM: Xid (PCI:000f:01:00): 32, {marks}, Channel ID 00000008 intr0 00040000")
+        write(f"NVRM: Xid (PCI:000f:01:00): 43, {marks}, channel 0x00000002")
+        fault = await until(monitor, finding_of("kernel.xid-32", marks))
+        assert fault.severity is Severity.CRITICAL
+        assert fault.nodes == (connector.name,)
+        assert fault.remedies[0].action == "safe-restart"
+        reset = await until(monitor, finding_of("kernel.xid-43", ""))
+        assert reset.caused_by is not None
+        assert reset.caused_by.startswith("kernel.xid-")
