@@ -36,12 +36,16 @@ _KINDS = (
     ("(EngineCore", EngineKind.VLLM),
     ("vLLM API server version", EngineKind.VLLM),
     ("vllm serve", EngineKind.VLLM),
-    ("/vllm/v1/", EngineKind.VLLM),
-    ("server_args=ServerArgs(", EngineKind.SGLANG),
+    ("/vllm/", EngineKind.VLLM),
+    ("ServerArgs(", EngineKind.SGLANG),
     ("sglang/srt/", EngineKind.SGLANG),
     ("sglang.launch_server", EngineKind.SGLANG),
     ("#running-req", EngineKind.SGLANG),
     ("Load weight begin", EngineKind.SGLANG),
+)
+_PREFIXES = (
+    (re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+\.py:\d+\]"), EngineKind.VLLM),
+    (re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\] "), EngineKind.SGLANG),
 )
 
 
@@ -65,16 +69,14 @@ def words() -> tuple[str, ...]:
         for wording in enginelog.wordings()
         if wording.phase.begins or wording.phase.stopping or wording.phase.state in SERVES
     ]
-    return tuple(
-        dict.fromkeys([*phases, *(word for word, _, _ in _STOPS), *(word for word, _ in _KINDS), ' HTTP/1.1" 200'])
-    )
+    return tuple(dict.fromkeys([*phases, *(word for word, _, _ in _STOPS), ' HTTP/1.1" 200']))
 
 
 @cache
 def serving_words() -> tuple[str, ...]:
     """Those that an engine which serves writes all day, and which tell nothing new then."""
     phases = [wording.word for wording in enginelog.wordings() if wording.phase.state in SERVES]
-    return (*phases, "#running-req", "(APIServer", "(EngineCore", ' HTTP/1.1" 200')
+    return (*phases, ' HTTP/1.1" 200')
 
 
 def turn_of(text: str, hits: tuple[str, ...], kind: EngineKind | None) -> Turn | None:
@@ -90,9 +92,7 @@ def turn_of(text: str, hits: tuple[str, ...], kind: EngineKind | None) -> Turn |
     return None
 
 
-def kind_of(hits: tuple[str, ...]) -> EngineKind | None:
-    """Which engine writes such a line."""
-    for word, kind in _KINDS:
-        if word in hits:
-            return kind
-    return None
+def kinds_of(text: str) -> set[EngineKind]:
+    """Which engines a line is of, or speaks of."""
+    found = {kind for word, kind in _KINDS if word in text}
+    return found or {kind for pattern, kind in _PREFIXES if pattern.search(text)}

@@ -25,6 +25,8 @@ PLACES = 8
 """In how many places of one line a rule looks."""
 NEAR_LINES = 1000
 """No `near` looks further back."""
+KIND_LINES = 200
+"""In so many first lines it is looked for which engine writes; later only in lines that say something."""
 WITHDRAWN_LINES = 40
 """What broke within so many lines before the word to stop came, broke because of it: the word is written late."""
 
@@ -135,6 +137,8 @@ class LogReader:
         """The same for a line without escape sequences whose fixed texts are known already."""
         self._count += 1
         self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
+        if (hits and not self._kinds) or self._count <= KIND_LINES:
+            self._note_kind(text)
         wholes = self._joiner.add(text, line) if self._count <= self._joined_lines else ()
         if not wholes:
             self._open.clear()
@@ -191,11 +195,14 @@ class LogReader:
         kinds = {self._kind} if self._kind else self._kinds
         return rule.engine is None or not kinds or rule.engine in kinds
 
+    def _note_kind(self, text: str) -> None:
+        kinds = course.kinds_of(text[:SHOWN_CHARS])
+        if not kinds <= self._kinds:
+            self._kinds |= kinds
+            self._made = {}
+
     def _turn(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
         """The run's course after this line."""
-        if (kind := course.kind_of(hits)) is not None and kind not in self._kinds:
-            self._kinds.add(kind)
-            self._made = {}
         turn = course.turn_of(text, hits, self._kind)
         if turn is None:
             return

@@ -69,7 +69,7 @@ def unwrap(text: str) -> Record | None:
             break
         record = inner if record is None else _both(record, inner)
         text = record.text
-    if text.count("\\n") >= _ESCAPED_LINES:
+    if "\\n" in text and text.count("\\n") >= _ESCAPED_LINES:
         text = text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "    ")
         text = _ESCAPED_COLOUR.sub("", text)
         record = Record(text=text) if record is None else replace(record, text=text)
