@@ -71,7 +71,7 @@ async def test_an_xid_in_the_kernel_log_is_named(way: str, sshd: Sshd) -> None:
     connector: Connector = LocalConnector() if way == "local" else sshd.connector("spark1")
     async with watching(connector) as monitor:
         await until(monitor, lambda fleet: fleet.nodes[0].kernel_source or None)
-        marks = f"pid={os.getpid()}, name=[/{way}]"
+        marks = f"pid={os.getpid()}, name={way}-{os.getpid()}"  # another name is another incident
         write(f"NVRM: Xid (PCI:000f:01:00): 32, {marks}, Channel ID 00000008 intr0 00040000")
         write(f"NVRM: Xid (PCI:000f:01:00): 43, {marks}, channel 0x00000002")
         fault = await until(monitor, finding_of("kernel.xid-32", marks))
