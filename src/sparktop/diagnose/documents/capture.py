@@ -42,7 +42,10 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
 
 def _last_bar(line: str, begun: bool) -> re.Match[str] | None:
     state = line.rstrip("\r").split("\r")[-1]
-    return _BAR.search(state) or (_BARE.search(state) if begun else None)
+    bars = list(_BAR.finditer(state))
+    if bars:
+        return bars[-1]  # bars drawn over one another may stand in one line
+    return _BARE.search(state) if begun else None
 
 
 def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
