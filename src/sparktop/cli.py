@@ -263,12 +263,14 @@ def _monitor(
     baselines = state_home() / "baselines.json" if learns else None
     if own is None:
         return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
+    from sparktop.diagnose.catalogue import live_rules
     from sparktop.diagnose.logs.rules import shipped
 
     return Monitor(
         connectors,
         publish=publish,
         interval_s=config.interval_s,
+        rules=live_rules(own.lint),
         log_rules=(*shipped(), *own.log),
         baselines=baselines,
         remarks=own.remarks,

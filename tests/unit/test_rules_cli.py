@@ -8,10 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.pictures_support import container, engine, node, picture
 
 from sparktop import config
 from sparktop.cli import main
-from sparktop.diagnose.catalogue import cards
+from sparktop.diagnose.catalogue import cards, live_rules
 from sparktop.diagnose.ownrules import read_own
 from sparktop.headless.rules import check_files
 from sparktop.observe.monitor import Monitor
@@ -190,6 +191,17 @@ def test_a_broken_file_is_a_notice_for_who_watches(capsys: pytest.CaptureFixture
     assert main(["status", "--json", "local"]) in (0, 1)
     notices = json.loads(capsys.readouterr().out)["notices"]
     assert [notice["text"] for notice in notices if "b.toml" in notice["text"]]
+
+
+def test_an_own_lint_looks_at_what_runs() -> None:
+    (rule,) = read_own([("a.toml", LINT)]).lint
+    ids = [each.card.id for each in live_rules()]
+    assert [each.card.id for each in live_rules((rule,))] == ids
+    argv = ("vllm", "serve", "m", "--max-model-len", "131072")
+    spark = node(engines=(engine(argv=argv, container=container(argv=argv)),))
+    found = {one.rule for each in live_rules((rule,)) for one in each.check(picture(spark))}
+    assert "site.context-too-long" in found
+    assert "site.context-too-long" not in {one.rule for each in live_rules() for one in each.check(picture(spark))}
 
 
 async def test_the_monitor_says_what_it_is_told_to() -> None:

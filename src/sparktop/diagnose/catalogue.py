@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 
+from sparktop.diagnose.lint.userrules import LintRule
 from sparktop.diagnose.live import cluster, config, desktop, engine, gpu, host, kernel, memory, restart, start
 from sparktop.diagnose.rule import LiveRule, Rule
 
 
 @cache
-def live_rules() -> tuple[LiveRule, ...]:
-    """The rules over the picture, causes before what follows from them."""
+def live_rules(own: tuple[LintRule, ...] = ()) -> tuple[LiveRule, ...]:
+    """The rules over the picture, causes before what follows from them; `own` are the operator's lints of what runs."""
     modules = (kernel, memory, gpu, desktop, cluster, engine, restart, start, host, config)
-    return tuple(rule for module in modules for rule in module.RULES)
+    rules = tuple(rule for module in modules for rule in module.RULES)
+    return tuple(config.live_rule(own) if own and rule in config.RULES else rule for rule in rules)
 
 
 @cache
