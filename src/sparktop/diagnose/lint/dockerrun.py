@@ -49,20 +49,20 @@ class DockerRun:
     command: list[Word] = field(default_factory=list)
 
 
-def docker_run(words: Sequence[Word]) -> DockerRun:
-    """What the words after `docker run` say; an option Docker doesn't have is taken for the engine's."""
+def docker_run(words: Sequence[Word], *, is_exec: bool = False) -> DockerRun:
+    """What the words after `docker run` say; an option Docker doesn't have is taken for the engine's.
+
+    After `docker exec` (`is_exec`) a container's name stands in the image's place.
+    """
     run = DockerRun()
     index = 0
     while index < len(words):
         word = words[index]
         index += 1
         if not word.text.startswith("-") or word.text == "-":
-            if (
-                word.text.startswith(("$", "..."))
-                and not re.search(r"[/:]|IMAGE|image", word.text)
-                and index < len(words)
-            ):
-                continue  # options from somewhere else, or left out
+            behind = words[index].text if index < len(words) else ""
+            if not is_exec and _stands_for_options(word.text, behind):
+                continue
             run.image, run.command = word, list(words[index:])
             break
         if word.text == "--":
@@ -93,6 +93,17 @@ def docker_run(words: Sequence[Word]) -> DockerRun:
                 index += 1
             run.misplaced.append(_item(engine_name, value.text if value else None, word, value))
     return run
+
+
+def _stands_for_options(text: str, following: str) -> bool:
+    """Whether a word is left out (`...`) or holds options from somewhere else, and not the image's name."""
+    if text in ("...", "…"):
+        return True
+    if not text.startswith("$") or re.search(r"[/:]|image|img", text, re.IGNORECASE):
+        return False
+    if following.startswith("--"):
+        return following[2:].partition("=")[0] in _SWITCHES | _VALUED
+    return following.startswith("-") or bool(re.search(r"[^/.]/|:", following))
 
 
 def _short(run: DockerRun, word: Word) -> tuple[str, Word | None]:

@@ -102,7 +102,7 @@ def _eager(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
     item = spec.flag("enforce-eager")
     if spec.engine is not EngineKind.VLLM or item is None or spec.nodes > 1 or spec.has_remark(_ON_PURPOSE):
         return
-    if quantisation(spec) == "mxfp4":
+    if is_gpt_oss(spec) or "mxfp4" in model_name(spec):
         return
     yield claim(
         spec,

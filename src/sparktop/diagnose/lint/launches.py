@@ -23,6 +23,8 @@ _ONLY_TALK = frozenset({
 _SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
 _EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
 _DOCKERS = frozenset(["docker", "podman", "nerdctl"])
+CLUSTER = "node-"
+"""run_cluster.sh names its container node-NUMBER."""
 MAX_DEPTH = 5
 """So many shells within shells are read."""
 
@@ -95,8 +97,7 @@ def read_docker_run(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     if run.image is None and not run.misplaced:
         return False
     base = container_spec(run, scope, begin)
-    if name := base.option("name"):
-        scope.containers[name.value or ""] = base
+    scope.containers[base.name] = base
     read_container(base, run.entrypoint, run.command, scope, run.misplaced)
     return True
 
@@ -118,7 +119,6 @@ def read_container(
         scope.found += [replace(spec, misplaced=tuple(misplaced)) for spec in inner.found]
         scope.containers.update(inner.containers)
         return
-    scope.containers.setdefault("", base)
     kind = kind_of_image(base.image.value or "") if base.image else None
     if kind is None and any(item.name in _ENGINE_ONLY for item in misplaced):
         kind = EngineKind.SGLANG
@@ -284,11 +284,11 @@ def _read_inner(inner: Word, scope: Scope, own: Iterable[Item]) -> None:
 
 def _docker_exec(words: Sequence[Word], scope: Scope) -> bool:
     """`docker exec [OPTIONS] NAME COMMAND`: in a container that the same text started, or one not described."""
-    run = docker_run(words)
+    run = docker_run(words, is_exec=True)
     named = run.image.text if run.image else ""
     known = scope.containers.get(named)
-    if known is None and scope.containers and (not named or "$" in named or len(scope.containers) == 1):
-        known = next(iter(scope.containers.values()))
+    if known is None and scope.containers and ("$" in named or len(scope.containers) == 1):
+        known = scope.containers.get(CLUSTER) or list(scope.containers.values())[-1]
     base = known or LaunchSpec(document=scope.document, kind=scope.kind, launcher=Launcher.BARE, name=named)
     base = replace(
         base,
@@ -297,11 +297,8 @@ def _docker_exec(words: Sequence[Word], scope: Scope) -> bool:
         span=None,
         is_exec=True,
     )
-    command = run.command if run.image else []
-    if not command and named.startswith("$") is False and known is None:
-        return False
     inner = replace(scope, base=base, exported={}, prelude=[], depth=scope.depth + 1)
-    return read_command(command, inner)
+    return read_command(run.command, inner)
 
 
 def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
@@ -312,7 +309,7 @@ def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     base = replace(container_spec(run, scope, begin), launcher=Launcher.RUN_CLUSTER, nodes=2, name="run_cluster.sh")
     given = {"network": "host", "gpus": "all", "mount": "~/.cache/huggingface:/root/.cache/huggingface"}
     base = replace(base, options=(*base.options, *(Item(name=name, value=value) for name, value in given.items())))
-    scope.containers["node"] = base
+    scope.containers[CLUSTER] = base
     inner = replace(scope, base=base, exported={})
     scope.found.append(_placed([begin], inner, (), is_ray_start=True))
     return True

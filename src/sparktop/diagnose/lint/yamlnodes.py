@@ -77,8 +77,7 @@ def text_at(document: Document, node: Node) -> Word | None:
         return _checked(node, _undoubled(raw.part(1, -1)), start)
     if node.style == '"':
         return _checked(node, _unescaped(raw.part(1, -1)), start)
-    header = raw.text.find("\n") + 1
-    return raw.part(header) if header else _nowhere(node, start)
+    return _block(node, raw) or _nowhere(node, start)
 
 
 def scalar(document: Document, node: Node) -> str:
@@ -90,6 +89,33 @@ def scalar(document: Document, node: Node) -> str:
 def _scalar_key(key: yaml.ScalarNode) -> Word:
     start = key.start_mark.index + (1 if key.style else 0)
     return Word(str(key.value), range(start, start + len(key.value)))
+
+
+def _block(node: yaml.ScalarNode, raw: Word) -> Word | None:
+    """A block scalar's value (folded, indentation taken off) laid along its text; None where they don't fit."""
+    lines = raw.text.split("\n")[1:]
+    indents = [len(line) - len(line.lstrip(" ")) for line in lines if line.strip()]
+    indent = indents[0] if indents else 0
+    position = raw.text.find("\n") + 1
+    at: list[int] = []
+    is_begin = True
+    for char in node.value:
+        while True:
+            if is_begin:
+                margin = raw.text[position : position + indent]
+                position += len(margin) - len(margin.lstrip(" "))
+                is_begin = False
+            here = raw.text[position : position + 1]
+            if here == char or (char == " " and here == "\n"):
+                break
+            if here not in ("\n", "\r"):
+                return None
+            position += 1
+            is_begin = here == "\n"
+        at.append(raw.at[position])
+        is_begin = here == "\n"
+        position += 1
+    return Word(node.value, at)
 
 
 def _nowhere(node: yaml.ScalarNode, start: int) -> Word:

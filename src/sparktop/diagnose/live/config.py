@@ -38,7 +38,7 @@ def live_rule(own: Sequence[LintRule] = ()) -> LiveRule:
 
     @lru_cache(maxsize=64)
     def found(engine: Running) -> tuple[Finding, ...]:
-        """Asked several times a second, and answered anew only when a command, an environment or a container changed."""
+        """Asked several times a second, answered anew only when a command, an environment or a container changed."""
         spec = spec_of(engine)
         # What a probe sends is masked at its source.
         return () if spec is None else lint((spec,), mask=str, own=own, is_live=True)
