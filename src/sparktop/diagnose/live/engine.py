@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sparktop.diagnose.live.window import highest
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
@@ -15,6 +16,8 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 
 HELD_S = 20.0
+COUNTED_WITHIN_S = 6.0
+"""After a prompt's end until its tokens have been scraped."""
 LONG_PREFILL_S = 180.0
 """At work's power a prompt of a hundred thousand tokens takes this long before its first token."""
 WORKING_POWER_W = 60.0
@@ -51,8 +54,11 @@ def check_held(fleet: FleetState) -> Iterator[Finding]:
             still_s = engine.rates.progress_age_s if engine.rates else None
             if not held or still_s is None or still_s < HELD_S or engine.state is EngineState.EXITED:
                 continue
-            gpu = node.first_gpu
-            power_w = gpu.power_w if gpu else None
+            # A prompt read to its end is counted a moment after its power has gone.
+            now_w = node.first_gpu.power_w if node.first_gpu else None
+            power_w = max(
+                (w for w in (now_w, highest(node.power_history, COUNTED_WITHIN_S)) if w is not None), default=None
+            )
             if power_w is not None and power_w >= WORKING_POWER_W and still_s < LONG_PREFILL_S:
                 continue
             yield _held(node, engine, held, still_s)

@@ -18,6 +18,8 @@ RETURNING_BYTES_PER_S = 100e6
 """While memory still comes back after an engine's end there is nothing to compare."""
 CACHE_BYTES = 10 * GIB
 WORTH_NAMING_BYTES = 1 * GIB
+JOB_BYTES = 16 * GIB
+"""A process of no engine that holds more of the GPU's memory than this is a job of its own, no service beside one."""
 _NOT_HELD = ("free", "cache", "engine")
 
 
@@ -49,9 +51,17 @@ def _before_a_launch(two: Two) -> _Gap | None:
     """Only with no engine on either: one that serves makes any difference."""
     if any(is_alive(engine) for node in two.nodes for engine in node.engines):
         return None
+    if any(_job_bytes(node) > JOB_BYTES for node in two.nodes):
+        return None  # a training run, say: its memory is at work, and nobody is about to launch
     if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in two.nodes):
         return None
     return _gap(two, [node.sample.memory.available_bytes if node.sample else None for node in two.nodes])
+
+
+def _job_bytes(node: NodeView) -> int:
+    """What the largest GPU process that is no engine's holds."""
+    rows = [row for gpu in (node.gpu.gpus if node.gpu else ()) for row in gpu.processes or () if row.kind == "C"]
+    return max((row.used_bytes or 0 for row in rows), default=0)
 
 
 def _while_loading(two: Two, pair: Pair) -> _Gap | None:
