@@ -14,7 +14,6 @@ from tests.pictures_support import (
     WALL_S,
     container,
     engine,
-    facts,
     gib,
     idle_node,
     link,
@@ -178,7 +177,7 @@ def test_no_host_is_starved_in(view: NodeView) -> None:
     assert not list(starved(picture(view)))
 
 
-# Low, pressure, swap, CMA
+# Low, pressure, swap
 
 
 @pytest.mark.parametrize(
@@ -225,14 +224,6 @@ def test_pressure_is_stalls_or_a_swap_storm(more: dict[str, Any], fires: bool) -
 )
 def test_swap_is_a_warning_only_beside_an_engine(view: NodeView, severity: Severity | None) -> None:
     assert [each.severity for each in rules.swap_used(picture(view))] == ([severity] if severity else [])
-
-
-@pytest.mark.parametrize(
-    ("total", "free", "fires"), [(0, 4096, True), (0, 0, False), (gib(0.5), 4096, False), (None, None, False)]
-)
-def test_free_contiguous_memory_out_of_none(total: int | None, free: int | None, fires: bool) -> None:
-    odd = memory(27.0, cma_total_bytes=total, cma_free_bytes=free)
-    assert bool(list(rules.contiguous(picture(node(memory=odd, facts=facts(kernel="7.0.0-1019-nvidia")))))) is fires
 
 
 # Held after an exit

@@ -9,7 +9,7 @@ from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, seen
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Finding, Remedy
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Holder, NodeView
 
 LOW_SHARE, LOW_BYTES = 0.07, 8 * GIB
@@ -167,41 +167,6 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
         )
 
 
-def contiguous(fleet: FleetState) -> Iterable[Finding]:
-    """memory.cma: the kernel reports free contiguous memory out of none."""
-    for node in fleet.nodes:
-        if not is_current(node) or node.sample is None:
-            continue
-        memory = node.sample.memory
-        if memory.cma_total_bytes != 0 or not memory.cma_free_bytes:
-            continue
-        kernel = node.facts.kernel if node.facts else ""
-        yield Finding(
-            rule="memory.cma",
-            severity=Severity.WARNING,
-            confidence=Confidence.SUSPECTED,
-            title=f"{node.name}'s kernel counts free contiguous memory that does not exist",
-            explanation=(
-                f"/proc/meminfo says CmaTotal 0 and CmaFree {gib(memory.cma_free_bytes)}: the counters contradict one "
-                f"another. Reported of kernel 7.0.0-1019 on Sparks{f'; this one runs {kernel}' if kernel else ''}"
-                ", where memory figures, and what is freed by them, can't be trusted."
-            ),
-            settles="Whether it is so after a boot into the previous kernel.",
-            evidence=(seen(node, "memory", f"CmaTotal 0 kB, CmaFree {memory.cma_free_bytes // 1024} kB"),),
-            remedies=(
-                Remedy(
-                    title="Boot the previous kernel until an update is out",
-                    steps=("choose it in GRUB's advanced options", "apt-mark hold the older linux-image package"),
-                    cost="a reboot",
-                    action="reboot",
-                ),
-            ),
-            references=("NVIDIA developer forum 383254", "NVIDIA developer forum 383023"),
-            nodes=(node.name,),
-            brief=f"CmaTotal 0, CmaFree {gib(memory.cma_free_bytes)}",
-        )
-
-
 def _limits(total: int) -> tuple[int, int]:
     warning, critical = int(total * LOW_SHARE), int(total * SCARCE_SHARE)
     if total < SMALL_MACHINE_BYTES:
@@ -220,8 +185,10 @@ def _top_holders(node: NodeView) -> str:
     return " and ".join(f"{one.label} ({gib(one.held_bytes)})" for one in _holders(node)[:2])
 
 
-def _rule(name: str, title: str, severity: Severity, sources: tuple[str, ...], scope: str = "any node") -> Rule:
-    return Rule(id=f"memory.{name}", kind=RuleKind.LIVE, title=title, severity=severity, scope=scope, sources=sources)
+def _rule(name: str, title: str, severity: Severity, sources: tuple[str, ...]) -> Rule:
+    return Rule(
+        id=f"memory.{name}", kind=RuleKind.LIVE, title=title, severity=severity, scope="any node", sources=sources
+    )
 
 
 RULES: tuple[LiveRule, ...] = (
@@ -245,16 +212,5 @@ RULES: tuple[LiveRule, ...] = (
         check=swap_used,
         hold_s=10.0,
         follows=("memory.first-request-spike", "memory.falling", "memory.low", "memory.pressure"),
-    ),
-    LiveRule(
-        card=_rule(
-            "cma",
-            "CmaFree without CmaTotal",
-            Severity.WARNING,
-            ("NVIDIA developer forum 383254", "NVIDIA developer forum 383023"),
-            "kernel 7.0.0-1019 and others that count so",
-        ),
-        check=contiguous,
-        hold_s=5.0,
     ),
 )
