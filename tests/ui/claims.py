@@ -155,7 +155,7 @@ def hot(wall_s: float) -> Finding:
 
 def full_disk(wall_s: float) -> Finding:
     return Finding(
-        rule="host.disk-full",
+        rule="host.disk-low",
         severity=Severity.WARNING,
         title="The disk of the models is nearly full",
         nodes=("spark1",),

@@ -167,7 +167,7 @@ def kernel_advisory(fleet: FleetState) -> Iterator[Finding]:
 
 
 def disk_full(fleet: FleetState) -> Iterator[Finding]:
-    """host.disk-full: a filesystem that containers, logs and downloads need is nearly full."""
+    """host.disk-low: a filesystem that containers, logs and downloads need is nearly full."""
     for node, facts in _known(fleet):
         for disk in facts.disks:
             low = min(DISK_LOW_BYTES, disk.total_bytes // 10)
@@ -178,7 +178,7 @@ def disk_full(fleet: FleetState) -> Iterator[Finding]:
 def _disk(node: NodeView, disk: Disk, *, is_full: bool) -> Finding:
     left = f"{gib(disk.free_bytes)} of {gib(disk.total_bytes)} free"
     return Finding(
-        rule="host.disk-full",
+        rule="host.disk-low",
         severity=Severity.CRITICAL if is_full else Severity.WARNING,
         title=f"{disk.mount} {'is full' if is_full else 'is nearly full'}: {gib(disk.free_bytes)} free",
         explanation=(
@@ -258,7 +258,7 @@ RULES: tuple[LiveRule, ...] = (
         _FORUM_595, "field report 002", scope="GB10",
     ),
     _rule("kernel-advisory", "Kernel with an advisory", Severity.WARNING, kernel_advisory, *_ADVISORY, scope="GB10"),
-    _rule("disk-full", "A disk is nearly full", Severity.CRITICAL, disk_full, "Docker documentation"),
+    _rule("disk-low", "A disk is nearly full", Severity.CRITICAL, disk_full, "Docker documentation"),
     _rule(
         "collector", "A part of the watch is stuck, failed or not permitted", Severity.WARNING, collectors,
         "NVIDIA/open-gpu-kernel-modules#446", hold_s=5.0, follows=(*_GONE, "host.driver-pending", "memory.starved"),
