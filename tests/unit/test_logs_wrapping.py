@@ -66,7 +66,7 @@ def test_what_carries_a_line(text: str, record: Record) -> None:
 def test_lines_printed_as_one_string_are_lines_again() -> None:
     record = unwrap(r"RuntimeError(b'\x1b[31mTraceback:\n  File \"a.py\"\r\nValueError: x\n')")
     assert record is not None
-    assert record.text.split("\n") == ["RuntimeError(b'Traceback:", '  File "a.py"', "ValueError: x", "')"]
+    assert record.text.splitlines() == ["RuntimeError(b'Traceback:", '  File "a.py"', "ValueError: x", "')"]
     assert unwrap(r"path C:\new is no line") is None
 
 

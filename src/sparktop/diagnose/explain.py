@@ -51,8 +51,8 @@ class Explanation:
         self._kernel_words = frozenset(kernel.words())
         self._readers: dict[str, LogReader] = {}
         self._folder = Folder()
-        self._whole: list[str] | None = []
-        """The text so far, while it is short enough to be a document."""
+        self._whole: list[tuple[str, int]] | None = []
+        """The lines so far and their numbers, while they are few enough to be a document."""
         self._chars = 0
         self._has_kernel_lines = False
         self._found: tuple[Finding, ...] | None = None
@@ -70,10 +70,7 @@ class Explanation:
             self._take(self._decoder.finish())
             claims = [claim for reader in self._readers.values() for claim in reader.claims()]
             others = [*kernelfindings.findings(self._folder.events, source=self._source)]
-            if self._whole is not None:
-                said = documents.read("\n".join(self._whole), self._source)
-                self._has_documents = said is not None
-                others += said or ()
+            others += self._of_documents()
             found = [*in_order(claims, self._source, mask=self._mask), *map(self._masked, others)]
             self._found = linked(found, self._rules)
         return self._found
@@ -86,6 +83,19 @@ class Explanation:
         names += ["the kernel"] if self._has_kernel_lines else []
         return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
 
+    def _of_documents(self) -> Iterable[Finding]:
+        if self._whole is None:
+            return
+        said = documents.read("\n".join([line for line, _ in self._whole]), self._source)
+        self._has_documents = said is not None
+        numbers = [number for _, number in self._whole]
+        for finding in said or ():
+            evidence = tuple(
+                replace(each, line=numbers[each.line - 1]) if each.line and each.line <= len(numbers) else each
+                for each in finding.evidence
+            )
+            yield replace(finding, evidence=evidence)
+
     def _masked(self, finding: Finding) -> Finding:
         evidence = tuple(replace(each, text=self._mask(each.text)) for each in finding.evidence)
         return replace(finding, evidence=evidence)
@@ -93,30 +103,31 @@ class Explanation:
     def _take(self, lines: Iterable[Line]) -> None:
         for number, text in lines:
             self.lines += 1
-            if self._whole is not None:
-                self._keep(text)
-            if "\r" in text:
-                for state in text.split("\r"):
-                    if state:
-                        self._read(state, number)
+            if "\r" in text:  # each state of a progress bar, or the lines of an old Mac
+                text = "\r".join([self._read(state, number) if state else "" for state in text.split("\r")])
             else:
-                self._read(text, number)
+                text = self._read(text, number)
+            if self._whole is not None:
+                self._keep(text, number)
 
-    def _keep(self, text: str) -> None:
+    def _keep(self, text: str, number: int) -> None:
         self._chars += len(text) + 1
-        if self._whole is not None:
-            self._whole.append(text)
         if self._chars > DOCUMENT_CHARS:
             self._whole = None
+        elif self._whole is not None:
+            self._whole += ((line, number) for line in text.split("\n"))
 
-    def _read(self, text: str, number: int) -> None:
+    def _read(self, text: str, number: int) -> str:
+        """Read one line; what it is without what carried it."""
         text = plain(text)
         record = unwrap(text)
         if record is None:
             self._tell(text, number, None)
-            return
-        for part in record.text.split("\n"):
-            self._tell(plain(part), number, record)
+            return text
+        text = plain(record.text)
+        for part in text.replace("\r", "\n").split("\n"):
+            self._tell(part, number, record)
+        return text
 
     def _tell(self, text: str, number: int, record: Record | None) -> None:
         hits = self._lexicon.gate.hits(text)

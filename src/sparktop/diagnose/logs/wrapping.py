@@ -57,6 +57,7 @@ _UNIT = re.compile(r"[\w.-]{1,64}+ (?P<unit>[\w./@-]{1,80}+)\[\d{1,10}\]: |[\w.-
 """What follows an ISO stamp where the journal wrote it, and not Docker."""
 _ESCAPED_LINES = 2
 """A line with so many `\\n` in words is several lines that somebody printed as a Python or JSON string."""
+_ESCAPES = (("\\n", "\n"), ("\\r", "\r"), ("\\t", "    "), ('\\"', '"'), ("\\'", "'"))
 _ESCAPED_COLOUR = re.compile(r"\\(?:x1b|u001b|033)\[[0-9;]{0,20}m")
 
 
@@ -70,7 +71,8 @@ def unwrap(text: str) -> Record | None:
         record = inner if record is None else _both(record, inner)
         text = record.text
     if "\\n" in text and text.count("\\n") >= _ESCAPED_LINES:
-        text = text.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "    ")
+        for written, meant in _ESCAPES:
+            text = text.replace(written, meant)
         text = _ESCAPED_COLOUR.sub("", text)
         record = Record(text=text) if record is None else replace(record, text=text)
     return record
