@@ -27,7 +27,8 @@ def test_a_healthy_pair_has_nothing_to_say() -> None:
 
 def test_what_is_wrong_on_a_node_is_for_rules_to_say() -> None:
     falling = replace(node(available_gib=0.4), trend=Trend(bytes_per_s=-6.1e9, time_to_empty_s=0.1))
-    assert said(falling) == []
+    stuck = Collector(name="nvml", state=CollectorState.STUCK, detail="no answer for 12 s")
+    assert said(replace(falling, collectors={"nvml": stuck})) == []
 
 
 def test_a_lost_node_keeps_its_trajectory() -> None:
@@ -37,11 +38,6 @@ def test_a_lost_node_keeps_its_trajectory() -> None:
     starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
     (text,) = said(starved)
     assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.5 GB/s · TCP")
-
-
-def test_a_stuck_collector_is_told() -> None:
-    stuck = Collector(name="nvml", state=CollectorState.STUCK, detail="no answer for 12 s")
-    assert said(replace(node(), collectors={"nvml": stuck})) == ["warning: nvml is stuck: no answer for 12 s"]
 
 
 def test_twins_are_warned_of() -> None:
@@ -54,6 +50,6 @@ def test_twins_are_warned_of() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    stuck = Collector(name="nvml", state=CollectorState.STUCK, detail="x")
-    told = said(replace(node("a"), collectors={"nvml": stuck}), node("b", state=LinkState.LOST))
+    warned = replace(node("a"), warnings=("its host key is new",))
+    told = said(warned, node("b", state=LinkState.LOST))
     assert [text.split(":")[0] for text in told] == ["critical", "warning"]

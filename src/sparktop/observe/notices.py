@@ -1,4 +1,4 @@
-"""What the links themselves say: a node that is lost or refused, a part that is stuck, two nodes that are one.
+"""What the links themselves say: a node that is lost or refused, two nodes that are one.
 
 These are observations, not diagnoses: no cause is named here. What is wrong on a node is said by rules. Worst first.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from sparktop.model.event import Severity
 from sparktop.model.fleet import LinkState, NodeView, Notice, Reach
-from sparktop.model.telemetry import CollectorState
 
 _GIB = 1024**3
 _SAME_KEY = "same host key"
@@ -26,11 +25,6 @@ def notices(nodes: Sequence[NodeView], *, fingerprints: dict[str, str]) -> tuple
 
 def _of(node: NodeView) -> list[Notice]:
     found = list(_link(node))
-    found += [
-        Notice(severity=Severity.WARNING, node=node.name, text=f"{collector.name} is stuck: {collector.detail}")
-        for collector in node.collectors.values()
-        if collector.state is CollectorState.STUCK
-    ]
     found += [
         Notice(severity=Severity.WARNING, node=node.name, text=warning)
         for warning in node.warnings

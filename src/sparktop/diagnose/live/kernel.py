@@ -199,8 +199,10 @@ def _placed(
             remedies=(),
             caused_by=None,
         )
-    if finding.rule.startswith("kernel.display-") and finding.caused_by is None:
+    if finding.caused_by is None and finding.rule.startswith("kernel.display-"):
         return replace(finding, caused_by="desktop.frozen")
+    if finding.caused_by is None and finding.rule.startswith("kernel.link-"):
+        return replace(finding, caused_by="cluster.link-down")
     if finding.rule == NO_MEMORY:
         return _no_memory(finding, node)
     if finding.rule in (OOM_KILL, OOM_LIMIT):
