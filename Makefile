@@ -35,6 +35,7 @@ screenshot: $(VENV)/.made
 
 readme: $(VENV)/.made
 	$(BIN)/python -m tests.ui.readme
+	$(BIN)/python -m tests.rules_page
 
 snapshots: $(VENV)/.made
 	SPARKTOP_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest tests/ui

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests import rules_page
 from tests.ui.readme import README, with_table
 
 from sparktop.cli import main
@@ -15,6 +16,10 @@ TEXT = README.read_text("utf-8")
 
 def test_the_table_of_keys_is_the_registrys() -> None:
     assert with_table(TEXT) == TEXT, "make readme"
+
+
+def test_the_page_of_rules_is_the_catalogues() -> None:
+    assert rules_page.PAGE.read_text("utf-8") == rules_page.page(), "make readme"
 
 
 def test_linked_files_are_there() -> None:
