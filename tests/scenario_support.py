@@ -9,7 +9,8 @@ Nothing is made up on the way: the simulated probe's lines go through `wire.deco
 Docker Engine's answers and log frames through `container_of` and `lines_from_chunk` into the product's `Followers`, an
 engine's /metrics text through its scrape, and every sample gives a picture to `Diagnosis`. Only waiting is left out:
 the clock is moved to whatever is due next. Faults of the line are what they do to samples: silence, a stale link
-after three seconds, and what TCP told three seconds later.
+after three seconds, and what TCP told three seconds later. Beyond the end of a scenario that restarts the machines boot
+anew, which is the one remedy that a scenario can't hold.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.rule import LiveRule
-from sparktop.model.engine import Containers, EndpointState, EngineState
+from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, Reach
@@ -45,7 +46,8 @@ from sparktop.transport.logstream import Frames, SplitState, lines_from_chunk
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import sequence_of
 
-LOG_EVERY_S = 0.25
+EVERY_S = {"containers": 3.0, "engines": 1.0, "metrics": 2.0, "log": 0.5}
+"""As the followers have it."""
 STALE_AFTER_S = 3.0
 REACH_TAKES_S = 3.0
 REACHES = {
@@ -68,21 +70,35 @@ class Stage:
     """One showing of a scenario, from its second 0."""
 
     def __init__(
-        self, scenario: str | Scenario, *, rules: Sequence[LiveRule] | None = None, interval_s: float = 1.0, **book: Any
+        self,
+        scenario: str | Scenario,
+        *,
+        rules: Sequence[LiveRule] | None = None,
+        interval_s: float = 1.0,
+        begin_s: float = 0.0,
+        unhurried: float = 1.0,
+        **book: Any,
     ) -> None:
-        """`book`: more keywords for every NodeBook."""
+        """One showing after another, from second 0.
+
+        Args:
+            begin_s: when the console connects, and with it where its samples fall.
+            unhurried: everything but samples comes so many times rarer; for playing hours.
+            book: more keywords for every NodeBook.
+        """
+        self.unhurried = unhurried
         self.scenario = load(scenario) if isinstance(scenario, str) else scenario
         self.clock = ManualClock()
         self.began_s = self.clock.monotonic()
         self.diagnosis = Diagnosis(live_rules() if rules is None else rules)
-        self.nodes = [_Node(self, script, interval_s, book) for script in self.scenario.nodes]
+        self.nodes = [_Node(self, script, interval_s, begin_s, book) for script in self.scenario.nodes]
         self.picture = FleetState()
         self.shown: list[Shown] = []
         self._known: set[tuple[object, ...]] = set()
 
     @property
     def t(self) -> float:
-        """The second of the scenario."""
+        """The second since the scenario began; beyond its length it is another showing's."""
         return self.clock.monotonic() - self.began_s
 
     def play(self, until_s: float | None = None) -> Iterator[FleetState]:
@@ -164,18 +180,26 @@ class _Log:
 class _Node:
     """One simulated Spark, and the product's book of it."""
 
-    def __init__(self, stage: Stage, script: NodeScript, interval_s: float, more: dict[str, Any]) -> None:
+    def __init__(
+        self, stage: Stage, script: NodeScript, interval_s: float, begin_s: float, more: dict[str, Any]
+    ) -> None:
         self._stage = stage
         self._script = script
         self._interval_s = interval_s
-        self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=stage.clock.wall())
+        self._began_wall_s = stage.clock.wall()
+        self._showing = 0
+        self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
         self.followers = Followers(self.book, clock=stage.clock)
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}
+        self._boxes: dict[bytes, Container] = {}
         self._due = {"talk": 0.0, "containers": 0.3, "engines": 0.6, "metrics": 0.7, "log": 0.25}
+        self._due = {name: due + begin_s for name, due in self._due.items()}
         self._silent_since_s: float | None = None
         self._told = 0
+        self._shift = 0.0
+        """From the showing's seconds to the stage's."""
 
     @property
     def due_s(self) -> float:
@@ -183,21 +207,38 @@ class _Node:
 
     def act(self) -> bool:
         """Do what is due; True when a picture is to be made of it."""
-        t = self._stage.t
+        now, scenario = self._stage.t, self._stage.scenario
+        showing, t = 0, now
+        if scenario.repeat is Repeat.RESTART:
+            showing = max(0, int((now - 1e-6) // scenario.length_s))  # its last second belongs to it
+            t = now - showing * scenario.length_s
+        if showing != self._showing:
+            self._reboot(showing)
+        self._shift = now - t
         fault = self._fault(t)
         if fault is not None and fault.kind is not FaultKind.SLOW:
             return self._hear_nothing(t, fault)
         if self._silent_since_s is not None:
             self._return(t)
         sampled = False
-        for what in [name for name, due in self._due.items() if due <= t + 1e-9]:
+        for what in [name for name, due in self._due.items() if due <= now + 1e-9]:
             if what == "talk":
                 sampled = self._listen(t)
                 continue
-            every_s = {"containers": 3.0, "engines": 1.0, "metrics": 2.0, "log": LOG_EVERY_S}[what]
-            self._due[what] = t + every_s
+            self._due[what] = now + EVERY_S[what] * self._stage.unhurried
             getattr(self, f"_{what}")(t)
         return sampled
+
+    def _reboot(self, showing: int) -> None:
+        """Another showing: the connection ends and the machine has booted anew."""
+        scenario = self._stage.scenario
+        began_wall_s = self._began_wall_s + showing * scenario.length_s
+        self._showing = showing
+        self.spark = Spark(scenario, self._script, showing=showing, began_wall_s=began_wall_s)
+        self._talk, self._silent_since_s = None, None
+        self._logs.clear()
+        self._due = dict.fromkeys(self._due, self._stage.t)
+        self.book.link(LinkState.LOST, "the connection ended")
 
     # The line
 
@@ -211,7 +252,7 @@ class _Node:
             self._silent_since_s, self._told = t, 0
         silent_s = t - self._silent_since_s
         for name in self._due:
-            self._due[name] = t + 0.5
+            self._due[name] = self._stage.t + 0.5
         if self._told == 0 and silent_s >= STALE_AFTER_S:
             self._told = 1
             self.book.link(LinkState.STALE, "samples stopped; the connection is still open")
@@ -242,13 +283,13 @@ class _Node:
                 self.book.message(message, now_s)
             sampled = sampled or b'"kind":"sample"' in line
             self._talk.hear(json.dumps({"ack": sequence_of(line) or 0}).encode() + b"\n", now_s)
-        self._due["talk"] = max(self._talk.due_s, t + 0.01)
+        self._due["talk"] = self._shift + max(self._talk.due_s, t + 0.01)
         return sampled
 
     # The Docker Engine and the engines' own figures
 
     def _ask_docker(self, path: str, **query: str) -> Any:
-        spark, t = self.spark, self._stage.t
+        spark, t = self.spark, self._stage.t - self._shift
 
         async def rest(_: float) -> None:
             raise AssertionError("nothing here waits")
@@ -258,9 +299,12 @@ class _Node:
 
     def _containers(self, t: float) -> None:
         rows = json.loads(self._ask_docker("/containers/json", all="1").body)
-        found = [json.loads(self._ask_docker(f"/containers/{row['Id']}/json").body) for row in rows]
+        found = [self._ask_docker(f"/containers/{row['Id']}/json").body for row in rows]
+        for body in found:
+            if body not in self._boxes:
+                self._boxes[body] = container_of(json.loads(body), mask_argv)
         self.book.containers(
-            Containers(containers=tuple(container_of(raw, mask_argv) for raw in found), available=True, detail="")
+            Containers(containers=tuple(self._boxes[body] for body in found), available=True, detail="")
         )
 
     def _engines(self, t: float) -> None:

@@ -144,7 +144,7 @@ class Spark:
         return [live for script in self.script.processes if (live := self._process(script, t))]
 
     def _process(self, script: ProcessScript, t: float) -> LiveProcess | None:
-        pid, started, cgroup = script.pid, script.start_s, script.cgroup
+        pid, started, cgroup = script.pid, script.start_s, self._with_ids(script.cgroup)
         if script.container:
             container = next(c for c in self.script.containers if c.name == script.container)
             begun = [run for run in container.runs if run.start_s + script.delay_s <= t]
@@ -197,7 +197,9 @@ class Spark:
 
     def kernel_text(self, entry: KernelEntry) -> str:
         """A kernel line; `<id of NAME>` in it is that container's id."""
-        text = entry.text
+        return self._with_ids(entry.text)
+
+    def _with_ids(self, text: str) -> str:
         if "<id of " in text:
             for container in self.script.containers:
                 text = text.replace(f"<id of {container.name}>", self.container_id(container.name))

@@ -174,6 +174,6 @@ RULES: tuple[LiveRule, ...] = (
             sources=REFERENCES,
         ),
         check=check,
-        follows=("engine.rank-died",),
+        follows=("cluster.rank-died", "cluster.link-down"),
     ),
 )

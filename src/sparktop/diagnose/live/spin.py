@@ -292,6 +292,6 @@ RULES: tuple[LiveRule, ...] = (
         ),
         check=check,
         clear_s=4.0,
-        follows=("engine.rank-died", "kernel.xid", "kernel.oom-kill"),
+        follows=("cluster.rank-died", "cluster.link-down", "kernel.xid-79", "kernel.xid-119", "kernel.xid-120"),
     ),
 )
