@@ -183,3 +183,18 @@ def test_a_full_log_costs_little() -> None:
     """500 incidents of two kinds, hours apart: bounded work (no time is asserted, only that it comes to an end)."""
     lines = [(text, 80_000.0 - index * 300.0) for index in range(250) for text in (XID_13, XID_43)]
     assert len(told(one(log(*lines)))) == 2
+
+
+def test_what_starvation_led_to_hangs_under_it() -> None:
+    starving = Rule(id="memory.falling", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
+    rule = LiveRule(
+        card=starving, check=lambda _: [Finding(rule="memory.falling", severity=C, title="t", nodes=("spark1",))]
+    )
+    diagnosis = Diagnosis((*rules_of.RULES, rule))
+    fleet = one(log(KILL), available_gib=0.8)
+    diagnosis.update(fleet)
+    shown = diagnosis.update(replace(fleet, monotonic_s=NOW_S + 3.0, wall_s=WALL_S + 3.0))
+    assert [(finding.rule, finding.caused_by) for finding in shown] == [
+        ("memory.falling", None),
+        ("kernel.oom-kill", "memory.falling"),
+    ]

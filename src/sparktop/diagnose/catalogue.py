@@ -26,4 +26,6 @@ def cards() -> tuple[Rule, ...]:
     from sparktop.diagnose.logs import rules as logs
 
     live = tuple(rule.card for rule in live_rules())
-    return (*live, *(rule.card for rule in logs.shipped()), *kernelfindings.cards(), *lints.cards())
+    known = {card.id for card in live}  # two of the kernel's rules are live rules of their own
+    of_kernel = (card for card in kernelfindings.cards() if card.id not in known)
+    return (*live, *(rule.card for rule in logs.shipped()), *of_kernel, *lints.cards())

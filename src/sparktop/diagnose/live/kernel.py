@@ -6,9 +6,10 @@ hours ago is history, told as information, unless it left something broken that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 
 from sparktop.diagnose import kernelfindings
 from sparktop.diagnose.kernelfindings import NO_MEMORY, OOM_KILL, OOM_LIMIT, is_restored, rule_of
@@ -41,6 +42,12 @@ _NO_GPU = frozenset(
 )
 
 
+_MEMORY = {
+    OOM_KILL: ("The kernel killed a process for want of memory", "Linux mm/oom_kill.c"),
+    NO_MEMORY: ("The NVIDIA driver was refused memory", "NVIDIA/open-gpu-kernel-modules#1358"),
+}
+
+
 class Standing(Enum):
     """Whether an event still matters."""
 
@@ -51,6 +58,17 @@ class Standing(Enum):
 
 def check(fleet: FleetState) -> Iterable[Finding]:
     """kernel.*: one finding for each kind of failure in the kernel log, on one node or on both together."""
+    return [finding for finding in claims(fleet) if finding.rule not in _MEMORY]
+
+
+def check_memory(rule: str) -> Callable[[FleetState], Iterable[Finding]]:
+    """The check of one of the kernel's rules on memory, which follow the live rules on memory."""
+    return lambda fleet: [finding for finding in claims(fleet) if finding.rule == rule]
+
+
+@lru_cache(maxsize=1)
+def claims(fleet: FleetState) -> list[Finding]:
+    """All that the kernel logs of a picture say now; made once for the rules that share it."""
     found = [_of_node(node, fleet) for node in fleet.nodes if is_current(node) and node.kernel_events]
     return _together([finding for findings in found for finding in findings])
 
@@ -283,11 +301,27 @@ def _are_one(one: Finding, other: Finding) -> bool:
 
 
 RULES: tuple[LiveRule, ...] = (
+    *(
+        LiveRule(
+            card=Rule(
+                id=rule,
+                kind=RuleKind.LIVE,
+                title=title,
+                severity=Severity.CRITICAL,
+                scope="every node whose kernel log can be read",
+                sources=(source,),
+            ),
+            check=check_memory(rule),
+            hold_s=1.0,
+            follows=("memory.first-request-spike", "memory.falling", "memory.starved", "memory.low"),
+        )
+        for rule, (title, source) in _MEMORY.items()
+    ),
     LiveRule(
         card=Rule(
             id="kernel.log",
             kind=RuleKind.LIVE,
-            title="The kernel log tells of a failure: Xids, refused memory, kills, links, disks (rules kernel.*)",
+            title="The kernel log tells of a failure: Xids, GSP, links, disks, crashes (rules kernel.*)",
             severity=Severity.CRITICAL,
             scope="every node whose kernel log can be read",
             sources=("NVIDIA Xid catalogue", "Linux", "field report 000", "field report 002"),
