@@ -246,6 +246,21 @@ def test_no_line_of_a_healthy_start_is_loud_by_itself(name: str) -> None:
     assert loud == {}
 
 
+def test_an_exception_that_a_start_survives_is_none() -> None:
+    failed = "(EngineCore pid=77) ModuleNotFoundError: No module named 'humbug'\n"
+    assert _roots(_explained(failed)) == ["start.module-missing"]
+    assert _explained(failed + "(APIServer pid=1) INFO:     Application startup complete.\n") == ()
+
+
+def test_what_fails_after_the_start_is_not_taken_back() -> None:
+    text = (
+        "(APIServer pid=1) INFO:     Application startup complete.\n"
+        "(EngineCore pid=77) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\n"
+        '(APIServer pid=1) INFO:     10.0.0.9:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    )
+    assert _roots(_explained(text)) == ["torch.oom"]
+
+
 def test_an_engine_told_to_stop_has_not_crashed() -> None:
     text = "\n".join(
         [
@@ -253,7 +268,7 @@ def test_an_engine_told_to_stop_has_not_crashed() -> None:
             "(EngineCore pid=77) INFO 05-05 11:00:00 [core.py:1214] [shutdown] EngineCore: received signal=SIGTERM",
             "(APIServer pid=1) INFO 05-05 11:00:00 [launcher.py:100] [shutdown] API server: shutdown triggered",
             "(APIServer pid=1) ERROR 05-05 11:00:01 [async_llm.py:704] AsyncLLM output_handler failed.",
-            "(APIServer pid=1) ERROR 05-05 11:00:01 [async_llm.py:704] vllm.v1.EngineDeadError: EngineCore hit an issue.",
+            "(APIServer pid=1) ERROR 05-05 11:00:01 [async_llm.py:704] EngineDeadError: EngineCore hit an issue.",
         ]
     )
     assert [finding.rule for finding in _explained(text) if finding.severity in LOUD] == []

@@ -215,10 +215,17 @@ class LogReader:
             self._stopped = True
         elif turn.serves and not self._serves:
             self._serves = True
+            self._survived()
             self._served[self._run] = line
             if len(self._served) > 100:
                 del self._served[next(iter(self._served))]
             self._made = {}
+
+    def _survived(self) -> None:
+        """It serves: what would have ended the start was caught, and was only a fallback's noise."""
+        for rule_id, claim in list(self._claims.items()):
+            if claim.rule.ends_start and claim.run == self._run:
+                del self._claims[rule_id]
 
     def _withdraw(self) -> None:
         """Told to stop: what only says that something broke, and came just before, is taken back."""

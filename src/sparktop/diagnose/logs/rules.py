@@ -12,6 +12,7 @@
     near = 'fused_moe/layer\\.py'           # one of the `near_lines` lines before (or the line itself) must have this
     near_lines = 40
     at_least = 3                            # so many such lines before it is said
+    ends_start = true                       # taken back where the same run comes to serve all the same
     when = "starting"                       # or "serving": only before, or only after, the engine said that it serves
     rank = 50                               # nearer to the root: larger. Of two findings the larger is the cause
     consequence = true                      # only tells that something broke; hangs under whatever says what
@@ -72,6 +73,7 @@ class LogRule:
     rank: int = RANK
     consequence: bool = False
     after_stop: bool = False
+    ends_start: bool = False
     follows: tuple[str, ...] = ()
     confidence: Confidence = Confidence.CONFIRMED
     settles: str = ""
@@ -99,7 +101,7 @@ class LogRule:
 
 _TEXTS = ("id", "title", "scope", "engine", "regex", "unless", "near", "when", "settles", "explanation")
 _NUMBERS = ("near_lines", "at_least", "rank")
-_SWITCHES = ("consequence", "after_stop")
+_SWITCHES = ("consequence", "after_stop", "ends_start")
 _LISTS = ("any", "follows", "distinction", "sources")
 _LINES = ("examples", "quiet")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")
