@@ -305,7 +305,7 @@ RULES: tuple[LiveRule, ...] = (
         LiveRule(
             card=Rule(
                 id=rule,
-                kind=RuleKind.LIVE,
+                kind=RuleKind.KERNEL,
                 title=title,
                 severity=Severity.CRITICAL,
                 scope="every node whose kernel log can be read",
