@@ -275,8 +275,8 @@ COMMANDS: tuple[Command, ...] = (
         id="details",
         keys=("d",),
         title="Details",
-        description="Why, on what evidence, what to do: of the selected finding or kernel event; else of the verdict's "
-        "first line; with nothing wrong, of the selected engine.",
+        description="Why, on what evidence and what to do: of the selected finding or event, else of the first line "
+        "that tells of a finding; with nothing wrong, of the selected engine.",
         group="Findings, engines, kernel",
         action="details",
         scopes=("findings", "kernel", "console"),
