@@ -54,7 +54,10 @@ def read(text: str, name: str) -> Reading:
     rows = [row for row in (line.strip() for line in text.splitlines()) if row and not row.startswith(("#", ";"))]
     if not rows:
         return Reading(kind="empty file", note="the file is empty")
-    reading = _read(document, rows)
+    try:
+        reading = _read(document, rows)
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply to be read") from error
     comments = _comments(document)
     return replace(reading, specs=tuple(replace(spec, comments=comments) for spec in reading.specs))
 
@@ -88,8 +91,6 @@ def _script(document: Document) -> Reading:
     except UnclosedQuote as error:
         place = f"{document.name}:{document.line_of(error.offset)}"
         raise ConfigError(f"{place}: a quote is opened here and never closed") from error
-    except RecursionError as error:
-        raise ConfigError(f"{document.name}: nested too deeply to be read") from error
     return _found(SourceKind.SHELL, scope.found, "no `docker run`, `vllm serve` or sglang command in it")
 
 

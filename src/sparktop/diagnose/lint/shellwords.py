@@ -22,6 +22,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!-]")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#])(\[[@*]\])?(?:(:?[-=?+])(.*))?\Z", re.DOTALL)
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w ./-]{0,40}>")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\Z")
+_SCRIPT_RUN = re.compile(r"[^\s|&;()<>\\'\"$`]+")
+_PLAIN_RUN = re.compile(r"[^\s\\'\"$]+")
+_REDIRECTION = re.compile(r"<<<|<<-?|<>|<\(|>\(|>>|>\||[<>]&?")
 _OPERATORS = "|&;()"
 
 
@@ -127,7 +130,7 @@ class _Reader:
         self._heredocs.clear()
 
     def _redirection(self) -> None:
-        mark = re.compile(r"<<<|<<-?|<>|<\(|>\(|[<>]&?|>>|>\|").match(self._text, self.position)
+        mark = _REDIRECTION.match(self._text, self.position)
         self.position = mark.end() if mark else self.position + 1
         while self.here in (" ", "\t") and self.here:
             self.position += 1
@@ -190,9 +193,7 @@ class _Reader:
                 end = self._text.find("`", self.position + 1)
                 add(self.take((end + 1 if end > 0 else len(self._text)) - self.position))
             else:
-                run = re.compile(r"[^\s|&;()<>\\'\"$`]+" if self._is_script else r"[^\s\\'\"$]+").match(
-                    self._text, self.position
-                )
+                run = (_SCRIPT_RUN if self._is_script else _PLAIN_RUN).match(self._text, self.position)
                 add(self.take(run.end() - self.position if run else 1))
         return [Word("".join(text), at, is_quoted) for text, at in fields]
 

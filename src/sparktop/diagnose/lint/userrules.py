@@ -307,7 +307,8 @@ def _is_so(rule: LintRule, spec: LaunchSpec, item: Item | None) -> bool:
     if rule.op in ("equals", "not-equals"):
         if not item.is_known:
             return False
-        is_equal = value.lower() == rule.value.lower() or (item.number is not None and str(item.number) == rule.value)
+        wanted = Item(name=item.name, value=rule.value).number  # 0.70 is 0.7
+        is_equal = value.lower() == rule.value.lower() or (wanted is not None and wanted == item.number)
         return is_equal == (rule.op == "equals")
     if rule.op == "matches":
         return item.is_known and re.search(rule.value, value[:4096]) is not None
