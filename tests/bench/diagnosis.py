@@ -27,7 +27,7 @@ PICTURES = 400
 
 HOW_COST = (
     "Scenarios of the simulator are played through the product's own decoding and books, the healthy one for a quarter "
-    "of an hour so that histories are full, the deadlock for 150 s; their last 30 pictures are given to every live rule "
+    "of an hour so that histories are full, the deadlock for 150 s; their last 30 pictures are given to all live rules "
     "again and again. Time of `Diagnosis.update` alone, in one thread; beside it the making of the two nodes' views, "
     "which publishing costs anyway."
 )
