@@ -266,3 +266,14 @@ def test_processes_are_listed_every_second_time_and_shown_each_time() -> None:
     for _ in range(4):
         assert reader.read()["gpus"][0]["procs"] == [[7, "VLLM::Worker_TP0", 1 << 30, "C"]]
     assert len(asked) == 2
+
+
+def test_compositors_are_told_to_who_watches_the_desktop(proc: FakeProc) -> None:
+    proc.add(104, "gnome-shell", state="D")
+    proc.add(105, "gnome-shell-cal")
+    proc.add(106, "Xorg")
+    proc.add(107, "gnome-shell", state="Z", pages=0)
+    scanner = remote.Scanner(str(proc.root))
+    assert scanner.compositors == []
+    scanner.scan(set())
+    assert scanner.compositors == [104, 106]

@@ -1147,7 +1147,7 @@ class Scanner:
             if argv and room > 0:
                 row["argv"] = argv
             rows.append(row)
-        self.compositors = sorted(pid for pid in desktop if found[pid][0] in COMPOSITORS)
+        self.compositors = sorted(pid for pid in desktop if found[pid][0] in COMPOSITORS and found[pid][1] != "Z")
         return {"kind": "processes", "boot": round(boottime(), 3), "total": total, "zombies": zombies, "rows": rows}
 
     def service_cgroups(self) -> list[str]:

@@ -58,7 +58,10 @@ class _Signs:
 
 
 def check(fleet: FleetState) -> Iterable[Finding]:
-    """desktop.frozen: the screen stands still."""
+    """desktop.frozen: the compositor is silent twice, waits in the driver, or can't draw while the GPU is gone.
+
+    One sign alone is a suspicion. Memory pressure, a machine without a desktop and an old reading are no ground at all.
+    """
     for node in fleet.nodes:
         if not is_current(node) or node.desktop is None or node.desktop.compositor is None:
             continue
