@@ -78,6 +78,12 @@ _AFTER = {
     "kernel.lockup": (*_GPU_GONE, "kernel.nvrm-gsp", OOM_KILL),
     "kernel.rcu-stall": (*_GPU_GONE, "kernel.nvrm-gsp", OOM_KILL, "kernel.lockup"),
     "kernel.nvrm-init-failed": ("kernel.driver-module-refused", "kernel.nvrm-open-module", "kernel.nvrm-sec2-boot"),
+    "kernel.driver-probe-failed": (
+        "kernel.driver-module-refused",
+        "kernel.driver-module-for-other-kernel",
+        "kernel.nvrm-gsp-firmware",
+        "kernel.nvrm-init-failed",
+    ),
     "kernel.xid-119": ("kernel.nvrm-sec2-boot",),
     "kernel.disk-io-error": ("kernel.nvme-dead",),
     "kernel.disk-read-only": ("kernel.nvme-dead", "kernel.disk-io-error"),
