@@ -23,6 +23,7 @@ from typing import Any
 from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.logs.rules import shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
@@ -190,7 +191,7 @@ class _Node:
         self._showing = 0
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
-        self.followers = Followers(self.book, clock=stage.clock)
+        self.followers = Followers(self.book, clock=stage.clock, rules=shipped())
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}
         self._boxes: dict[bytes, Container] = {}

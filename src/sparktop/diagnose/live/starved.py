@@ -67,7 +67,6 @@ def check(fleet: FleetState) -> Iterable[Finding]:
                         "after a first request starved it: --enforce-eager, or a smaller model",
                     ),
                     cost="some of the KV cache",
-                    action="relaunch",
                 ),
             ),
             references=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
