@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kernel_support import ASKS_REBOOT, XID_79, XID_119, log
 from tests.pictures_support import BOOT_S, WALL_S, engine, facts, idle_node, link, node, picture, process
 from tests.scenario_support import Stage
-from tests.unit.test_live_kernel import ASKS_REBOOT, XID_79, XID_119, log
 
 import sparktop.sim
 from sparktop.diagnose.live import desktop as rules_of
