@@ -7,7 +7,7 @@ node it says what the log says, whenever that was: whether it still matters is `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -118,21 +118,12 @@ class _Case:
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
-def findings(
-    events: Sequence[KernelEvent],
-    *,
-    source: str,
-    nodes: tuple[str, ...] = (),
-    lines: Mapping[int, int] | None = None,
-) -> tuple[Finding, ...]:
+def findings(events: Sequence[KernelEvent], *, source: str, nodes: tuple[str, ...] = ()) -> tuple[Finding, ...]:
     """One finding for each kind of failure in these folded events, in the order of their first lines.
 
     `source` stands in the evidence ("stdin", "spark1 kernel log") with the events' own line numbers: a reader of text
-    sets `KernelEvent.line` before it folds, and the first line's number stays. `lines` (index of event to line number)
-    is for a reader that counts by itself.
+    sets `KernelEvent.line` before it folds, and the first line's number stays.
     """
-    if lines:
-        events = [replace(event, line=lines.get(index, event.line)) for index, event in enumerate(events)]
     cases = _cases(events)
     present = {case.rule: case for case in cases}
     return tuple(_finding(case, present, source, nodes) for case in cases)
