@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.scenario_support import Stage
 
@@ -10,7 +12,9 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Phase
 from sparktop.observe.baseline import BaselineFile, Machine
 from sparktop.sim.scenario import load
+from sparktop.sim.script import Run, Scenario
 from sparktop.sim.spark import Spark
+from sparktop.sim.tracks import Track
 
 GIB = 1024**3
 
@@ -45,14 +49,43 @@ def test_its_remedy_ends_it_and_the_new_start_is_no_alarm() -> None:
 def test_without_figures_a_spin_is_suspected_only() -> None:
     """The node of rank 1 alone: no server, no counters, and its traffic has stopped."""
     scenario = load("spin-deadlock")
-    alone = Stage(type(scenario)(**{**fields(scenario), "nodes": scenario.nodes[1:]})).run(160)
+    alone = Stage(replace(scenario, nodes=scenario.nodes[1:])).run(160)
     # Speech recognition computes on that GPU too: what is busy there takes longer to tell.
     deadline(alone, "gpu.spin-deadlock", 100, 15.2, confidence=Confidence.SUSPECTED)
     assert alone.first("gpu.spin-deadlock", confidence=Confidence.CONFIRMED) is None
 
 
-def fields(scenario: object) -> dict[str, object]:
-    return {name: getattr(scenario, name) for name in type(scenario).__slots__}  # type: ignore[attr-defined]
+RESTING = {"util": 0.0, "power_w": 11.2, "rdma_mb_s": 0.0}
+
+
+def with_rank1(*, dies_at_s: float | None = None) -> Scenario:
+    """The deadlock with only rank 0 spinning: the other rests from 15 s on, or dies."""
+    scenario = load("spin-deadlock")
+    head, worker = scenario.nodes
+    tracks = {
+        name: Track.of([(0.0, worker.tracks[name].at(0.0)), (15.0, worker.tracks[name].at(0.0)), (15.0, value)])
+        for name, value in RESTING.items()
+    }
+    containers = worker.containers
+    if dies_at_s is not None:
+        ends = Run(start_s=-7440.0, end_s=dies_at_s, exit_code=137)
+        containers = tuple(replace(box, runs=(ends,)) for box in containers)
+    return replace(scenario, nodes=(head, replace(worker, tracks={**worker.tracks, **tracks}, containers=containers)))
+
+
+def test_the_rank_that_spins_is_told_from_the_one_that_is_idle() -> None:
+    (found,) = Stage(with_rank1()).run(80).firing("gpu.spin-deadlock")
+    assert found.confidence is Confidence.CONFIRMED
+    assert "spark1 waits for spark2" in found.title
+
+
+def test_a_spin_hangs_under_the_death_of_the_other_rank() -> None:
+    stage = Stage(with_rank1(dies_at_s=15.0)).run(80)
+    (found,) = stage.firing("gpu.spin-deadlock")
+    assert found.caused_by == "cluster.rank-died"
+    assert any("the rank has ended" in each.text for each in found.evidence)
+    rules = [one.rule for one in stage.firing()]
+    assert rules.index("cluster.rank-died") < rules.index("gpu.spin-deadlock")
 
 
 EMPTY_S = 20.0
