@@ -59,6 +59,19 @@ def test_the_probe_is_python_3_10_and_standard_library_alone() -> None:
     assert not imported(ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])) & HEAVY
 
 
+@pytest.mark.parametrize("name", bundle.PARTS)
+def test_a_part_runs_among_the_probes_names_and_imports_nothing_of_ours_there(name: str) -> None:
+    path = REMOTE.with_name(f"remote_{name}.py")
+    tree = without_typing(ast.parse(path.read_text(), feature_version=(3, 10)))
+    guarded = [node for node in tree.body if isinstance(node, ast.If)]
+    assert all("sparktop_probe" in ast.unparse(node.test) for node in guarded)
+    tree.body = [node for node in tree.body if node not in guarded]
+    assert imported(tree) <= sys.stdlib_module_names
+    assert not imported(ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])) & HEAVY
+    names = remote.part(name, {name: zlib.compress(path.read_bytes())})
+    assert set(names) > {"boottime", "_read"}
+
+
 def test_at_its_start_it_imports_only_what_is_cheap() -> None:
     script = (
         f"import sys; before = set(sys.modules); g = {{'__name__': 'x'}}; "
@@ -79,7 +92,10 @@ def test_a_launch_holds_the_probe_and_nvidias_module() -> None:
     launch = bundle.launch(interval_s=1.0)
     rest = zlib.decompressobj()
     assert rest.decompress(launch.payload) == REMOTE.read_bytes()
-    assert b"def nvmlInit" in zlib.decompress(rest.unused_data)
+    parts = {name: zlib.decompress(packed) for name, packed in remote.unpack(rest.unused_data).items()}
+    assert tuple(parts) == (*bundle.PARTS, "nvml")
+    assert parts["network"] == REMOTE.with_name("remote_network.py").read_bytes()
+    assert b"def nvmlInit" in parts["nvml"]
     assert launch.digest == f"{zlib.crc32(launch.payload):08x}"
     assert launch.argv[:2] == ("/bin/sh", "-c")
     assert len(shlex.join(launch.argv)) < 4096

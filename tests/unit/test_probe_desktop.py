@@ -16,7 +16,7 @@ from tests import bus_support
 from tests.bus_support import FakeBus
 
 from sparktop.model.telemetry import DesktopReading
-from sparktop.probe import remote
+from sparktop.probe import remote_desktop as remote
 from sparktop.wire.decode import decode
 
 Lay = Callable[..., None]

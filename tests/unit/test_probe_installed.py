@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.telemetry import GapReason, HostFacts
-from sparktop.probe import remote
+from sparktop.probe import remote_installed as remote
 from sparktop.wire.decode import decode
 
 RELEASE = "6.17.0-1026-nvidia"

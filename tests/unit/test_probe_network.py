@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.telemetry import NetworkReading
-from sparktop.probe import remote
+from sparktop.probe import remote_network as remote
 from sparktop.wire.decode import decode
 
 Tree = Callable[[Mapping[str, str]], None]

@@ -29,7 +29,7 @@ from sparktop.model.telemetry import (
     Sample,
 )
 from sparktop.observe.trend import rdma_rate
-from sparktop.probe import bundle, remote
+from sparktop.probe import bundle, remote, remote_desktop, remote_network
 from sparktop.sim import lines
 from sparktop.sim.scenario import available, load
 from sparktop.sim.script import Repeat
@@ -304,7 +304,7 @@ def test_a_pairs_fabric_falls_silent_in_a_spin(tmp_path: Path) -> None:
         path = tmp_path / "infiniband/rocep1s0f0/ports/1" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    told = remote.Network(str(tmp_path), addresses=dict).read(1.0)
+    told = remote_network.Network(str(tmp_path), addresses=dict).read(1.0)
     assert told is not None
 
     spark = spark_of("spin-deadlock")
@@ -325,7 +325,7 @@ def test_a_frozen_desktop_is_asked_as_the_probe_asks(tmp_path: Path) -> None:
     }.items():
         (tmp_path / "3849").mkdir(exist_ok=True)
         (tmp_path / "3849" / name).write_text(text)
-    (told,) = remote.Desktop(str(tmp_path)).look([3849], ask=False)
+    (told,) = remote_desktop.Desktop(str(tmp_path)).look([3849], ask=False)
 
     spark = spark_of("desktop-freeze")
     live = lines.compositor(spark, 1.0)

@@ -23,6 +23,9 @@ from sparktop.wire import LEASE_S
 NAME = "sparktop-probe"
 """The shell's $0: what `ps` shows, and what a simulated Spark looks for."""
 
+PARTS = ("network", "installed", "desktop")
+"""What of the probe travels beside its source, to be compiled in one child only."""
+
 OLD_PYTHON_EXIT = 96
 NO_PYTHON_EXIT = 97
 CUT_EXIT = 98
@@ -106,15 +109,18 @@ def launch(*, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | No
 
 @functools.cache
 def _pack(nvml_source: str | None) -> bytes:
-    """The probe's source and NVML's module, compressed apart: only the child that needs the second unpacks it."""
+    """The probe's source, then its children's parts and NVML's module: only the child that needs one unpacks it."""
     try:
         remote = Path(__file__).with_name("remote.py").read_bytes()
-        nvml = _nvml_module() if nvml_source is None else nvml_source.encode()
+        texts = {name: Path(__file__).with_name(f"remote_{name}.py").read_bytes() for name in PARTS}
+        texts["nvml"] = _nvml_module() if nvml_source is None else nvml_source.encode()
     except OSError as error:
         raise ProbeError(
             f"the probe's source can't be read on this machine: {error}", hint="Install sparktop again."
         ) from error
-    return zlib.compress(remote, 9) + zlib.compress(nvml, 9)
+    parts = {name: zlib.compress(text, 9) for name, text in texts.items()}
+    head = " ".join(f"{name}:{len(part)}" for name, part in parts.items())
+    return b"".join((zlib.compress(remote, 9), head.encode(), b"\n", *parts.values()))
 
 
 def _nvml_module() -> bytes:

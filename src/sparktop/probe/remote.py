@@ -6,7 +6,8 @@ Whatever can hang (NVML, per-process files, statvfs, the kernel log) lives in ch
 stuck is said to be stuck, and is neither killed nor started again: a killed NVML client has frozen a GPU
 (facts/reliability.md section 0, 10). The protocol is described in `sparktop.wire`.
 
-Sections: parsers (pure) - masking - host facts - the children: nvml, network, processes, kernel - pace - main.
+Sections: parsers (pure) - masking - host facts - the children: nvml, processes, kernel - pace - main. What one child
+alone needs travels beside this file and is compiled there: `remote_network`, `remote_installed`, `remote_desktop`.
 """
 
 from __future__ import annotations
@@ -362,6 +363,13 @@ def _read(path: str, limit: int = 65536) -> bytes:
         os.close(descriptor)
 
 
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def _gap(error: OSError) -> str:
     return "no permission" if isinstance(error, PermissionError) else "not found"
 
@@ -432,6 +440,25 @@ def disks() -> list[list[Any]]:
 # --- children: what may hang ------------------------------------------------------------------------------------------
 # A child answers in lines on its data pipe: `data JSON`, `state JSON`, `pids a,b` and, last, `cost SECONDS`.
 # It leaves when its control pipe closes, which the kernel does for us however the main process ends.
+
+
+def unpack(packed: bytes) -> dict[str, bytes]:
+    """What came behind this source: "name:length ..." in a line, then texts, each compressed by itself."""
+    head, _, rest = packed.partition(b"\n")
+    parts = {}
+    for word in head.split():
+        name, _, length = word.partition(b":")
+        parts[name.decode()], rest = rest[: int(length)], rest[int(length) :]
+    return parts
+
+
+def part(name: str, parts: dict[str, bytes]) -> dict[str, Any]:
+    """The names of a part that one child alone needs: compiled there, since compiling costs memory for good."""
+    import zlib
+
+    names = {**globals(), "__name__": "sparktop_probe"}
+    exec(compile(zlib.decompress(parts.pop(name)), "sparktop-" + name, "exec"), names)
+    return names
 
 
 def boottime() -> float:
@@ -667,407 +694,6 @@ def nvml_child(control: int, data: int, packed: bytes) -> None:
         tell(data, "cost", f"{time.process_time():.4f}")
 
 
-# network: interfaces and RDMA ports, looked at by the child that looks at processes
-
-_VIRTUAL = re.compile(
-    r"lo$|veth|docker|br-|virbr|ifb|dummy|cni|flannel|cali|sit\d|ip6tnl|tunl|gre|erspan|bonding_masters"
-)
-GID_HOLES = 32
-"""So many empty entries in a row end a GID table; mlx5's has 255 places, filled from the front."""
-
-
-def parse_rdma_state(data: bytes) -> str:
-    """ports/N/state: "4: ACTIVE" to "ACTIVE"."""
-    return data.rpartition(b":")[2].strip().decode("ascii", "replace")
-
-
-def parse_rdma_rate(data: bytes) -> float | None:
-    """ports/N/rate: "200 Gb/sec (4X HDR)" to 200.0."""
-    found = re.match(rb"\s*(\d{1,6}(?:\.\d{1,3})?) Gb/sec", data)
-    return float(found.group(1)) if found else None
-
-
-def parse_gid(data: bytes) -> str | None:
-    """ports/N/gids/I: the IPv4 address of "0000:0000:0000:0000:0000:ffff:c0a8:640a"; None for any other."""
-    found = re.match(rb"(?:0000:){5}ffff:([0-9a-f]{2})([0-9a-f]{2}):([0-9a-f]{2})([0-9a-f]{2})\s*$", data)
-    return ".".join(str(int(part, 16)) for part in found.groups()) if found else None
-
-
-def parse_addresses(data: bytes, found: dict[int, list[str]]) -> bool:
-    """One datagram of an RTM_GETADDR dump into interface index -> ["192.168.100.10/24"]; True when the dump is over."""
-    import struct
-
-    at = 0
-    while at + 16 <= len(data):
-        length, kind = struct.unpack_from("=IH", data, at)
-        if length < 16 or kind in (2, 3):  # NLMSG_ERROR, NLMSG_DONE
-            return True
-        if kind == 20 and at + 24 <= len(data):  # RTM_NEWADDR
-            family, prefix, _, _, index = struct.unpack_from("=BBBBI", data, at + 16)
-            end, part = min(at + length, len(data)), at + 24
-            address = b""
-            while family == 2 and part + 4 <= end:
-                size, attribute = struct.unpack_from("=HH", data, part)
-                if size < 4:
-                    break
-                if attribute == 2 or (attribute == 1 and not address):  # IFA_LOCAL; IFA_ADDRESS is the peer's
-                    address = data[part + 4 : part + 8]
-                part += (size + 3) & ~3
-            if len(address) == 4:
-                found.setdefault(index, []).append(".".join(map(str, address)) + f"/{prefix}")
-        at += (length + 3) & ~3
-    return False
-
-
-def ipv4_addresses() -> dict[int, list[str]]:
-    """Every interface's IPv4 addresses, in one question to the kernel; none where it may not be asked."""
-    import socket
-    import struct
-
-    found: dict[int, list[str]] = {}
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
-            link.settimeout(1.0)
-            link.send(struct.pack("=IHHIIBBBBI", 24, 22, 0x301, 1, 0, 2, 0, 0, 0, 0))
-            while not parse_addresses(link.recv(65536), found):
-                pass
-    except OSError:
-        pass
-    return found
-
-
-class Network:
-    """Interfaces and RDMA ports: links and traffic at every look, the rest once a minute or when a link changes.
-
-    Files are opened once and pread; counters only of active ports, because each read of one asks the card's firmware.
-    """
-
-    def __init__(
-        self, root: str = "/sys/class", addresses: Callable[[], dict[int, list[str]]] = ipv4_addresses
-    ) -> None:
-        self.root = root
-        self.addresses = addresses
-        self.files: dict[str, int] = {}
-        self.links: list[bytes | None] = []
-        self.interfaces: list[dict[str, Any]] = []
-        self.ports: list[dict[str, Any]] = []
-        self.slow_at = 0.0
-
-    def read(self, now: float) -> dict[str, Any] | None:
-        """The `network` message; None where nothing can have changed since the last."""
-        links = [self._again(path) for path in self._link_files()]
-        told = now >= self.slow_at or links != self.links
-        if told:
-            self.slow_at = now + FACTS_S
-            self._look()
-            self.links = [self._again(path) for path in self._link_files()]
-        rows = []
-        for port in self.ports:
-            row = dict(port)
-            folder = row.pop("folder")
-            if row["state"] == "ACTIVE":
-                for key, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
-                    words = self._again(f"{folder}/counters/{counter}")
-                    if words is not None and words.strip().isdigit():
-                        row[key] = int(words) * 4  # the counters count words of four bytes
-                        told = True
-            rows.append(row)
-        if not told:
-            return None
-        return {"kind": "network", "boot": round(boottime(), 3), "interfaces": self.interfaces, "rdma": rows}
-
-    def _link_files(self) -> list[str]:
-        names = [f"{self.root}/net/{row['name']}/carrier" for row in self.interfaces]
-        return names + [f"{port['folder']}/state" for port in self.ports]
-
-    def _look(self) -> None:
-        for descriptor in self.files.values():
-            os.close(descriptor)
-        self.files = {}
-        addresses = self.addresses()
-        self.interfaces = []
-        for name in _listed(f"{self.root}/net")[:64]:
-            folder = f"{self.root}/net/{name}"
-            if _VIRTUAL.match(name) or os.path.isdir(folder + "/bridge"):
-                continue
-            row: dict[str, Any] = {"name": name, "addresses": addresses.get(_whole(folder + "/ifindex") or 0, [])}
-            try:
-                row["up"] = _read(folder + "/carrier", 16).strip() == b"1"
-            except OSError as error:
-                row["up"] = False if error.errno == errno.EINVAL else None  # switched off; or not told
-            row["mtu"] = _whole(folder + "/mtu")
-            row["speed"] = _whole(folder + "/speed")
-            self.interfaces.append(row)
-        self.ports = [
-            self._port(device, int(port))
-            for device in _listed(f"{self.root}/infiniband")[:16]
-            for port in _listed(f"{self.root}/infiniband/{device}/ports")[:4]
-            if port.isdigit()
-        ]
-
-    def _port(self, device: str, port: int) -> dict[str, Any]:
-        folder = f"{self.root}/infiniband/{device}/ports/{port}"
-        names = _listed(f"{self.root}/infiniband/{device}/device/net")
-        interface = names[0] if len(names) == 1 else _text(folder + "/gid_attrs/ndevs/0")
-        gids = []
-        holes = 0
-        for index in sorted(int(name) for name in _listed(folder + "/gid_attrs/types") if name.isdigit()):
-            kind = _text(f"{folder}/gid_attrs/types/{index}")  # an empty entry refuses to be read
-            holes = 0 if kind else holes + 1
-            if kind == "RoCE v2":
-                address = parse_gid((_text(f"{folder}/gids/{index}") or "").encode())
-                if address:
-                    gids.append([index, address])
-            if holes >= GID_HOLES:
-                break
-        return {
-            "folder": folder,
-            "device": device,
-            "port": port,
-            "interface": interface,
-            "state": parse_rdma_state((_text(folder + "/state") or "").encode()),
-            "rate": parse_rdma_rate((_text(folder + "/rate") or "").encode()),
-            "gids": gids,
-        }
-
-    def _again(self, path: str) -> bytes | None:
-        """A file's text, through a descriptor that stays open; None where it refuses."""
-        try:
-            if path not in self.files:
-                self.files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(self.files[path], 64, 0)
-        except OSError:
-            return None
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def _text(path: str) -> str | None:
-    try:
-        return _read(path, 256).decode("ascii", "replace").strip() or None
-    except OSError:
-        return None
-
-
-def _whole(path: str) -> int | None:
-    """A count; None where there is none (a speed reads -1, or not at all, while the link is down)."""
-    text = _text(path) or ""
-    return int(text) if text.isdigit() and len(text) < 12 else None
-
-
-# installed: what the next boot would load, what logind would take away, and services that run engines
-
-_UNIT_NAME = re.compile(r"[A-Za-z0-9_@:.-]{1,200}\.service")
-_STARTS_ENGINE = re.compile(
-    rb"^\s*ExecStart\w*\s*=(?:[^\n\\]|\\.|\\\n)*?(?:\bdocker\b|\bpodman\b|vllm|sglang)", re.MULTILINE
-)
-_UNIT_FIELDS = "Id ActiveState SubState Result NRestarts Restart RestartUSec MainPID ExecMainStatus".split()
-_SPANS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-COMMAND_S = 3.0
-REFUSED_S = 600.0
-"""So long a program isn't asked again that didn't answer in time."""
-
-
-def parse_span(text: str) -> float | None:
-    """systemd's "1min 30s" in seconds; None for "infinity" and what can't be read."""
-    if text == "0":
-        return 0.0
-    total = 0.0
-    parts = text.split()
-    for part in parts:
-        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([a-z]{1,5})", part)
-        if not found or found.group(2) not in _SPANS:
-            return None
-        total += float(found.group(1)) * _SPANS[found.group(2)]
-    return total if parts else None
-
-
-def parse_units(output: bytes) -> list[dict[str, str]]:
-    """What `systemctl show -p ...` prints for several units: KEY=value lines, a blank line between units."""
-    units: list[dict[str, str]] = []
-    for block in output.decode("utf-8", "replace").split("\n\n"):
-        pairs = (line.partition("=") for line in block.split("\n") if "=" in line)
-        unit = {key: value for key, _, value in pairs if key in _UNIT_FIELDS}
-        if unit.get("Id") and unit not in units:
-            units.append(unit)
-    return units
-
-
-def unit_row(unit: dict[str, str]) -> Row:
-    """[name, active, sub, result, restarts, restart, delay in seconds, main pid, exit status], None where unknown."""
-
-    def count(key: str) -> int | None:
-        return int(unit[key]) if unit.get(key, "").isdigit() else None
-
-    words = [unit.get(key, "") for key in ("Id", "ActiveState", "SubState", "Result")]
-    delay = parse_span(unit.get("RestartUSec", ""))
-    pid = count("MainPID") or None
-    return [*words, count("NRestarts"), unit.get("Restart", ""), delay, pid, count("ExecMainStatus")]
-
-
-def newest_kernel(names: Iterable[str]) -> str | None:
-    """The release that sorts last as the boot loader's list is sorted: 6.17.0-1026-nvidia after 6.17.0-999-nvidia."""
-
-    def order(name: str) -> Row:
-        return [[0, int(part), ""] if part.isdigit() else [1, 0, part] for part in re.findall(r"\d+|\D+", name)]
-
-    return max((name for name in names if name[:1].isdigit()), key=order, default=None)
-
-
-def removes_ipc(root: str = "") -> bool:
-    """RemoveIPC as logind reads it: the last word of its file and drop-ins; yes where none says."""
-    main = [f"{root}{folder}/systemd/logind.conf" for folder in ("/usr/lib", "/etc")]
-    parts: dict[str, str] = {}
-    for folder in ("/usr/lib", "/run", "/etc"):
-        below = f"{root}{folder}/systemd/logind.conf.d"
-        parts.update((name, f"{below}/{name}") for name in _listed(below) if name.endswith(".conf"))
-    value = b"yes"
-    for path in [*main, *(parts[name] for name in sorted(parts))]:
-        try:
-            said = re.findall(rb"^\s*RemoveIPC\s*=\s*(\w+)", _read(path), re.MULTILINE)
-        except OSError:
-            continue
-        value = said[-1] if said else value
-    return value.lower() in (b"yes", b"true", b"on", b"1", b"y", b"t")
-
-
-def unit_of(cgroup: str) -> tuple[str, bool] | None:
-    """(service, whether it is the user's own manager's) that a process's cgroup lies in; None outside of services."""
-    services = [part for part in cgroup.split("/") if _UNIT_NAME.fullmatch(part)]
-    own = bool(services) and services[0].startswith("user@")  # the user's manager, which holds sessions' apps too
-    services = services[1:] if own else services
-    return (services[0], own) if services else None
-
-
-class Installed:
-    """The slow facts, once a minute: mostly files; a program is run for the driver's version (when the modules have
-    changed) and for the state of services (where systemd runs)."""
-
-    def __init__(
-        self, root: str = "", run: Callable[[list[str], float], tuple[int | None, bytes]] | None = None
-    ) -> None:
-        self.root = root
-        self.run = run or capture
-        self.driver: tuple[object, str | None] = (None, None)
-        self.refused: dict[str, float] = {}
-
-    def read(self, now: float, release: str, user: str, uid: int, cgroups: Iterable[str]) -> dict[str, Any]:
-        """The fields that `facts` has beyond `hello`'s; `cgroups` are those of engines and docker clients."""
-        gaps: dict[str, str] = {}
-        facts: dict[str, Any] = {"installed": self._driver(now, release, gaps)}
-        kernel = newest_kernel(
-            name[8:] for name in _listed(self.root + "/boot") if name.startswith("vmlinuz-")
-        ) or newest_kernel(_listed(self.root + "/lib/modules"))
-        facts["next_kernel"] = kernel
-        facts["next_driver"] = None if kernel is None else bool(self._modules(kernel))
-        if kernel is None:
-            gaps["next_kernel"] = gaps["next_driver"] = "not found"
-        facts.update(lingers=None, removes_ipc=None, graphical=None, units=[])
-        if not os.path.isdir(self.root + "/run/systemd/system"):
-            for field in ("lingers", "removes_ipc", "graphical", "units"):
-                gaps[field] = "not found"
-        else:
-            facts["lingers"] = os.path.exists(f"{self.root}/var/lib/systemd/linger/{user}")
-            facts["removes_ipc"] = removes_ipc(self.root)
-            self._services(now, uid, cgroups, facts, gaps)
-        facts["gaps"] = gaps
-        return facts
-
-    def _modules(self, release: str) -> list[str]:
-        """The NVIDIA kernel modules that depmod knows of for a kernel."""
-        try:
-            known = _read(f"{self.root}/lib/modules/{release}/modules.dep", 1 << 23)
-        except OSError:
-            return []
-        return re.findall(r"(?m)^(\S*/nvidia\.ko[.a-z0-9]*):", known.decode("utf-8", "replace"))
-
-    def _driver(self, now: float, release: str, gaps: dict[str, str]) -> str | None:
-        try:
-            changed = (release, os.stat(f"{self.root}/lib/modules/{release}/modules.dep").st_mtime_ns)
-        except OSError as error:
-            gaps["installed"] = _gap(error)
-            return None
-        if self.driver[0] != changed:
-            version = None
-            if self._modules(release):
-                output = self._asked(now, ["modinfo", "-F", "version", "-k", release, "nvidia"])
-                found = re.match(rb"\s*(\d{3,}\.\d+(?:\.\d+)?)\s", output or b"")
-                version = found.group(1).decode() if found else None
-            self.driver = (changed, version)
-        if self.driver[1] is None:
-            gaps["installed"] = "not found"
-        return self.driver[1]
-
-    def _services(
-        self, now: float, uid: int, cgroups: Iterable[str], facts: dict[str, Any], gaps: dict[str, str]
-    ) -> None:
-        held = {unit for unit in map(unit_of, cgroups) if unit is not None}
-        system = {name for name, own in held if not own} | self._starters("/etc/systemd/system")
-        home = os.environ.get("HOME") or "/nonexistent"
-        mine = {name for name, own in held if own} | self._starters(home + "/.config/systemd/user")
-        show = ["show", "--no-pager", "-p", ",".join(_UNIT_FIELDS)]
-        # Of units not named only those that failed or are about to be started again: one question to systemd.
-        output = self._asked(
-            now,
-            [
-                "systemctl",
-                *show,
-                "--state=failed,activating",
-                "--",
-                "*.service",
-                *sorted(system)[:60],
-                "graphical.target",
-            ],
-        )
-        if output is None:
-            gaps["units"] = gaps["graphical"] = "failed"
-            return
-        units = parse_units(output)
-        runtime = f"/run/user/{uid}"
-        if mine and os.path.exists(f"{self.root}{runtime}/systemd/private"):
-            own = self._asked(
-                now, ["env", "XDG_RUNTIME_DIR=" + runtime, "systemctl", "--user", *show, "--", *sorted(mine)[:60]]
-            )
-            units += parse_units(own or b"")
-        rows = []
-        for unit in units:
-            if unit["Id"] == "graphical.target":
-                facts["graphical"] = unit.get("ActiveState") == "active"
-            elif unit["Id"] in system | mine or (
-                unit.get("ActiveState") in ("failed", "activating") and unit.get("NRestarts", "0") != "0"
-            ):
-                rows.append(unit_row(unit))
-        facts["units"] = rows[:60]
-
-    def _starters(self, folder: str) -> set[str]:
-        """Services of a folder whose ExecStart names docker, podman, vllm or sglang."""
-        found = set()
-        for name in _listed(self.root + folder)[:400]:
-            if _UNIT_NAME.fullmatch(name) and "@." not in name:  # of a template only instances have a state
-                try:
-                    if _STARTS_ENGINE.search(_read(f"{self.root}{folder}/{name}", 16384)):
-                        found.add(name)
-                except OSError:
-                    continue
-        return found
-
-    def _asked(self, now: float, argv: list[str]) -> bytes | None:
-        """A program's output; None where it says nothing, and for a while longer where it didn't answer in time."""
-        key = " ".join(argv[:3])
-        if now < self.refused.get(key, 0.0):
-            return None
-        status, output = self.run(argv, COMMAND_S)
-        if status is None:
-            self.refused[key] = now + REFUSED_S
-            return None
-        return output or None
-
-
 # processes: one pass over /proc on request
 
 ENGINE_COMMAND = r"\bvllm serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang serve\b"
@@ -1076,6 +702,8 @@ _CANDIDATE_COMM = re.compile(r"python|pypy|vllm|sglang|ray|pt_main_thread|uvicor
 _DESKTOP_COMM = re.compile(
     r"gnome-shell|gnome-session|Xorg|Xwayland|mutter|kwin|gdm|sddm|lightdm|plasmashell|cinnamon|xfwm|weston|sway|gjs|nautilus"
 )
+COMPOSITORS = ("gnome-shell", "kwin_wayland", "kwin_x11", "cinnamon", "mutter", "sway", "weston", "Xorg")
+"""Best first: on X11 the shell draws and Xorg only shows."""
 LARGEST = 25
 
 
@@ -1193,11 +821,11 @@ class Scanner:
         return row
 
 
-def scanner_child(control: int, data: int) -> None:
+def scanner_child(control: int, data: int, parts: dict[str, bytes]) -> None:
     """Answers "s FACTS PIDS" with the process table, and with the host's facts when FACTS is 1."""
     scanner = Scanner()
-    network = Network()
-    installed = Installed()
+    network = part("network", parts)["Network"]()
+    installed = part("installed", parts)["Installed"]()
     for request in requests(control):
         words = request.split()
         pids = {int(word) for word in (words[2].split(b",") if len(words) > 2 else ()) if word.isdigit()}
@@ -1214,315 +842,6 @@ def scanner_child(control: int, data: int) -> None:
             slow = installed.read(time.monotonic(), facts["kernel"], user, uid, scanner.service_cgroups())
             slow["gaps"].update(facts["gaps"])
             tell(data, "data", _encode({"kind": "facts", **facts, **slow}))
-        tell(data, "cost", f"{time.process_time():.4f}")
-
-
-# desktop: whether the compositor answers on its own session bus
-
-COMPOSITORS = ("gnome-shell", "kwin_wayland", "kwin_x11", "cinnamon", "mutter", "sway", "weston", "Xorg")
-"""Best first: on X11 the shell draws and Xorg only shows."""
-SILENT_S = 3.0
-"""How long an answer may take: a busy shell answers within a second."""
-_QUESTIONS = {
-    "gnome-shell": ("org.gnome.Shell", "/org/gnome/Shell", "Get", ("org.gnome.Shell", "ShellVersion")),
-    "cinnamon": ("org.Cinnamon", "/org/Cinnamon", "Get", ("org.Cinnamon", "CinnamonVersion")),
-    "kwin_wayland": ("org.kde.KWin", "/KWin", "Introspect", ()),
-    "kwin_x11": ("org.kde.KWin", "/KWin", "Introspect", ()),
-}
-"""What is asked: something that the main loop itself must answer. A Peer.Ping would not do, because the thread that
-reads the bus answers that one, for a shell too whose main loop stands still (seen with GLib's GDBus)."""
-_BUS = "org.freedesktop.DBus"
-_MEMBERS = {"Get": _BUS + ".Properties", "Introspect": _BUS + ".Introspectable", "Hello": _BUS}
-_MESSAGE_BYTES = 1 << 20
-
-
-class BusError(Exception):
-    """The session bus can't be asked; the text says why."""
-
-
-def bus_message(serial: int, destination: str, path: str, member: str, arguments: Iterable[str] = ()) -> bytes:
-    """One method call with string arguments, as D-Bus writes it; it starts no service."""
-    import struct
-
-    def text(value: str) -> bytes:
-        raw = value.encode()
-        return struct.pack("<I", len(raw)) + raw + b"\0"
-
-    def padded(data: bytes, unit: int) -> bytes:
-        return data + bytes(-len(data) % unit)
-
-    body = b""
-    for argument in arguments:
-        body = padded(body, 4) + text(argument)
-    fields = b""
-    for code, kind, value in (
-        (1, b"o", path), (2, b"s", _MEMBERS[member]), (3, b"s", member), (6, b"s", destination),
-    ):  # fmt: skip
-        fields = padded(fields, 8) + bytes((code, 1)) + kind + b"\0" + text(value)
-    if body:
-        signature = b"s" * len(tuple(arguments))
-        fields = padded(fields, 8) + b"\x08\x01g\0" + bytes((len(signature),)) + signature + b"\0"
-    head = struct.pack("<BBBBIII", ord("l"), 1, 2, 1, len(body), serial, len(fields))
-    return padded(head + fields, 8) + body
-
-
-def parse_bus_message(data: bytes) -> tuple[int, int, int | None, str] | None:
-    """The first message of what came: (its length, its type, the serial it answers, an error's name); None: cut.
-
-    Raises:
-        ValueError: no D-Bus message, or one larger than any we ask for.
-    """
-    import struct
-
-    if len(data) < 16:
-        return None
-    order = {0x6C: "<", 0x42: ">"}.get(data[0])
-    if order is None:
-        raise ValueError("what came is no D-Bus message")
-    body, _, fields = struct.unpack_from(order + "III", data, 4)
-    length = 16 + fields + (-fields % 8) + body
-    if length > _MESSAGE_BYTES:
-        raise ValueError("a D-Bus message too large to be an answer")
-    if len(data) < length:
-        return None
-    answers, error, at = None, "", 16
-    try:
-        while at + 8 <= 16 + fields:
-            code, signature = data[at], data[at + 2 : at + 3]
-            at += 4
-            if signature == b"u":
-                (value,) = struct.unpack_from(order + "I", data, at)
-                answers = value if code == 5 else answers
-                at += 4
-            elif signature in (b"s", b"o"):
-                (size,) = struct.unpack_from(order + "I", data, at)
-                if code == 4:
-                    error = data[at + 4 : at + 4 + size].decode("ascii", "replace")[:100]
-                at += 5 + size
-            elif signature == b"g":
-                at += 2 + data[at]
-            else:
-                break  # no field of ours
-            at += -at % 8
-    except (struct.error, IndexError) as failure:
-        raise ValueError("what came is no D-Bus message") from failure
-    return length, data[1], answers, error
-
-
-class SessionBus:
-    """A user's session bus over its socket, asked one thing at a time, each within a time limit."""
-
-    def __init__(self, address: str | bytes, deadline: float) -> None:
-        import socket
-
-        self.serial = 0
-        self.pending = b""
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self.socket.settimeout(max(0.01, deadline - time.monotonic()))
-            self.socket.connect(address)
-            self.socket.sendall(b"\0AUTH EXTERNAL " + str(os.getuid()).encode().hex().encode() + b"\r\n")
-            while b"\r\n" not in self.pending and len(self.pending) < 4096:
-                self._more(deadline)
-            if not self.pending.startswith(b"OK "):
-                raise BusError("its session bus doesn't let us in")
-            self.pending = self.pending.partition(b"\r\n")[2]
-            self.socket.sendall(b"BEGIN\r\n")
-            self.call(_BUS, "/org/freedesktop/DBus", "Hello", (), deadline)
-        except BaseException:
-            self.socket.close()
-            raise
-
-    def call(self, destination: str, path: str, member: str, arguments: Iterable[str], deadline: float) -> str:
-        """Empty when it answered, an error's name when it answered with that.
-
-        Raises:
-            TimeoutError: no answer in time. OSError, ValueError: the bus itself is out of order.
-        """
-        self.serial += 1
-        self.socket.settimeout(max(0.01, deadline - time.monotonic()))
-        self.socket.sendall(bus_message(self.serial, destination, path, member, arguments))
-        while True:
-            found = parse_bus_message(self.pending)
-            if found is None:
-                self._more(deadline)
-                continue
-            length, kind, answers, error = found
-            self.pending = self.pending[length:]
-            if answers == self.serial and kind in (2, 3):
-                return error or ("" if kind == 2 else "an error")
-
-    def _more(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self.socket.settimeout(left)
-        chunk = self.socket.recv(65536)
-        if not chunk:
-            raise BusError("its session bus closed the connection")
-        self.pending += chunk
-
-
-class Desktop:
-    """Watches one compositor: its state in /proc at every look, and whether it answers where its bus is ours."""
-
-    def __init__(self, root: str = "/proc", runtime: str = "/run/user") -> None:
-        self.root = root
-        self.runtime = runtime
-        self.bus: SessionBus | None = None
-        self.bus_of: tuple[int, int] | None = None
-        self.watched: tuple[int, int] | None = None
-        self.silent_since: float | None = None
-        self.blocked_since: float | None = None
-        self.ticks = -1
-        self.answers: bool | None = None
-        self.reason = "not asked yet"
-
-    def look(self, pids: Iterable[int], *, ask: bool) -> Iterator[dict[str, Any]]:
-        """The `desktop` message; a second one where the first question met silence, and it was asked again."""
-        row = self._choose(pids)
-        if row is None:
-            self._forget()
-            yield {"kind": "desktop", "boot": round(boottime(), 3), "reason": "no compositor runs"}
-            return
-        if self.watched != row["key"]:
-            self._forget()
-            self.watched = row["key"]
-        self._judge_state(row)
-        for _ in range(2 if ask else 1):
-            if ask:
-                self._ask(row)
-            yield {
-                "kind": "desktop",
-                "boot": round(boottime(), 3),
-                "compositor": row["comm"],
-                "pid": row["key"][0],
-                "uid": row["uid"],
-                "state": row["state"],
-                "wchan": row["wchan"],
-                "answers": self.answers,
-                "silent": self.silent_since,
-                "blocked": self.blocked_since,
-                "reason": self.reason,
-                "greeter": row["greeter"],
-            }
-            if self.answers is not False:
-                return
-
-    def _forget(self) -> None:
-        self._drop_bus()
-        self.watched = self.silent_since = self.blocked_since = self.answers = None
-        self.ticks = -1
-        self.reason = "not asked yet"
-
-    def _choose(self, pids: Iterable[int]) -> dict[str, Any] | None:
-        """Ours before another user's, a session's before the login screen's, what draws before what shows."""
-        rows = [row for row in map(self._row, sorted(pids)[:32]) if row is not None]
-        mine = os.getuid()
-        return min(
-            rows, key=lambda row: (row["uid"] != mine, row["greeter"], COMPOSITORS.index(row["comm"])), default=None
-        )
-
-    def _row(self, pid: int) -> dict[str, Any] | None:
-        try:
-            data = _read(f"{self.root}/{pid}/stat", 1024)
-            uid = parse_status(_read(f"{self.root}/{pid}/status", 8192)).get("uid", -1)
-        except OSError:
-            return None
-        stat = parse_process_stat(data)
-        if stat is None or stat[0] not in COMPOSITORS or stat[1] in "ZX":
-            return None
-        words = data[data.rfind(b")") + 2 :].split()
-        try:
-            channel = _read(f"{self.root}/{pid}/wchan", 256).decode("utf-8", "replace")
-        except OSError:
-            channel = ""
-        return {
-            "key": (pid, stat[3]),
-            "comm": stat[0],
-            "state": stat[1],
-            "uid": uid,
-            "ticks": int(words[11]) + int(words[12]),
-            "wchan": channel if channel not in ("", "0") else None,
-            # Login screens run as system users; gdm 49 gives them the numbers systemd keeps for that.
-            "greeter": 0 < uid < 1000 or 60_000 < uid < 65_000,
-        }
-
-    def _judge_state(self, row: dict[str, Any]) -> None:
-        """Since when every look has found it waiting in the kernel without having run at all in between."""
-        if row["state"] != "D":
-            self.blocked_since = None
-        elif self.blocked_since is None or row["ticks"] != self.ticks:
-            self.blocked_since = round(boottime(), 3)
-        self.ticks = row["ticks"]
-
-    def _ask(self, row: dict[str, Any]) -> None:
-        question = _QUESTIONS.get(row["comm"])
-        if row["uid"] != os.getuid():
-            self._unasked(f"its session bus is user {row['uid']}'s: log in as that user to have it asked")
-            return
-        if question is None:
-            self._unasked(f"{row['comm']} has no name on a session bus")
-            return
-        name, path, member, arguments = question
-        asked = round(boottime(), 3)
-        deadline = time.monotonic() + SILENT_S
-        try:
-            if self.bus is None or self.bus_of != row["key"]:
-                self._drop_bus()
-                self.bus = SessionBus(self._address(row), deadline)
-                self.bus_of = row["key"]
-        except TimeoutError:
-            self._unasked("its session bus itself doesn't answer")
-            return
-        except (OSError, ValueError, BusError) as error:
-            self._unasked(f"its session bus: {error}")
-            return
-        try:
-            error_name = self.bus.call(name, path, member, arguments, deadline)
-        except TimeoutError:
-            self._drop_bus()  # a late answer must not be taken for the next one's
-            self.answers, self.reason = False, f"no answer within {SILENT_S:g} s"
-            if self.silent_since is None:
-                self.silent_since = asked
-            return
-        except (OSError, ValueError, BusError) as error:
-            self._drop_bus()
-            self._unasked(str(error))
-            return
-        if error_name:  # the bus, or the thread that reads it, has answered in its stead
-            self._unasked(f"{name} can't be asked: {error_name}")
-            return
-        self.answers, self.reason, self.silent_since = True, "", None
-
-    def _unasked(self, reason: str) -> None:
-        self.answers, self.reason, self.silent_since = None, reason[:200], None
-
-    def _drop_bus(self) -> None:
-        if self.bus is not None:
-            self.bus.socket.close()
-        self.bus = None
-
-    def _address(self, row: dict[str, Any]) -> str | bytes:
-        """Its own environment's, where that can be read (a shell with capabilities hides it); else the user's."""
-        try:
-            environ = _read(f"{self.root}/{row['key'][0]}/environ", 131072)
-        except OSError:
-            environ = b""
-        found = re.search(rb"(?:^|\0)DBUS_SESSION_BUS_ADDRESS=unix:(path|abstract)=([^,;\0]+)", environ)
-        if found is None:
-            return f"{self.runtime}/{row['uid']}/bus"
-        return (b"\0" if found.group(1) == b"abstract" else b"") + found.group(2)
-
-
-def desktop_child(control: int, data: int) -> None:
-    """Answers "d ASK PIDS" with what the compositor among these does; it asks it on its bus where ASK is 1."""
-    desktop = Desktop()
-    for request in requests(control):
-        words = request.split()
-        pids = [int(word) for word in (words[2].split(b",") if len(words) > 2 else ()) if word.isdigit()]
-        for message in desktop.look(pids, ask=words[1:2] == [b"1"]):
-            tell(data, "data", _encode(message))
         tell(data, "cost", f"{time.process_time():.4f}")
 
 
@@ -1919,7 +1238,7 @@ LIMITS = {"sample": WINDOW, "gpu": WINDOW}
 class Probe:
     """The main loop: one poll over standard input, the children and, while a write waits, the way out."""
 
-    def __init__(self, out: int, digest: str, nvml: bytes, interval_s: float, lease_s: float) -> None:
+    def __init__(self, out: int, digest: str, parts: dict[str, bytes], interval_s: float, lease_s: float) -> None:
         self.out = out
         self.lease_s = lease_s
         self.digest = digest
@@ -1945,10 +1264,14 @@ class Probe:
         self.facts_at = 0.0
         self.started_at = self.tick_at = self.heard_at
         self.workers = [
-            Worker("nvml", lambda control, data: nvml_child(control, data, nvml), NVML_DEADLINE_S),
-            Worker("processes", scanner_child, SCAN_DEADLINE_S),
+            Worker("nvml", lambda control, data: nvml_child(control, data, parts["nvml"]), NVML_DEADLINE_S),
+            Worker("processes", lambda control, data: scanner_child(control, data, parts), SCAN_DEADLINE_S),
             Worker("kernel", kernel_child, None),
-            Worker("desktop", desktop_child, DESKTOP_DEADLINE_S),
+            Worker(
+                "desktop",
+                lambda control, data: part("desktop", parts)["desktop_child"](control, data),
+                DESKTOP_DEADLINE_S,
+            ),
         ]
         self.poll = select.poll()
 
@@ -2249,8 +1572,8 @@ class Probe:
             self.tick_at = now + interval
 
 
-def main(nvml: bytes, digest: str, nonce: str, interval_s: float, lease_s: float) -> NoReturn:
-    """What stage 0 calls: `nvml` is nvidia-ml-py's module, compressed."""
+def main(packed: bytes, digest: str, nonce: str, interval_s: float, lease_s: float) -> NoReturn:
+    """What stage 0 calls: `packed` holds the children's own parts and nvidia-ml-py's module (`unpack`)."""
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints, prints to standard error
     os.write(out, f"SPARKTOP {nonce}\n".encode())
@@ -2264,7 +1587,7 @@ def main(nvml: bytes, digest: str, nonce: str, interval_s: float, lease_s: float
             os.set_blocking(out, False)
             for number in (signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, lambda *_: os._exit(0))
-            Probe(out, digest, nvml, interval_s, lease_s).run()
+            Probe(out, digest, unpack(packed), interval_s, lease_s).run()
     except BaseException as error:
         reason = f"the probe failed: {type(error).__name__}: {error}"
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sparktop.probe.remote import COMPOSITORS, MEMINFO_KEYS, SILENT_S, mask_argv
+from sparktop.probe.remote import COMPOSITORS, MEMINFO_KEYS, mask_argv
+from sparktop.probe.remote_desktop import SILENT_S
 from sparktop.sim.script import KernelEntry, Repeat
 from sparktop.sim.spark import GIB, LiveProcess, Spark
 

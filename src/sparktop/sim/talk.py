@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, SILENT_S, Pace
+from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, Pace
+from sparktop.probe.remote_desktop import SILENT_S
 from sparktop.sim import lines
 from sparktop.sim.spark import Spark
 from sparktop.wire import LEASE_S, WINDOW
