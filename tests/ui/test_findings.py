@@ -145,6 +145,27 @@ def test_one_line_still_says_how_many_more(clock: ManualClock) -> None:
     assert line.endswith("A all")
 
 
+def test_a_title_that_names_its_node_is_not_told_it_again(clock: ManualClock) -> None:
+    fleet = claims.with_findings(pictures.idle(clock), clock, claims.low, claims.full_disk, claims.dead_variable)
+    lines = verdict(clock, fleet, width=140)
+    assert lines[0].startswith(" ✖ spark1 has 3.1 GiB")
+    assert lines[1].startswith(" ▲ spark1  The disk")
+    assert len({line.index("confirmed") for line in lines}) == 1
+    narrow = verdict(clock, fleet, width=100)
+    assert "confirmed" not in narrow[0]
+    assert "41 GB of 3.7 TB free" in narrow[1], "where the first one's title leaves no column for figures"
+    assert lines[0].endswith("d details")
+    assert lines[1].endswith("1 note  A all")
+
+
+def test_one_line_has_room_for_both_keys(clock: ManualClock) -> None:
+    fleet = claims.with_findings(pictures.idle(clock), clock, claims.low, claims.dead_variable)
+    (line,) = verdict(clock, fleet)
+    assert line.endswith("d details   1 note  A all")
+    (line,) = verdict(clock, fleet, width=80)
+    assert line.endswith("d details")
+
+
 def test_a_lost_link_comes_before_findings_of_its_severity(clock: ManualClock) -> None:
     fleet = pictures.deadlock(clock)
     lost = Notice(severity=Severity.CRITICAL, text="host gone", node="spark2")

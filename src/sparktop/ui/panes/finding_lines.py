@@ -17,6 +17,8 @@ INDENT = 2
 SOURCE_CELLS = 30
 """A longer name of a source is cut: the text beside it is what counts."""
 SHORT_EVIDENCE = 3
+MUCH = 14
+"""From so many lines on the beginning of all there is to say is better than a gist."""
 KERNEL_LOG = " kernel log"
 
 
@@ -67,6 +69,8 @@ def _short(told: Told, width: int, height: int) -> list[Line]:
     whole = _body(told, width)
     if len(whole) <= height:
         return whole
+    if height >= MUCH:
+        return [*whole[: height - 1], Line.of(("  … ", "quiet"), ("d", "key"), (" shows all", "quiet"))]
     finding = told.finding
     remedy = finding.remedies[0] if finding.remedies else None
     end: list[Line] = []

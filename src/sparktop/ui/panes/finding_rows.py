@@ -97,7 +97,9 @@ class Columns:
     """Cells of each column; 0 leaves it out."""
 
     nodes: int
-    title: int
+    """Of those rows that name them."""
+    head: int
+    """Tree, sign, nodes and title."""
     word: int
     since: int
     brief: int
@@ -112,19 +114,18 @@ def columns(shown: Sequence[FindingRow], width: int, fleet: Sequence[str], now_w
     """
     nodes = max((cell_len(nodes_text(row.finding, fleet)) for row in shown), default=0)
     since = max((cell_len(since_text(row, now_wall_s)) for row in shown), default=0)
-    title = max((cell_len(row.stem) + cell_len(row.finding.title) for row in shown), default=0)
+    head = max((_head(row, nodes, fleet).width for row in shown), default=0)
     brief = max((cell_len(row.finding.brief) for row in shown), default=0)
-    fixed = 2 + (nodes + 2 if nodes else 0) + (since + 2 if since else 0)
-    wanted = title + (min(brief, MIN_BRIEF) + 2 if brief else 0)
+    wanted = head + (min(brief, MIN_BRIEF) + 2 if brief else 0)
     for says_sure in (True, False):
         word = max((cell_len(word_text(row, says_sure=says_sure)) for row in shown), default=0)
-        room = width - fixed - (word + 2 if word else 0)
+        room = width - (since + 2 if since else 0) - (word + 2 if word else 0)
         if wanted <= room:
             break
-    left = room - title - 2
+    left = room - head - 2
     return Columns(
         nodes=nodes,
-        title=max(1, min(title, room)),
+        head=max(1, min(head, room)),
         word=word,
         since=since,
         brief=min(brief, left) if left >= min(brief, MIN_BRIEF) else 0,
@@ -135,23 +136,32 @@ def columns(shown: Sequence[FindingRow], width: int, fleet: Sequence[str], now_w
 def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: float) -> Line:
     """One row in these columns."""
     finding = row.finding
-    glyph, tone = SIGNS[finding.severity]
-    is_quiet = row.standing is not Standing.OPEN
-    # Among what is bad, what it comes from stands out.
-    said = "quiet" if is_quiet else "" if row.stem else TITLE_TONES[finding.severity]
-    cells = [Line.of((row.stem, "faint"), (f"{glyph} ", "quiet" if is_quiet else tone))]
-    if to.nodes:
-        own = "quiet" if is_quiet or finding.severity is Severity.INFO else tone
-        cells.append(Line.of((nodes_text(finding, fleet), own)).fit(to.nodes + 2))
-    cells.append(Line.of((finding.title, said)).fit(max(1, to.title - cell_len(row.stem))))
+    head = _head(row, to.nodes, fleet)
+    if not to.brief and finding.brief and head.width + 2 + MIN_BRIEF <= to.head:
+        head += Line.of("  ", (finding.brief, "quiet"))  # another's long title has left it no column
+    cells = [head.fit(to.head)]
     if to.word:
         word = word_text(row, says_sure=to.says_sure)
         cells.append(Line.of("  ", (word, "warning" if word == Confidence.SUSPECTED else "quiet")).fit(to.word + 2))
     if to.since:
         cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
     if to.brief and finding.brief:
-        cells.append(Line.of("  ", (finding.brief, "quiet" if is_quiet else "")).cut(to.brief + 2))
+        tone = "" if row.standing is Standing.OPEN else "quiet"
+        cells.append(Line.of("  ", (finding.brief, tone)).cut(to.brief + 2))
     return Line(tuple(run for cell in cells for run in cell.runs if run[0]))
+
+
+def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
+    """Tree, sign, nodes where the title doesn't name them, title."""
+    finding = row.finding
+    glyph, tone = SIGNS[finding.severity]
+    is_quiet = row.standing is not Standing.OPEN
+    line = Line.of((row.stem, "faint"), (f"{glyph} ", "quiet" if is_quiet else tone))
+    if where := nodes_text(finding, fleet):
+        own = "quiet" if is_quiet or finding.severity is Severity.INFO else tone
+        line += Line.of((f"{where:<{nodes}}  ", own))
+    # Among what is bad, what it comes from stands out.
+    return line + Line.of((finding.title, "quiet" if is_quiet else "" if row.stem else TITLE_TONES[finding.severity]))
 
 
 def nodes_text(finding: Finding, fleet: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from sparktop.ui.widgets.ink import Line, LineWidget, spread
 MAX_LINES = 4
 HINTS_FROM = 72
 """Cells from which the keys stand beside the lines."""
+BOTH_HINTS_FROM = 112
 HINT = Line.of(("d", "key"), (" details ", "quiet"))
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
@@ -85,21 +86,28 @@ class Verdict(LineWidget):
         names = [view.name for view in self._fleet.nodes]
         found = [item for item in shown if isinstance(item, FindingRow)]
         now_s = self._clock.wall()
-        has_hint = width >= HINTS_FROM
-        to = columns(found, width - 1 - (HINT.width + 2 if has_hint else 0), names, now_s)
-        for item in shown:
-            if isinstance(item, Notice):
-                lines.append(self._notice(item, width))
-                continue
-            line = Line.of(" ") + row_line(item, to, names, now_s)
-            lines.append(spread(width, line, HINT) if has_hint and item is found[0] else line)
         told = counts(self._fleet.findings, self._standing_of)
         hidden = len(items) - len(shown)
         more = _more([f"{hidden} more", *told] if hidden else told)
-        if hidden and len(lines) < height:
+        has_own_line = bool(hidden) and len(lines) + len(shown) < height
+        # The keys at the right keep their cells, so that the columns of all lines end before them.
+        has_hint = width >= HINTS_FROM
+        last = more if not has_own_line and (hidden or shown[1:]) else Line()
+        first = HINT + Line.of("  ") + more if more.runs and not shown[1:] and width >= BOTH_HINTS_FROM else HINT
+        room = width - 1 - (max(first.width, last.width) + 2 if has_hint else 0)
+        to = columns(found, room, names, now_s)
+        for item in shown:
+            line = (
+                self._notice(item, width)
+                if isinstance(item, Notice)
+                else Line.of(" ") + row_line(item, to, names, now_s)
+            )
+            hint = first if found and item is found[0] else Line()
+            if item is shown[-1] and last.runs and (shown[1:] or width < BOTH_HINTS_FROM):
+                hint = last
+            lines.append(spread(width, line, hint) if has_hint and hint.runs else line)
+        if has_own_line:
             lines.append(Line.of((" … and ", "quiet")) + more)
-        elif more.runs and has_hint and (hidden or len(lines) > 1):
-            lines[-1] = spread(width, lines[-1], more)
         return lines[:height]
 
     def _notice(self, notice: Notice, width: int) -> Line:
