@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--scenario", default="memory-spike")
-    parser.add_argument("--seconds", type=float, default=20.5)
+    parser.add_argument("--seconds", type=float, default=17.5)
     parser.add_argument("--size", default="132x40")
     parser.add_argument("--theme", default="sparktop-dark")
     options = parser.parse_args()
