@@ -203,6 +203,7 @@ _HANGS = (
     "gpu.capture-stuck",
     "gpu.power-wedge",
     "cluster.rank-died",
+    "kernel.xid",
     "memory.falling",
     "memory.low",
 )
