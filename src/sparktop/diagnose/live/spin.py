@@ -127,11 +127,11 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     idle = [rank for rank in spin.team if rank.node.name not in spin.spun]
     where = " and ".join(name for name in nodes if name in spin.spun)
     if len(spin.spun) > 1:
-        title = f"{engine.name} is in a spin deadlock: the GPUs of {where} wait on one another and no token comes"
+        title = f"Spin deadlock: {where} wait on one another"
     elif idle:
-        title = f"{engine.name} is in a spin deadlock: {where} waits for {idle[0].node.name}, and no token comes"
+        title = f"Spin deadlock: {where} waits for {idle[0].node.name}"
     else:
-        title = f"{engine.name} is in a spin deadlock on {where}: its GPU is busy waiting and no token comes"
+        title = f"Spin deadlock on {where}: its GPU is busy waiting"
     metrics = engine.metrics
     held = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
     first = next(iter(spin.spun.values()))

@@ -92,7 +92,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="memory.falling",
             severity=Severity.CRITICAL,
-            title=f"{node.name} will be starved of memory in {fall.empty_in_s:.0f} s: available memory is falling",
+            title=f"{node.name} will be out of memory in {fall.empty_in_s:.0f} s",
             explanation=(
                 f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} and stands at "
                 f"{gib(fall.available_bytes)}, falling {rate:.1f} GiB/s.{at_fault} On this machine the GPU takes from "
