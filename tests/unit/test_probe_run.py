@@ -25,6 +25,7 @@ from sparktop.model.telemetry import (
     GapReason,
     GpuReading,
     HostFacts,
+    NetworkReading,
     ProcessTable,
     Sample,
 )
@@ -115,6 +116,29 @@ def test_the_process_table_shows_engines_with_their_secrets_masked(start: Start)
         for child in (engine, other):
             child.kill()
             child.wait(10)
+
+
+def test_it_tells_of_this_machines_network_and_of_its_next_boot(start: Start) -> None:
+    probe = start()
+    reading = probe.first(NetworkReading)
+    names = set(os.listdir("/sys/class/net"))
+    assert {one.name for one in reading.interfaces} <= names - {"lo"}
+    for one in reading.interfaces:
+        assert one.mtu == int(Path(f"/sys/class/net/{one.name}/mtu").read_text())
+    devices = Path("/sys/class/infiniband")
+    assert {port.device for port in reading.rdma_ports} == (
+        {p.name for p in devices.iterdir()} if devices.exists() else set()
+    )
+
+    facts = probe.first(HostFacts)
+    if not Path("/run/systemd/system").exists():
+        assert facts.gaps["units"] is GapReason.NOT_FOUND
+        assert facts.is_lingering is None
+    else:
+        assert facts.removes_ipc is not None
+    if not Path(f"/lib/modules/{os.uname().release}/modules.dep").exists():
+        assert facts.driver_installed is None
+        assert facts.gaps["driver_installed"] is GapReason.NOT_FOUND
 
 
 def test_nothing_is_forked_for_a_sample(start: Start) -> None:

@@ -30,12 +30,13 @@ RULES: tuple[LiveRule, ...] = (
         card=card("link-down", "An engine runs over a link that is down", CRITICAL, _PLAYBOOKS, scope=_ENGINE),
         check=link_down,
         hold_s=2.0,
+        follows=("kernel.link-unplugged", "kernel.link-down"),
     ),
     LiveRule(
         card=card("rank-died", "One rank has ended and the other waits", CRITICAL, "field report 003", scope=_ENGINE),
         check=rank_died,
         hold_s=5.0,
-        follows=("memory.starved", "memory.low", "restart.exit-137", "cluster.link-down"),
+        follows=("kernel.oom-kill", "memory.starved", "memory.falling", "memory.low", "cluster.link-down"),
     ),
     LiveRule(
         card=card("memory-apart", "Memory is unequal before a launch", CRITICAL, "field report 003"),

@@ -20,7 +20,7 @@ FLAT_BYTES_PER_TOKEN = 1000.0
 """Every token's hidden state alone, which pipeline stages hand over, is some 10 kB; tensor parallel moves a thousand
 times that."""
 FLOWING_BYTES_PER_S = 1e6
-TCP_RULES = ("nccl.ib-none-found",)
+TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
 """Log rules that say that NCCL took sockets."""
 
 

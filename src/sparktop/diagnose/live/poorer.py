@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -74,8 +75,9 @@ def _available_before(node: NodeView, ago_s: float | None) -> int | None:
     if ago_s is None or node.sample_at_s is None:
         return None
     history, start_s = node.available_history, node.sample_at_s - ago_s
-    before = [value for time_s, value in zip(history.times, history.values, strict=True) if time_s <= start_s]
-    return int(before[-1]) if before and before[-1] is not None else None
+    index = bisect_right(history.times, start_s) - 1
+    value = history.values[index] if index >= 0 else None
+    return None if value is None else int(value)
 
 
 def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
