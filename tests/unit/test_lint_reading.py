@@ -317,3 +317,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             linted(begin + text)
         except ConfigError:
             continue
+
+
+def test_anchors_defaults_and_services_cant_multiply() -> None:
+    merges = "m0: &m0 {a: 1}\n" + "".join(f"m{i + 1}: &m{i + 1} {{<<: [*m{i}, *m{i}, *m{i}]}}\n" for i in range(25))
+    text = f"{merges}services:\n  v: {{<<: *m25, image: vllm/vllm-openai:v1, command: [--model, x]}}\n"
+    assert len(read(text, "f").specs) == 1
+    assert read("echo " + "${a:-" * 50_000, "f").specs == ()
+    assert len(read("vllm serve /m " + "--a b " * 20_000, "f").specs) == 1
+
+
+def test_lines_that_end_as_on_windows_are_read_alike() -> None:
+    for name in ("report-002-one-node.sh", "report-004.service", "report-001-unattended.yml"):
+        text = (CASES / name).read_text()
+        rules = {finding.rule: finding.evidence[0].line for finding in linted(text)}
+        assert rules
+        assert {one.rule: one.evidence[0].line for one in linted(text.replace("\n", "\r\n"))} == rules

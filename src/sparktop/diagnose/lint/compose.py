@@ -6,7 +6,7 @@ known. Facts: facts/engines.md section 6.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import yaml
@@ -40,14 +40,12 @@ def is_compose(root: yaml.Node | None) -> bool:
 
 def read_compose(document: Document, root: yaml.Node | None) -> list[LaunchSpec]:
     """The engines of a Compose file."""
-    services = get(root, "services")
-    found: list[LaunchSpec] = []
-    for name, _ in {key.text: (key, value) for key, value in pairs(services)}.values():
-        found += _service(document, services, name)
-    return found
+    services = {key.text: (key, node) for key, node in pairs(get(root, "services"))}
+    by_name = {name: node for name, (_, node) in services.items()}
+    return [spec for key, _ in services.values() for spec in _service(document, by_name, key)]
 
 
-def _service(document: Document, services: yaml.Node | None, key: Word) -> list[LaunchSpec]:
+def _service(document: Document, services: Mapping[str, yaml.Node], key: Word) -> list[LaunchSpec]:
     layers = list(_layers(document, services, key.text))
     run = DockerRun()
     command: list[Word] = []
@@ -68,11 +66,11 @@ def _service(document: Document, services: yaml.Node | None, key: Word) -> list[
     return scope.found
 
 
-def _layers(document: Document, services: yaml.Node | None, name: str) -> Iterator[yaml.Node]:
+def _layers(document: Document, services: Mapping[str, yaml.Node], name: str) -> Iterator[yaml.Node]:
     """The service's own node, after those it extends."""
     chain: list[yaml.Node] = []
     while len(chain) < MAX_EXTENDS:
-        node = get(services, name)
+        node = services.get(name)
         if node is None or node in chain:
             break
         chain.append(node)

@@ -159,7 +159,7 @@ def _cache(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 
 def _gpus(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.engine is None:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or not spec.has_command:
         return
     if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING) or spec.is_exec:
         return

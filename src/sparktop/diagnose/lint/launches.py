@@ -125,7 +125,9 @@ def read_container(
     if kind is None:
         return
     is_server = bool(command) and not (entrypoint and entrypoint.text)
-    is_server = is_server and (base.family is Family.VLLM_OPENAI or command[0].text.startswith("-"))
+    # A community image that has an engine's name may be a router or an exporter: a model tells.
+    names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
+    is_server = is_server and (base.family is Family.VLLM_OPENAI or names_model)
     arguments = command if is_server else ()
     _engine(kind, arguments, inner, (), None, has_command=is_server or bool(misplaced), misplaced=misplaced)
     scope.found += inner.found

@@ -9,7 +9,7 @@ from sparktop.diagnose.lint.changes import removed, replaced, with_flag, with_op
 from sparktop.diagnose.lint.images import at_least, is_moe, model_name
 from sparktop.diagnose.lint.lintrule import Lint, card, change, claim
 from sparktop.diagnose.lint.memoryrules import OPEN
-from sparktop.diagnose.lint.spec import Family, Launcher, LaunchSpec
+from sparktop.diagnose.lint.spec import Family, Launcher, LaunchSpec, SourceKind
 from sparktop.diagnose.rule import Rule
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
@@ -200,7 +200,8 @@ def _dist_timeout(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
 
 def _network(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
     item = spec.option("network")
-    if not _has_two(spec) or not spec.has_container or (spec.launcher in _SETS_NETWORK and item is None):
+    is_elsewhere = spec.launcher in _SETS_NETWORK or spec.kind is SourceKind.RUNNING
+    if not _has_two(spec) or not spec.has_container or (item is None and is_elsewhere):
         return
     if item is not None and (item.value == "host" or not item.is_known or (item.value or "").startswith("container:")):
         return

@@ -74,13 +74,10 @@ def check(
 
 def _secrets(spec: LaunchSpec, mask: Mask) -> tuple[str, ...]:
     """The values that the masking takes for secrets, to be masked wherever a line has them."""
-    found: list[str] = []
-    for item in (*spec.flags, *spec.environment):
-        for value in (item.value or "", *item.rest):
-            name = f"--{item.name} " if item in spec.flags else f"{item.name}="
-            if value and "$" not in value and value not in mask(name + value):
-                found.append(value)
-    return tuple(sorted(set(found), key=len, reverse=True))
+    named = [(f"--{item.name} ", item) for item in spec.flags] + [(f"{item.name}=", item) for item in spec.environment]
+    given = ((name, value) for name, item in named for value in (item.value or "", *item.rest))
+    found = {value for name, value in given if value and "$" not in value and value not in mask(name + value)}
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 def _shown(finding: Finding, secrets: Sequence[str], mask: Mask) -> Finding:

@@ -15,6 +15,8 @@ from sparktop.diagnose.lint.place import Word
 Variables = MutableMapping[str, Sequence[Word]]
 """Of each variable its words: one for a plain one, several for an array."""
 
+MAX_DEFAULTS = 4
+"""A default within a default within a default: so deep they are filled in."""
 MAX_VALUE_CHARS = 65536
 """A variable that grows beyond (a=$a$a ...) is left as it is written."""
 
@@ -54,9 +56,11 @@ def plain_words(source: Word, variables: Variables) -> list[Word]:
     return reader.command() or []
 
 
-def filled(source: Word, variables: Variables) -> Word:
-    """One value with its variables filled in: quotes and spaces are its own."""
-    reader = _Reader(source, variables, is_script=False, strict=False)
+def filled(source: Word, variables: Variables, *, depth: int = 0) -> Word:
+    """One value with its variables filled in: quotes and spaces are its own. `depth`: within so many defaults."""
+    if depth > MAX_DEFAULTS:
+        return source
+    reader = _Reader(source, variables, is_script=False, strict=False, depth=depth)
     text: list[str] = []
     at: list[int] = []
     while reader.position < len(source.text):
@@ -69,12 +73,13 @@ def filled(source: Word, variables: Variables) -> Word:
 class _Reader:
     """Reads one text from its start to its end."""
 
-    def __init__(self, source: Word, variables: Variables, *, is_script: bool, strict: bool) -> None:
+    def __init__(self, source: Word, variables: Variables, *, is_script: bool, strict: bool, depth: int = 0) -> None:
         self._source = source
         self._text = source.text
         self._variables = variables
         self._is_script = is_script
         self._strict = strict
+        self._depth = depth
         self._heredocs: list[tuple[str, bool]] = []
         self.position = 0
 
@@ -267,7 +272,7 @@ class _Reader:
                 known = self._known(match[1])
                 rest = inside.part(match.start(4)) if match[4] is not None else Word("")
                 if match[3] in (":-", "-", ":=", "=") and (known is None or (":" in match[3] and _is_empty(known))):
-                    known = [filled(rest, self._variables)]
+                    known = [filled(rest, self._variables, depth=self._depth + 1)]
                 elif match[3] in (":+", "+"):
                     known = [rest] if known and not _is_empty(known) else None
                 if known is not None:

@@ -12,7 +12,7 @@ from sparktop.errors import ConfigError
 Node = yaml.Node | None
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-MAX_MERGES = 20
+MAX_MERGES = 100
 
 
 def root_of(document: Document) -> yaml.Node | None:
@@ -40,14 +40,19 @@ def _first(loader: yaml.SafeLoader) -> yaml.Node | None:
     return loader.get_node() if loader.check_node() else None
 
 
-def pairs(node: Node, *, depth: int = 0) -> Iterator[tuple[Word, yaml.Node]]:
-    """A mapping's keys and values, those merged in by `<<` first; nothing for any other node."""
-    if not isinstance(node, yaml.MappingNode) or depth > MAX_MERGES:
+def pairs(node: Node, merged: set[int] | None = None) -> Iterator[tuple[Word, yaml.Node]]:
+    """A mapping's keys and values, those merged in by `<<` first; nothing for any other node.
+
+    `merged` are the nodes that were merged in already: each counts once, so that anchors can't multiply.
+    """
+    merged = set() if merged is None else merged
+    if not isinstance(node, yaml.MappingNode) or id(node) in merged or len(merged) > MAX_MERGES:
         return
+    merged.add(id(node))
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value == "<<":
-            for merged in items(value) or (value,):
-                yield from pairs(merged, depth=depth + 1)
+            for each in items(value) or (value,):
+                yield from pairs(each, merged)
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value != "<<":
             yield _scalar_key(key), value

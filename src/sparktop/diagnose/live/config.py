@@ -1,7 +1,8 @@
 """What runs now against what is known of its flags and variables: lint, live.
 
-Only lints that can be certain of a running engine speak, and never as critical: it runs. What one would be warned of
-before a start (a share of memory that is too large) is information while memory is in fact available.
+Only lints that can be certain of a running engine speak, and never as critical: it runs. What is merely worth knowing
+is left to `sparktop lint`; what one would be warned of before a start (a share of memory that is too large) is
+information while memory is in fact available.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -
                 continue
             engine = running(rank.engine, rank.node.name, nodes=len(names), desktop=_desktop(rank.node))
             for finding in found(engine):
+                if finding.severity is Severity.INFO:
+                    continue
                 key = (finding.rule, finding.subject, finding.title)
                 before = told.get(key)
                 evidence = (*before.evidence, *finding.evidence) if before else finding.evidence
@@ -66,10 +69,9 @@ def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -
 
 
 def _placed(finding: Finding, rank: Rank, names: tuple[str, ...], *, is_tight: bool) -> Finding:
-    is_info = finding.severity is Severity.INFO or (finding.rule in _OF_MEMORY and not is_tight)
     return replace(
         finding,
-        severity=Severity.INFO if is_info else Severity.WARNING,
+        severity=Severity.INFO if finding.rule in _OF_MEMORY and not is_tight else Severity.WARNING,
         nodes=names,
         subject=" ".join(filter(None, (rank.engine.name, finding.subject))),
     )
