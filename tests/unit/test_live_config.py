@@ -11,7 +11,7 @@ from tests.pictures_support import engine, node, picture
 from sparktop.diagnose.lint.userrules import parse
 from sparktop.diagnose.live.config import RULES, live_rule
 from sparktop.diagnose.rule import LiveRule
-from sparktop.model.engine import Container, Engine, EngineKind, EngineState
+from sparktop.model.engine import Container, Engine, EngineKind, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 
@@ -126,3 +126,11 @@ def test_the_keys_of_an_engines_findings_differ() -> None:
     one = running(version="0.33.0", environment=("VLLM_MXFP4_USE_MARLIN=1", "VLLM_ATTENTION_BACKEND=X"))
     findings = list(RULES[0].check(picture(replace(node("spark1"), engines=(one,)))))
     assert len({finding.key for finding in findings}) == len(findings) == 2
+
+
+def test_what_the_log_says_it_chose_settles_what_the_flags_leave_open() -> None:
+    argv = ("vllm", "serve", "nvidia/Qwen3-30B-A3B-NVFP4", "--gpu-memory-utilization", "0.7")
+    silent = running(*argv, version="0.19.0")
+    assert "nvfp4-moe-backend" in found(silent)
+    chosen = Finding(rule="vllm.fp4-marlin-notice", severity=Severity.INFO, title="Marlin")
+    assert "nvfp4-moe-backend" not in found(replace(silent, log=LogFacts(findings=(chosen,))))

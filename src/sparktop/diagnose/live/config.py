@@ -31,6 +31,8 @@ _CARD = Rule(
     scope="vLLM and SGLang engines whose command line can be read",
     sources=("sparktop lint",),
 )
+SETTLED_BY_LOG = {"config.nvfp4-moe-backend": frozenset(("vllm.fp4-marlin-notice",))}
+"""What a rank's log says it chose counts more than what its flags leave open (facts/engines.md 1E)."""
 _OF_MEMORY = frozenset(each.card.id for each in MEMORY)
 
 
@@ -58,7 +60,7 @@ def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -
                 continue
             engine = running(rank.engine, rank.node.name, nodes=len(names), desktop=_desktop(rank.node))
             for finding in found(engine):
-                if finding.severity is Severity.INFO:
+                if finding.severity is Severity.INFO or _is_settled(finding, team):
                     continue
                 key = (finding.rule, finding.subject, finding.title)
                 before = told.get(key)
@@ -75,6 +77,11 @@ def _placed(finding: Finding, rank: Rank, names: tuple[str, ...], *, is_tight: b
         nodes=names,
         subject=" ".join(filter(None, (rank.engine.name, finding.subject))),
     )
+
+
+def _is_settled(finding: Finding, team: Sequence[Rank]) -> bool:
+    told = SETTLED_BY_LOG.get(finding.rule, frozenset())
+    return any(one.rule in told for rank in team if rank.engine.log for one in rank.engine.log.findings)
 
 
 def _is_tight(node: NodeView) -> bool:
