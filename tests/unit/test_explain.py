@@ -179,3 +179,21 @@ def test_memory_does_not_grow_with_the_text() -> None:
     for _ in range(24):
         explanation.feed(piece)
     assert resident_kib() - before < 4 * len(piece) // 1024
+
+
+SAID = "CUDA out of memory\\n\\nRuntimeError: CUDA error: device-side assert triggered\\n[1.0] NVRM: Xid (PCI:01): 79"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"INFO 01-31 19:05:39 [logger.py:43] Received request chatcmpl-7b: prompt: '{SAID}', params: SamplingParams()",
+        f"INFO 01-31 19:05:41 [logger.py:71] Generated response chatcmpl-7b: output: '{SAID}', output_token_ids: None",
+        f"vllm-1  | (APIServer pid=1) INFO 01-31 [request_logger.py:4] Received request cmpl-1: prompt: '{SAID}'",
+        f"[2026-02-02 10:00:00] Receive: obj=GenerateReqInput(rid='1', text='{SAID}')",
+        f"[2026-02-02 10:00:00] Finish: obj=GenerateReqInput(rid='1'), out={{'text': '{SAID}'}}",
+    ],
+)
+def test_what_clients_and_models_say_is_no_failure(line: str) -> None:
+    assert explained(line) == ()
+    assert explained(SAID.replace("\\n", "\n")) != ()

@@ -13,6 +13,7 @@ from functools import cache
 from sparktop.diagnose import documents, kernel, kernelfindings
 from sparktop.diagnose.burst import Folder
 from sparktop.diagnose.causes import linked
+from sparktop.diagnose.logs import echo
 from sparktop.diagnose.logs.claims import in_order
 from sparktop.diagnose.logs.decode import Decoder, Line
 from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, plain
@@ -131,6 +132,8 @@ class Explanation:
 
     def _tell(self, text: str, number: int, record: Record | None) -> None:
         hits = self._lexicon.gate.hits(text)
+        if hits and (own := echo.without(text)) is not text:
+            text, hits = own, self._lexicon.gate.hits(own)
         reader = self._reader(record.stream if record is not None else "")
         if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
             self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None

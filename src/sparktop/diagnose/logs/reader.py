@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from sparktop.diagnose.logs import course
+from sparktop.diagnose.logs import course, echo
 from sparktop.diagnose.logs.claims import Claim, Sight, in_order
 from sparktop.diagnose.logs.gate import Gate
 from sparktop.diagnose.logs.joining import Joiner
@@ -135,6 +135,8 @@ class LogReader:
 
     def take(self, text: str, hits: tuple[str, ...], *, line: int | None = None, wall_s: float | None = None) -> None:
         """The same for a line without escape sequences whose fixed texts are known already."""
+        if hits:
+            text, hits = self._own_words(text, hits)
         self._count += 1
         self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
         if (hits and not self._kinds) or self._count <= KIND_LINES:
@@ -147,6 +149,11 @@ class LogReader:
             self._read(text, hits, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
         for whole, seam in wholes:
             self._read_joined(whole, seam, Sight(text=whole, line=self._joiner.line, wall_s=wall_s, index=self._count))
+
+    def _own_words(self, text: str, hits: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """A line without what clients and models said in it."""
+        own = echo.without(text)
+        return (text, hits) if own is text else (own, self._lexicon.gate.hits(own))
 
     def _read(self, text: str, hits: tuple[str, ...], sight: Sight) -> None:
         lexicon = self._lexicon

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from sparktop.diagnose.logs import echo
+
 DEPTH = 5
 """So many wraps may lie around one another: a quote of compose's prefix of JSON."""
 _JSON_CHARS = 1 << 16
@@ -70,7 +72,7 @@ def unwrap(text: str) -> Record | None:
             break
         record = inner if record is None else _both(record, inner)
         text = record.text
-    if "\\n" in text and text.count("\\n") >= _ESCAPED_LINES:
+    if "\\n" in text and text.count("\\n") >= _ESCAPED_LINES and echo.without(text) is text:
         for written, meant in _ESCAPES:
             text = text.replace(written, meant)
         text = _ESCAPED_COLOUR.sub("", text)
