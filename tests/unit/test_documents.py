@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.diagnose import documents
+from sparktop.diagnose.documents.capture import RULE as RULE_UNFINISHED
 from sparktop.diagnose.exits import ending_of, endings
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence
@@ -233,3 +234,22 @@ def test_a_hostile_name_is_not_put_into_a_command() -> None:
     assert ending is not None
     assert not any("rm -rf" in step for remedy in ending.remedies for step in remedy.steps)
     assert ending.severity is Severity.WARNING
+
+
+def test_a_containers_state_alone_is_told_like_the_whole() -> None:
+    state = {"Status": "exited", "Running": False, "OOMKilled": False, "ExitCode": 137, "Error": ""}
+    for text in (json.dumps(state), json.dumps([{"Id": "5c1d", "State": state, "Image": "sha256:0f"}], indent=4)):
+        assert found(text) == [("restart.exit-137", "warning")]
+    assert found(json.dumps({**state, "ExitCode": 0})) == []
+
+
+BAR = "Capturing batches (bs={bs} avail_mem=9.00 GB):  40%|████      | {done}/36 [00:05<00:09,  3.1it/s]"
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((14, 14), [RULE_UNFINISHED]), ((13, 14), []), ((36, 36), []), ((0,), [RULE_UNFINISHED])],
+)
+def test_a_capture_that_still_moved_was_only_cut_off(counts: tuple[int, ...], expected: list[str]) -> None:
+    text = "\n".join(BAR.format(bs=256 - at, done=done) for at, done in enumerate(counts))
+    assert [finding.rule for finding in documents.read(text, "test") or ()] == expected

@@ -25,7 +25,7 @@ _BEGUN = re.compile(r"Captur\w*[^|]*graphs? begin")
 def read(text: str, source: str) -> tuple[Finding, ...] | None:
     """A suspicion where the text's last lines are capture bars that are not full; None for any other text.
 
-    A bar that was drawn over itself may just have been cut off, so one line counts only while its count is 0.
+    A bar that still moved in the last two lines was only cut off; so may be a single line, unless its count is 0.
     """
     tail = text[-_TAIL_CHARS:].rstrip()
     lines = tail.split("\n")
@@ -35,7 +35,7 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
         return None
     done, total = int(last["done"]), int(last["total"])
     before = _last_bar(lines[-2], begun) if len(lines) > 1 else None
-    if done >= total or (done and before is None):
+    if done >= total or (done and (before is None or int(before["done"]) != done)):
         return None
     return (_finding(done, total, lines[-1].split("\r")[-1], text.rstrip().count("\n") + 1, source),)
 

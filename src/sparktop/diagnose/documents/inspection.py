@@ -19,7 +19,7 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
     """What the containers' states say; None where the text holds no `docker inspect`."""
     findings: list[Finding] = []
     is_one = False
-    for value, line in values(text, having='"State"'):
+    for value, line in values(text, having='"ExitCode"'):
         for container in _containers(value):
             is_one = True
             findings += _of_container(container, source, line)
@@ -28,12 +28,16 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
 
 def _containers(value: Any) -> Iterator[Mapping[str, Any]]:
     for entry in value if isinstance(value, list) else [value]:
-        if isinstance(entry, dict) and isinstance(entry.get("State"), dict) and "HostConfig" in entry:
+        if not isinstance(entry, dict):
+            continue
+        if isinstance(entry.get("State"), dict) and "ExitCode" in entry["State"]:
             yield entry
+        elif "OOMKilled" in entry and "ExitCode" in entry:  # docker inspect -f '{{json .State}}'
+            yield {"State": entry}
 
 
 def _of_container(entry: Mapping[str, Any], source: str, line: int) -> Iterator[Finding]:
-    state, host = entry["State"], entry["HostConfig"]
+    state, host = entry["State"], entry.get("HostConfig")
     name = sanitise.name(str(entry.get("Name") or entry.get("Id") or "container").lstrip("/"))[:80]
     status = str(state.get("Status") or "")
     code = state.get("ExitCode") if isinstance(state.get("ExitCode"), int) else None
