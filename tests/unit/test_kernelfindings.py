@@ -229,3 +229,15 @@ def test_every_rule_an_event_can_have_has_a_card() -> None:
             rule = kernelfindings.rule_of(event)
             assert rule is None or rule in cards, pattern.id
     assert {f"kernel.xid-{code}" for code in xid.catalogue()} <= cards
+
+
+def test_a_clean_up_tells_of_the_xid_it_names_where_that_stands_elsewhere() -> None:
+    (finding,) = found("NVRM: Xid (PCI:0000:ba:00): 45, pid=77, name=python3, Ch 00000002 caused by previous Xid 149")
+    assert finding.severity is Severity.CRITICAL
+    assert "Xid 149" in finding.explanation
+
+
+def test_a_limit_reached_is_named_though_the_kill_is_cut_off() -> None:
+    (finding,) = found("memory: usage 1048576kB, limit 1048576kB, failcnt 141")
+    assert finding.severity is Severity.CRITICAL
+    assert "limit" in finding.title

@@ -60,7 +60,14 @@ _STOPS_WORK = frozenset((38, 43, 56, 61, 74, 174, *range(144, 151)))
 """Xids that NVIDIA rates below a reset and that nevertheless ended somebody's work."""
 _MEDIA = frozenset((60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142))
 _BREAKS = frozenset(
-    ["nvrm.api-mismatch", "driver.nvml-unknown", "oom.invoked", "oom.limit-line", "oom.killed-in-cgroup"],
+    [
+        "nvrm.api-mismatch",
+        "driver.nvml-unknown",
+        "oom.invoked",
+        "oom.limit-reached",
+        "oom.limit-line",
+        "oom.killed-in-cgroup",
+    ],
 )
 """Patterns that are a warning in the pane and the end of an engine to whoever asks why it died."""
 _ENGINE = re.compile(r"VLLM::|sglang::|ray::|vllm|sglang|python|pt_main_thread", re.IGNORECASE)
@@ -296,7 +303,7 @@ def _finding(case: _Case, present: dict[str, _Case], source: str, nodes: tuple[s
         rule=case.rule,
         severity=worst.severity,
         title=_oom_title(case) if case.rule in (OOM_KILL, OOM_LIMIT, OOM_CALLED) else _title(case),
-        explanation=_explanation(case, advice),
+        explanation=_explanation(case, advice, present),
         distinction=xid.lookup(case.first.code).distinction if case.first.code is not None else _distinction(case),
         evidence=tuple(
             Evidence(source=source, text=event.text, line=event.line, wall_s=event.first_wall_s) for event in shown
@@ -340,8 +347,15 @@ def _oom_title(case: _Case) -> str:
     return f"Out of memory: the kernel killed {named} (OOM kill)"
 
 
-def _explanation(case: _Case, advice: tuple[Advice, ...]) -> str:
+def _explanation(case: _Case, advice: tuple[Advice, ...], present: dict[str, _Case]) -> str:
     told = [advice[0].meaning] if advice else []
+    missing = {event.follows for event in case.events if event.follows} - {
+        other.first.code for other in present.values()
+    }
+    for code in sorted(code for code in missing if code is not None):
+        entry = xid.lookup(code)
+        why = f": {entry.advice[0].meaning}" if entry.advice else ""
+        told.append(f"The driver names Xid {code} ({entry.name}) as what came before, which isn't in this text{why}")
     told += [f"According to {each.source}: {each.meaning}" for each in advice[1:]]
     if case.rule == OOM_KILL:
         told.append("So the victim may be a bystander: look for what held or took the most just before.")
