@@ -1,4 +1,4 @@
-"""What clients sent and models answered, where an engine logs it: somebody's words, and nothing that went wrong. Pure."""
+"""What clients sent and models answered, where an engine logs it: somebody's words, no failure. Pure."""
 
 from __future__ import annotations
 
