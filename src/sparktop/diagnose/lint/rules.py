@@ -11,10 +11,12 @@ from sparktop import sanitise
 from sparktop.diagnose.lint import (
     accessrules,
     dockerrules,
+    graphrules,
     kernelrules,
     lifetimes,
     memoryrules,
     noderules,
+    rayrules,
     unitrules,
     userrules,
 )
@@ -39,7 +41,17 @@ _MUTED = "sparktop: allow"
 @cache
 def lints() -> tuple[Lint, ...]:
     """All that come with sparktop."""
-    modules = (dockerrules, accessrules, unitrules, lifetimes, noderules, memoryrules, kernelrules)
+    modules = (
+        dockerrules,
+        accessrules,
+        unitrules,
+        lifetimes,
+        noderules,
+        graphrules,
+        rayrules,
+        memoryrules,
+        kernelrules,
+    )
     coded = tuple(lint for module in modules for lint in module.LINTS)
     return (*coded, *(rule.lint for rule in userrules.shipped()))
 
