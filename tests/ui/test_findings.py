@@ -40,7 +40,7 @@ def is_open(finding: Finding) -> Standing:
 
 
 def finding(rule: str, caused_by: str | None = None, **fields: object) -> Finding:
-    return replace(ONE, rule=rule, title=rule, caused_by=caused_by, **fields)  # type: ignore[arg-type]
+    return replace(ONE, **{"rule": rule, "title": rule, "caused_by": caused_by, **fields})  # type: ignore[arg-type]
 
 
 def verdict(
@@ -118,7 +118,10 @@ def test_details_fit_their_width(one: Finding, width: int) -> None:
 def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None:
     lines = verdict(clock, pictures.deadlock(clock))
     assert lines[0].startswith(" ✖ both    Spin deadlock across both nodes")
-    assert "confirmed  2 min  96 % SM at 15 W" in lines[0]
+    assert "Spin deadlock across both nodes  96 % SM at 15 W, 0 tok/s, 3 requests held  " in lines[0]
+    assert "2 min" in lines[0]
+    wide = verdict(clock, pictures.deadlock(clock), width=140)
+    assert wide[0].index("confirmed") == wide[2].index("suspected"), "where it cuts no figure"
     assert lines[0].endswith("d details")
     assert lines[1].startswith(" ├ ✖ spark1  Clients of vllm-minimax get no answer")
     assert "suspected" in lines[2]
@@ -150,12 +153,35 @@ def test_a_title_that_names_its_node_is_not_told_it_again(clock: ManualClock) ->
     lines = verdict(clock, fleet, width=140)
     assert lines[0].startswith(" ✖ spark1 has 3.1 GiB")
     assert lines[1].startswith(" ▲ spark1  The disk")
-    assert len({line.index("confirmed") for line in lines}) == 1
     narrow = verdict(clock, fleet, width=100)
-    assert "confirmed" not in narrow[0]
-    assert "41 GB of 3.7 TB free" in narrow[1], "where the first one's title leaves no column for figures"
+    assert "41 GB of 3.7 TB free" in narrow[1], "where the first one's title leaves it none"
     assert lines[0].endswith("d details")
     assert lines[1].endswith("1 note  A all")
+
+
+def test_what_hangs_under_nothing_shown_has_no_stem(clock: ManualClock) -> None:
+    note, late = finding("a.note", severity=Severity.INFO), finding("a.late", "a.note")
+    worst, first, rest = finding("b"), finding("b.first", "b"), finding("b.rest", "b", severity=Severity.INFO)
+    fleet = replace(pictures.idle(clock), findings=(worst, first, rest, note, late))
+    assert [line[:4] for line in verdict(clock, fleet)[:3]] == [" ✖ s", " └ ✖", " ✖ s"]
+
+
+def test_a_title_that_says_its_figures_is_not_told_them_again(clock: ManualClock) -> None:
+    one = finding("a", title="vllm-one failed (exit code 1)", brief="exit code 1")
+    two = finding("b", title="vllm-two failed (exit code 1)", brief="exit code 137")
+    lines = verdict(clock, replace(pictures.idle(clock), findings=(one, two)))
+    assert lines[0].count("exit code 1") == 1
+    assert "exit code 137" in lines[1]
+
+
+def test_a_digit_more_moves_nothing(clock: ManualClock) -> None:
+    def drawn(age_s: float, brief: str) -> str:
+        found = finding("a", title="spark1 will be out of memory", brief=brief, since_wall_s=clock.wall() - age_s)
+        return verdict(clock, replace(pictures.idle(clock), findings=(found,)))[0]
+
+    ages = ["9 s", "59 s", "3 min"]
+    lines = [drawn(9, "10.1 GiB available"), drawn(59, "9.1 GiB available"), drawn(180, "10.1 GiB available")]
+    assert len({line.index(age) + len(age) for line, age in zip(lines, ages, strict=True)}) == 1
 
 
 def test_one_line_has_room_for_both_keys(clock: ManualClock) -> None:

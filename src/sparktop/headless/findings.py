@@ -49,7 +49,7 @@ def _shortened(finding: Finding) -> Finding:
 
 
 def _text(finding: Finding, level: int, now_wall_s: float | None, *, with_brief: bool) -> list[str]:
-    where = f"{' + '.join(finding.nodes)}: " if finding.nodes else ""
+    where = f"{' + '.join(finding.nodes)}: " if finding.nodes and not finding.names_its_nodes else ""
     said = [] if finding.confidence is Confidence.CONFIRMED else ["suspected"]
     said += ["resolved"] if finding.phase is Phase.RESOLVED else []
     said += ["as last seen"] if finding.is_unseen else []
@@ -58,8 +58,8 @@ def _text(finding: Finding, level: int, now_wall_s: float | None, *, with_brief:
     state = f"  ({', '.join(said)})" if said else ""
     follows = "↳ " if level else ""
     lines = [f"{follows}{MARKS[finding.severity]} {where}{finding.title}{state}  [{finding.rule}]"]
-    if with_brief and finding.brief:
-        lines.append(f"    {finding.brief}")
+    if with_brief and finding.figures:
+        lines.append(f"    {finding.figures}")
     if finding.explanation:
         lines.append(f"    {finding.explanation}")
     lines += [f"    | {_place(evidence)}{evidence.text}" for evidence in finding.evidence]

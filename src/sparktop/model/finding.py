@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sparktop.model.event import Severity
+
+_WORD = re.compile(r"[\w.%/:=-]*\w")
 
 
 class Confidence(StrEnum):
@@ -90,3 +93,13 @@ class Finding:
     def key(self) -> tuple[str, tuple[str, ...], str]:
         """What makes it the same finding from one picture to the next."""
         return (self.rule, self.nodes, self.subject)
+
+    @property
+    def figures(self) -> str:
+        """Its brief as it stands beside its title: empty where the title says all of it."""
+        return "" if set(_WORD.findall(self.brief)) <= set(_WORD.findall(self.title)) else self.brief
+
+    @property
+    def names_its_nodes(self) -> bool:
+        """Whether its title tells where it is."""
+        return bool(self.nodes) and all(name in self.title for name in self.nodes)

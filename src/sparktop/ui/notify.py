@@ -102,7 +102,7 @@ class Notifier:
     def _tell(self, findings: tuple[Finding, ...]) -> None:
         text = headline(findings)
         if "toast" in self._channels:
-            brief = findings[0].brief if len(findings) == 1 else ""
+            brief = findings[0].figures if len(findings) == 1 else ""
             said = "\n".join(part for part in (text, brief, "d details") if part)
             self._app.notify(said, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:
@@ -145,7 +145,7 @@ class Notifier:
 def headline(findings: Sequence[Finding]) -> str:
     """The first of them, and how many more."""
     first = findings[0]
-    where = f"{' + '.join(first.nodes)}: " if first.nodes else ""
+    where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
     more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
     return f"✖ {where}{first.title}{more}"
 

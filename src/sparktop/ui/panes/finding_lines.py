@@ -61,7 +61,7 @@ def short(told: Told, width: int, height: int, *, with_brief: bool = False) -> l
     `with_brief`: its figures had no room in the list.
     """
     finding = told.finding
-    brief = wrapped(finding.brief, width, "value", 1) if with_brief and finding.brief else []
+    brief = wrapped(finding.figures, width, "value", 1) if with_brief and finding.figures else []
     return [*brief, *_short(told, width, height - len(brief))]
 
 
@@ -120,8 +120,8 @@ def heading(told: Told, width: int) -> list[Line]:
     lines += (
         [Line.of("  ") + state] if state.width + 2 <= width else _indented(wrapped(state.plain, width - 2, "quiet"))
     )
-    if finding.brief:
-        lines += _indented(wrapped(finding.brief, width - INDENT, "value"))
+    if finding.figures:
+        lines += _indented(wrapped(finding.figures, width - INDENT, "value"))
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
@@ -22,6 +22,10 @@ SIGNS: dict[Severity, tuple[str, str]] = {
 """Severity -> (glyph, tone)."""
 TITLE_TONES = {Severity.CRITICAL: "strong", Severity.WARNING: "", Severity.INFO: ""}
 MIN_BRIEF = 14
+"""Fewer cells of its figures aren't worth showing, unless they are all."""
+MIN_SINCE = 6
+"""As "59 min": a longer time moves nothing."""
+STEP = 8
 
 StandingOf = Callable[[Finding], Standing]
 
@@ -87,6 +91,12 @@ def _stems(findings: Sequence[Finding]) -> list[str]:
     return stems
 
 
+def planted(shown: Sequence[FindingRow]) -> list[FindingRow]:
+    """The same rows with the tree's lines as among these: what isn't shown hangs nowhere."""
+    stems = _stems([row.finding for row in shown])
+    return [replace(row, stem=stem) for row, stem in zip(shown, stems, strict=True)]
+
+
 def _has_later(parents: Sequence[int | None], index: int) -> bool:
     """True when another consequence of the same cause comes below this one."""
     return parents[index] in parents[index + 1 :]
@@ -94,15 +104,15 @@ def _has_later(parents: Sequence[int | None], index: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Cells of each column; 0 leaves it out."""
+    """Cells of each column."""
 
     nodes: int
     """Of those rows that name them."""
-    head: int
-    """Tree, sign, nodes and title."""
+    said: int
+    """Tree, sign, nodes and title, then the figures in what cells a title leaves."""
     word: int
+    """0 leaves it out."""
     since: int
-    brief: int
     says_sure: bool = True
     """Whether "confirmed" is said, or only what is less sure."""
 
@@ -110,45 +120,48 @@ class Columns:
 def columns(shown: Sequence[FindingRow], width: int, fleet: Sequence[str], now_wall_s: float) -> Columns:
     """Columns for these rows in so many cells; `fleet` are the names of all nodes watched.
 
-    The title is the verdict and goes before all; that something is confirmed is said where there is room.
+    The title is the verdict and goes before all, its figures follow it; that something is confirmed is said where
+    that cuts no figure. What is said takes a multiple of `STEP` cells, so that a figure of one digit more or less
+    moves nothing.
     """
     nodes = max((cell_len(nodes_text(row.finding, fleet)) for row in shown), default=0)
     since = max((cell_len(since_text(row, now_wall_s)) for row in shown), default=0)
-    head = max((_head(row, nodes, fleet).width for row in shown), default=0)
-    brief = max((cell_len(row.finding.brief) for row in shown), default=0)
-    wanted = head + (min(brief, MIN_BRIEF) + 2 if brief else 0)
+    since = max(since, MIN_SINCE) if since else 0
+    wanted = max((_said(row, nodes, fleet).width for row in shown), default=0)
+    wanted = -(-wanted // STEP) * STEP
+    word = room = 0
     for says_sure in (True, False):
         word = max((cell_len(word_text(row, says_sure=says_sure)) for row in shown), default=0)
         room = width - (since + 2 if since else 0) - (word + 2 if word else 0)
         if wanted <= room:
             break
-    left = room - head - 2
-    return Columns(
-        nodes=nodes,
-        head=max(1, min(head, room)),
-        word=word,
-        since=since,
-        brief=min(brief, left) if left >= min(brief, MIN_BRIEF) else 0,
-        says_sure=says_sure,
-    )
+    return Columns(nodes=nodes, said=max(1, min(wanted, room)), word=word, since=since, says_sure=says_sure)
 
 
 def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: float) -> Line:
     """One row in these columns."""
-    finding = row.finding
+    said = _said(row, to.nodes, fleet)
     head = _head(row, to.nodes, fleet)
-    if not to.brief and finding.brief and head.width + 2 + MIN_BRIEF <= to.head:
-        head += Line.of("  ", (finding.brief, "quiet"))  # another's long title has left it no column
-    cells = [head.fit(to.head)]
+    if said.width > to.said and to.said - head.width < MIN_BRIEF + 2:
+        said = head  # a word or two of the figures would say nothing
+    cells = [said.fit(to.said)]
     if to.word:
         word = word_text(row, says_sure=to.says_sure)
         cells.append(Line.of("  ", (word, "warning" if word == Confidence.SUSPECTED else "quiet")).fit(to.word + 2))
     if to.since:
         cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
-    if to.brief and finding.brief:
-        tone = "" if row.standing is Standing.OPEN else "quiet"
-        cells.append(Line.of("  ", (finding.brief, tone)).cut(to.brief + 2))
     return Line(tuple(run for cell in cells for run in cell.runs if run[0]))
+
+
+def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
+    """Whether its row has no room for all of its figures."""
+    return bool(row.finding.figures) and _said(row, to.nodes, fleet).width > to.said
+
+
+def _said(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
+    """Its head, and the figures beside the title."""
+    head = _head(row, nodes, fleet)
+    return head + Line.of("  ", (row.finding.figures, "quiet")) if row.finding.figures else head
 
 
 def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
@@ -166,7 +179,7 @@ def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
 
 def nodes_text(finding: Finding, fleet: Sequence[str]) -> str:
     """ "spark1", "both"; nothing where one node alone is watched, none is meant, or the title names them."""
-    if len(fleet) < 2 or not finding.nodes or all(name in finding.title for name in finding.nodes):
+    if len(fleet) < 2 or not finding.nodes or finding.names_its_nodes:
         return ""
     if len(finding.nodes) == len(fleet) == 2:
         return "both"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -14,7 +13,7 @@ from sparktop.ui.attention import SNOOZE_S, Attention, Standing
 from sparktop.ui.commands import bindings
 from sparktop.ui.format import duration
 from sparktop.ui.panes.finding_lines import Told, plain, short
-from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, columns, family, row_line, rows
+from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, columns, cuts_brief, family, row_line, rows
 from sparktop.ui.widgets.ink import PAGE_CELLS, Line, LineWidget, framed, wrapped
 from sparktop.ui.widgets.log_file import mask
 
@@ -110,7 +109,7 @@ class FindingsPane(LineWidget, can_focus=True):
         if listed < room and row is not None:
             body.append(Line.of(("─" * inner, "faint")))
             cells = min(inner - 2, PAGE_CELLS)
-            is_cut = to.brief < cell_len(row.finding.brief)
+            is_cut = cuts_brief(row, to, names)
             gist = short(self.told(row.finding), cells, room - listed - 1, with_brief=is_cut)
             body += [Line.of("  ") + line for line in gist]
         return framed(body, width=width, height=height, title=title, right=self._hidden(), tone=tone)

@@ -11,7 +11,7 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
 from sparktop.model.telemetry import CollectorState
 from sparktop.ui.attention import Standing
 from sparktop.ui.format import countdown
-from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, StandingOf, columns, counts, row_line, rows
+from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, StandingOf, columns, counts, planted, row_line, rows
 from sparktop.ui.widgets.ink import Line, LineWidget, spread
 
 MAX_LINES = 4
@@ -84,7 +84,9 @@ class Verdict(LineWidget):
             return lines or [self._quiet(width)]
         shown = _fitting(items, height - len(lines))
         names = [view.name for view in self._fleet.nodes]
-        found = [item for item in shown if isinstance(item, FindingRow)]
+        found = planted([item for item in shown if isinstance(item, FindingRow)])
+        at = iter(found)
+        shown = [item if isinstance(item, Notice) else next(at) for item in shown]
         now_s = self._clock.wall()
         told = counts(self._fleet.findings, self._standing_of)
         hidden = len(items) - len(shown)
