@@ -74,7 +74,7 @@ def _held(node: NodeView, engine: Engine, held: float, still_s: float) -> Findin
         rule="engine.no-tokens",
         severity=Severity.WARNING,
         confidence=Confidence.CONFIRMED,
-        title=f"{engine.name} holds {held:.0f} request{'s' if held != 1 else ''} and gives no token",
+        title=f"{engine.name} has {held:.0f} request{'s' if held != 1 else ''} in progress and gives no token",
         explanation=(
             "Its own counters of prompt and generated tokens stand still while requests are in progress. "
             "`/health` stays "

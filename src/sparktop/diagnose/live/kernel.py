@@ -30,6 +30,8 @@ STUCK_TASK_S = 150.0
 HISTORY_S = 24 * 3600.0
 TOGETHER_S = 2.0
 """What two nodes' kernels say so close together is one event."""
+GOES_ON_S = 60.0
+"""Of what came again for longer than this the time of the last is said."""
 LOW_BYTES = 10 * GIB
 EASY_BYTES = 16 * GIB
 
@@ -208,7 +210,8 @@ def _placed(
     finding: Finding, node: NodeView, fleet: FleetState, first_s: float, last_s: float, is_now: bool
 ) -> Finding:
     """A finding with its time on the operator's clock, and what the node's other figures add."""
-    finding = replace(finding, since_wall_s=fleet.wall_s - first_s)
+    brief = f"last {span(last_s)} ago" if first_s - last_s > GOES_ON_S else finding.brief
+    finding = replace(finding, since_wall_s=fleet.wall_s - first_s, brief=brief)
     if not is_now:
         return replace(
             finding,
@@ -250,7 +253,7 @@ def _no_memory(finding: Finding, node: NodeView) -> Finding:
         explanation=finding.explanation + told,
         evidence=(*finding.evidence, seen(node, "memory", f"{gib(available)} available")),
         remedies=remedies if severity is Severity.CRITICAL else finding.remedies,
-        brief=f"{finding.brief}, {gib(available)} available",
+        brief=f"{gib(available)} available now",
     )
 
 

@@ -71,7 +71,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
             ),
             references=("field report 001", "field report 003"),
             nodes=(node.name,),
-            brief=f"{gib(left)} of {gib(memory.total_bytes)} available",
+            brief=f"{100 * left / memory.total_bytes:.0f} % of {gib(memory.total_bytes)}",
         )
 
 
@@ -163,7 +163,7 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
             ),
             references=("field report 003 (5 GiB in swap, load four times slower)",),
             nodes=(node.name,),
-            brief=f"{gib(used)} swapped",
+            brief=", ".join(f"{p.command} {gib(p.swapped_bytes)}" for p in swapped[:2]),
         )
 
 

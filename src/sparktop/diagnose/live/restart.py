@@ -69,7 +69,6 @@ def _ended(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
         references=ending.sources,
         nodes=(node.name,),
         subject=engine.name,
-        brief=f"exit code {box.exit_code}",
         caused_by=cause or (worst.rule if worst else None),
         since_wall_s=ended_s,
     )

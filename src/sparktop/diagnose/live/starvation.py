@@ -92,7 +92,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="memory.falling",
             severity=Severity.CRITICAL,
-            title=f"{node.name} will be out of memory in {fall.empty_in_s:.0f} s",
+            title=f"{node.name} will be out of memory {_in(fall.empty_in_s)}",
             explanation=(
                 f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} and stands at "
                 f"{gib(fall.available_bytes)}, falling {rate:.1f} GiB/s.{at_fault} On this machine the GPU takes from "
@@ -105,8 +105,12 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
             remedies=_stop_now(node),
             references=_REFERENCES,
             nodes=(node.name,),
-            brief=f"{gib(fall.available_bytes)} available, -{rate:.1f} GiB/s, empty in {fall.empty_in_s:.0f} s",
+            brief=f"{gib(fall.available_bytes)} available, falling {rate:.1f} GiB/s",
         )
+
+
+def _in(seconds: float) -> str:
+    return f"in {seconds:.0f} s" if seconds >= 1.5 else "at any moment"
 
 
 def first_request(fleet: FleetState) -> Iterable[Finding]:
@@ -157,7 +161,7 @@ def first_request(fleet: FleetState) -> Iterable[Finding]:
             references=(*_REFERENCES, "field report 002 (what --enforce-eager costs)"),
             nodes=(node.name,),
             subject=engine.name,
-            brief=f"-{-fall.bytes_per_s / GIB:.1f} GiB/s since the first request, {gib(fall.available_bytes)} left",
+            brief=f"{gib(fall.available_bytes)} left, falling {-fall.bytes_per_s / GIB:.1f} GiB/s",
         )
 
 
