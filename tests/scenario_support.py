@@ -191,7 +191,7 @@ class _Node:
         self._showing = 0
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
-        self.followers = Followers(self.book, clock=stage.clock, rules=shipped())
+        self.followers = Followers(self.book, clock=stage.clock, rules=shipped)
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}
         self._boxes: dict[bytes, Container] = {}

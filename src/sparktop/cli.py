@@ -103,10 +103,12 @@ def _console(words: list[str]) -> int:
     names = _distinct(config.hosts)
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
-        # In a thread: importing asyncssh takes longer than painting the first screen did.
-        connectors = await asyncio.to_thread(_connectors, names, prompter, config.ssh_config)
-        own = await asyncio.to_thread(_own_rules)
-        return _monitor(connectors, publish, config, own=own)
+        def make() -> Watch:
+            connectors = _connectors(names, prompter, config.ssh_config)
+            return _monitor(connectors, publish, config, own=_own_rules())
+
+        # In a thread: importing asyncssh and the rules takes longer than painting the first screen did.
+        return await asyncio.to_thread(make)
 
     return _run_app(start, names, config)
 
@@ -271,7 +273,7 @@ def _monitor(
         publish=publish,
         interval_s=config.interval_s,
         rules=live_rules(own.lint),
-        log_rules=(*shipped(), *own.log),
+        log_rules=lambda: (*shipped(), *own.log),
         baselines=baselines,
         remarks=own.remarks,
     )

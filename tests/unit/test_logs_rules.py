@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -38,6 +39,13 @@ def _cases(kind: str) -> list[object]:
 def test_ids_are_unique_across_files() -> None:
     ids = [rule.id for rule in RULES]
     assert sorted(ids) == sorted(set(ids))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_expressions_of_a_rule_are_some(rule: LogRule) -> None:
+    # The console doesn't try them: compiling them all takes as long as reading them.
+    for expression in (rule.regex, rule.unless, rule.near):
+        re.compile(expression)
 
 
 @pytest.mark.parametrize(("rule", "lines"), _cases("examples"))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from sparktop.diagnose.enginelog import EngineLogState, advance_all
-from sparktop.diagnose.logs.reader import LogReader
+from sparktop.diagnose.logs.reader import Lexicon, LogReader
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.model.engine import EngineKind, LogFacts
 from sparktop.model.telemetry import LogLine
@@ -19,7 +19,7 @@ CAPACITY = 50_000
 class Feed:
     """The lines of one engine's log; implements `observe.watch.LogFeed`."""
 
-    def __init__(self, title: str, kind: EngineKind, rules: Sequence[LogRule] = ()) -> None:
+    def __init__(self, title: str, kind: EngineKind, rules: Sequence[LogRule] | Lexicon = ()) -> None:
         """`rules` are what the lines are read for."""
         self.title = title
         self.status = "not followed yet"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sparktop import sanitise
 from sparktop.clock import Clock
 from sparktop.diagnose.enginelog import resolve_state
+from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.model.engine import (
     Endpoint,
@@ -36,6 +38,7 @@ from sparktop.transport.base import Transport
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.dockerlog import LogBatch
 from sparktop.transport.http import EndpointClient
+from sparktop.transport.threads import in_thread
 
 CONTAINERS_EVERY_S = 3.0
 ENGINES_EVERY_S = 1.0
@@ -48,6 +51,7 @@ WORKER_QUIET_S = 120.0
 STRAINED_PERCENT = 20.0
 """PSI memory full avg10 above which a dying host is left in peace (facts/reliability.md section 2.4)."""
 STRAINED_EVERY_S = 15.0
+_READING = threading.Lock()
 
 
 class _Learned:
@@ -64,10 +68,11 @@ class _Learned:
 class Followers:
     """The followers of one node; started with each connection, stopped with its end."""
 
-    def __init__(self, book: NodeBook, *, clock: Clock, rules: Sequence[LogRule] = ()) -> None:
-        """`rules` are what the engines' logs are read for."""
+    def __init__(self, book: NodeBook, *, clock: Clock, rules: Callable[[], Sequence[LogRule]] = tuple) -> None:
+        """`rules` reads what the engines' logs are read for; called in a thread, once the node sends samples."""
         self._book = book
         self._rules = rules
+        self._lexicon: Lexicon | None = None
         self._clock = clock
         self._running: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -124,6 +129,10 @@ class Followers:
     async def _follow_engines(self, transport: Transport, docker: DockerEngine, group: asyncio.TaskGroup) -> None:
         """Discover engines, start a follower for each new endpoint and log, and publish what is known of them."""
         tasks: dict[tuple[str, object], asyncio.Task[None]] = {}
+        while self._book.wall_s is None:  # noqa: ASYNC110 - asked of the picture, which changes as a whole
+            await asyncio.sleep(ENGINES_EVERY_S / 10)
+        # Several hundred rules: not before the first figures stand on the screen, and not on the loop.
+        await in_thread(self._known)
         while True:
             self._discover()
             wanted: dict[tuple[str, object], Engine] = {}
@@ -153,11 +162,17 @@ class Followers:
             self._learned.pop(key, None)
         for engine in found:
             if engine.key not in self._feeds:
-                self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind, self._rules)
+                self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind, self._known())
         engines = tuple(self._told(engine) for engine in found)
         if engines != self._engines:
             self._engines = engines
             book.engines(engines)
+
+    def _known(self) -> Lexicon:
+        if self._lexicon is None:
+            with _READING:  # for all nodes once, also where they come at the same time
+                self._lexicon = lexicon(tuple(self._rules()))
+        return self._lexicon
 
     def _told(self, engine: Engine) -> Engine:
         """An engine with what its endpoint and its log have said."""

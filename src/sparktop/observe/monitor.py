@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sparktop.clock import Clock, SystemClock
-from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rules import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
@@ -21,6 +21,9 @@ from sparktop.observe.notices import notices
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
+from sparktop.transport.threads import in_thread
+
+LogRules = Callable[[], Sequence[LogRule]]
 
 URGENT_DELAY_S = 0.006
 """After a sample: the GPU's reading of the same tick comes some milliseconds later and shares the picture."""
@@ -32,7 +35,7 @@ class _Line:
     """One node's supervisor, book and followers, wired together."""
 
     def __init__(
-        self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float, log_rules: Sequence[LogRule]
+        self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float, log_rules: LogRules
     ) -> None:
         self.book = book
         self.followers = Followers(book, clock=clock, rules=log_rules)
@@ -60,11 +63,12 @@ class Monitor:
         clock: Clock | None = None,
         interval_s: float = 1.0,
         rules: Sequence[LiveRule] | None = None,
-        log_rules: Sequence[LogRule] | None = None,
+        log_rules: LogRules = shipped,
         baselines: Path | None = None,
         remarks: tuple[Notice, ...] = (),
     ) -> None:
-        """`rules` are the live rules to watch with, `log_rules` what engines' logs are read for; else all of ours.
+        """`rules` are the live rules to watch with; else all of ours. `log_rules` reads what engines' logs are read
+        for, and is called in a thread when it is time.
 
         `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
         `remarks` are sparktop's own, and stand among each picture's notices.
@@ -77,11 +81,10 @@ class Monitor:
         self._lines: dict[str, _Line] = {}
         self._normals = BaselineFile(baselines)
         self._remarks = remarks
-        read_for = shipped() if log_rules is None else log_rules
         for connector in connectors:
             book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._normals)
             self._lines[connector.name] = _Line(
-                connector, book, clock=self._clock, interval_s=interval_s, log_rules=read_for
+                connector, book, clock=self._clock, interval_s=interval_s, log_rules=log_rules
             )
         self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self._state = self._picture()
@@ -99,6 +102,7 @@ class Monitor:
         """Watch every node until cancelled, then leave nothing behind."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(in_thread(read_ahead))
                 for line in self._lines.values():
                     group.create_task(line.supervisor.run())
         finally:
