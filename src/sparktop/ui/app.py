@@ -103,6 +103,7 @@ class SparktopApp(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        gc.freeze()  # what the first paint needed; else it is walked again and again while the rest is imported
         self.run_worker(self._observe(), name="watch", exit_on_error=False)
 
     async def _observe(self) -> None:
@@ -113,6 +114,7 @@ class SparktopApp(App[int]):
             starting = asyncio.ensure_future(self._start(self.publish, ConsolePrompter(self)))
             await self.console_screen.complete()
             watch = await starting
+            gc.freeze()
             self.watch_running = watch
             self.console_screen.attach(watch)
             self.set_timer(SETTLED_S, _spare_the_collector)
