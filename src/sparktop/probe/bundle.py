@@ -118,9 +118,9 @@ def _pack(nvml_source: str | None) -> bytes:
         raise ProbeError(
             f"the probe's source can't be read on this machine: {error}", hint="Install sparktop again."
         ) from error
-    parts = {name: zlib.compress(text, 9) for name, text in texts.items()}
+    parts = {name: zlib.compress(text) for name, text in texts.items()}  # harder: 1 % less, 13 ms more
     head = " ".join(f"{name}:{len(part)}" for name, part in parts.items())
-    return b"".join((zlib.compress(remote, 9), head.encode(), b"\n", *parts.values()))
+    return b"".join((zlib.compress(remote), head.encode(), b"\n", *parts.values()))
 
 
 def _nvml_module() -> bytes:
