@@ -23,6 +23,11 @@ HEADINGS = {
         "In the kernel log",
         "Looked for on every node whose kernel log can be read, and by `sparktop explain`.",
     ),
+    RuleKind.DOCUMENT: (
+        "In documents",
+        "Looked for by `sparktop explain` in what docker inspect, docker ps, nvidia-smi and an engine's API print; how "
+        "containers end also while watching.",
+    ),
     RuleKind.LINT: (
         "In launch configurations",
         "Looked for by `sparktop lint` in files; those that can be certain of it also in engines that run.",

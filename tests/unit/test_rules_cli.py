@@ -69,7 +69,7 @@ def test_the_list_has_every_rule_and_yours(capsys: pytest.CaptureFixture[str]) -
     assert main(["rules", "list", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["version"] == 1
-    assert {rule["kind"] for rule in data["rules"]} == {"live", "log", "kernel", "lint"}
+    assert {rule["kind"] for rule in data["rules"]} == {"live", "log", "kernel", "lint", "document"}
     assert [rule["id"] for rule in data["rules"] if rule["user"]] == ["site.proxy-gave-up", "site.context-too-long"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from sparktop.diagnose import enginelog, exits, kernel, xid
+from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.lint import lifetimes
 from sparktop.diagnose.lint import rules as lints
 from sparktop.diagnose.lint.userrules import LintRule
@@ -34,11 +35,12 @@ def read_ahead() -> None:
 
 @cache
 def cards() -> tuple[Rule, ...]:
-    """The cards of all rules that come with sparktop: over the picture, logs, the kernel log, launch configurations."""
-    from sparktop.diagnose import kernelfindings
+    """The cards of all rules that come with sparktop: over the picture, logs, the kernel log, launches, documents."""
+    from sparktop.diagnose import documents, kernelfindings
     from sparktop.diagnose.logs import rules as logs
 
     live = tuple(rule.card for rule in live_rules())
     known = {card.id for card in live}  # two of the kernel's rules are live rules of their own
     of_kernel = (card for card in kernelfindings.cards() if card.id not in known)
-    return (*live, *(rule.card for rule in logs.shipped()), *of_kernel, *lints.cards())
+    of_logs = (rule.card for rule in logs.shipped())
+    return (*live, *of_logs, *of_kernel, *lints.cards(), *documents.cards(), *exits.cards(), RULE_FAILED)

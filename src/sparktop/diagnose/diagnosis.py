@@ -6,12 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sparktop.diagnose.order import ordered
-from sparktop.diagnose.rule import LiveRule
+from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState
 
 RESOLVED_KEPT_S = 300.0
+RULE_FAILED = Rule(
+    id="sparktop.rule-failed",
+    kind=RuleKind.LIVE,
+    title="A rule has failed and is off",
+    severity=Severity.WARNING,
+    scope="sparktop itself",
+    sources=("sparktop",),
+)
 
 Key = tuple[str, tuple[str, ...], str]
 
@@ -136,7 +144,7 @@ def _is_unseen(finding: Finding, fleet: FleetState) -> bool:
 
 def _broken(rule: LiveRule, error: Exception) -> Finding:
     return Finding(
-        rule="sparktop.rule-failed",
+        rule=RULE_FAILED.id,
         severity=Severity.WARNING,
         title=f"The rule {rule.card.id} has failed and is off",
         explanation=f"It raised {type(error).__name__}; nothing watches for this now: {rule.card.title}.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
+from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.engine import Container
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
@@ -104,6 +105,21 @@ def endings() -> Mapping[str, Ending]:
         )
         for row in raw["ending"]
     }
+
+
+def cards() -> tuple[Rule, ...]:
+    """How containers end, as rules: seen live and in what Docker prints."""
+    return tuple(
+        Rule(
+            id=ending.rule,
+            kind=RuleKind.DOCUMENT,
+            title=f"A container {ending.says.replace('{code}', 'other than the known')}",
+            severity=ending.severity,
+            scope="any container: live, docker inspect, docker ps",
+            sources=ending.sources,
+        )
+        for ending in endings().values()
+    )
 
 
 def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:

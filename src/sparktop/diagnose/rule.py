@@ -22,6 +22,8 @@ class RuleKind(StrEnum):
     """Lines of the kernel log."""
     LINT = "lint"
     """A launch configuration, running or on paper."""
+    DOCUMENT = "document"
+    """A text that is a whole: docker inspect, docker ps, nvidia-smi, an API's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import FrameType
 from typing import Any, TextIO
 
-from sparktop.diagnose import kernel, kernelfindings, xid
+from sparktop.diagnose import exits, kernel, kernelfindings, xid
 from sparktop.diagnose.catalogue import cards, live_rules
 from sparktop.diagnose.lint import rules as lintrules
 from sparktop.diagnose.lint import userrules
@@ -50,7 +50,7 @@ def list_rules(own: OwnRules, *, as_json: bool, out: TextIO | None = None, err: 
     widest = max(len(card.id) for card in known)
     for card in known:
         mine = "  (yours)" if card.user else ""
-        print(f"{card.id:<{widest}}  {card.kind.value:6}  {card.severity.value:8}  {card.title}{mine}", file=out)
+        print(f"{card.id:<{widest}}  {card.kind.value:8}  {card.severity.value:8}  {card.title}{mine}", file=out)
     out.flush()
     counts = Counter(card.kind.value for card in known)
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
@@ -105,13 +105,31 @@ def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
     elif card.id in lint:
         yield from _lint_sections(lint[card.id])
     elif card.kind is RuleKind.LIVE:
-        yield from _live_sections(next(rule for rule in live_rules() if rule.card.id == card.id))
+        watching = next((rule for rule in live_rules() if rule.card.id == card.id), None)
+        if watching is None:
+            yield "looks for", ["  a rule that raises instead of answering"]
+        else:
+            yield from _live_sections(watching)
     elif card.kind is RuleKind.KERNEL:
         yield from _kernel_sections(card.id)
+    elif card.kind is RuleKind.DOCUMENT:
+        yield from _document_sections(card.id)
     else:
         found = next(each for each in lintrules.lints() if each.card.id == card.id)
         where = "launch files and running engines" if found.is_live else "launch files"
         yield "looks for", _wrapped(_doc(found.check) or f"what its title says, in {where}", 2)
+
+
+def _document_sections(rule: str) -> Iterator[Section]:
+    code, ending = next(((code, each) for code, each in exits.endings().items() if each.rule == rule), ("", None))
+    if ending is None:
+        yield "looks for", ["  what its title says, in what the program printed"]
+        return
+    sign = {"oom": "Docker's OOMKilled", "other": "any exit code without a rule of its own"}
+    yield "looks for", [f"  {sign.get(code, f'exit code {code}')} of a container that ended in the last minutes"]
+    yield "what it says", _wrapped(ending.explanation, 2)
+    yield "what would settle it", _wrapped(ending.settles, 2)
+    yield "what to do", _remedies(ending.remedies)
 
 
 def _log_sections(rule: LogRule) -> Iterator[Section]:
