@@ -30,14 +30,13 @@ cost = "..."
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
+from sparktop.diagnose import rulefile
 from sparktop.diagnose.lint.changes import removed, replaced, with_flag, with_variable
 from sparktop.diagnose.lint.images import numbers_of
 from sparktop.diagnose.lint.lintrule import Lint, change, claim
@@ -58,7 +57,6 @@ _LISTS = ("families", "unless", "sources", "examples", "quiet")
 _KNOWN = (*_TEXTS, *_LISTS, "value", "nodes", "remedy")
 _REQUIRED = ("id", "title", "severity", "op", "explanation", "examples")
 _REMEDY = ("title", "steps", "cost")
-_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
 _RANGE = re.compile(r"(>=|<=|==|>|<)\s*(\d+(?:\.\d+){0,2})")
 
 
@@ -128,48 +126,26 @@ def parse(text: str, source: str, *, user: bool = False) -> tuple[LintRule, ...]
     Raises:
         ConfigError: not TOML, or a rule that can't be meant; it names the file, the rule and the key.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint="it must be TOML; see `sparktop rules show`") from error
-    rows = raw.get("lint", [])
-    if not isinstance(rows, list):
-        raise ConfigError(f"{source}: `lint` must be a list of tables", hint="write [[lint]] with two brackets")
-    rules = tuple(_rule(row, f"{source}: lint {number}", user) for number, row in enumerate(rows, 1))
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.id in seen:
-            raise ConfigError(f"{source}: two rules are called {rule.id}", hint="give one another id")
-        seen.add(rule.id)
+    rules = tuple(_rule(row, place, user) for row, place in rulefile.tables(text, source, "lint"))
+    rulefile.distinct((rule.id for rule in rules), source)
     return rules
 
 
 def _rule(row: Any, place: str, user: bool) -> LintRule:
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{place} is no table")
-    if isinstance(row.get("id"), str):
-        place = f"{place} ({row['id']})"
-    for key in row:
-        if key not in _KNOWN:
-            near = get_close_matches(key, _KNOWN, n=1)
-            raise ConfigError(f"{place}: unknown key `{key}`", hint=f"did you mean `{near[0]}`?" if near else "")
-    if missing := [key for key in _REQUIRED if key not in row]:
-        raise ConfigError(f"{place}: `{missing[0]}` is missing")
-    values: dict[str, Any] = {key: _text(row[key], key, place) for key in _TEXTS if key in row}
-    values |= {key: _texts(row[key], key, place) for key in _LISTS if key in row}
-    if not _ID.fullmatch(values["id"]):
-        raise ConfigError(f"{place}: an id is `area.name` in lower case with dashes")
+    row, place = rulefile.opened(row, place, _KNOWN, _REQUIRED)
+    values: dict[str, Any] = {key: rulefile.typed(row, key, str, place) for key in _TEXTS if key in row}
+    values |= {key: rulefile.texts(row[key], key, place) for key in _LISTS if key in row}
     for key in ("flag", "option"):
         if key in values:
             values[key] = values[key].lstrip("-").replace("_", "-")
     if sum(bool(values.get(key)) for key in ("flag", "variable", "option")) != 1:
         raise ConfigError(f"{place}: it wants one of `flag`, `variable` and `option`")
-    values["severity"] = _choice(values["severity"], "severity", Severity, place)
+    values["severity"] = rulefile.choice(values["severity"], "severity", Severity, place)
     if "if_unknown" in values:
-        values["if_unknown"] = _choice(values["if_unknown"], "if_unknown", Severity, place)
+        values["if_unknown"] = rulefile.choice(values["if_unknown"], "if_unknown", Severity, place)
     if "engine" in values:
-        values["engine"] = _choice(values["engine"], "engine", EngineKind, place)
-    values["families"] = tuple(_choice(each, "families", Family, place) for each in values.get("families", ()))
+        values["engine"] = rulefile.choice(values["engine"], "engine", EngineKind, place)
+    values["families"] = tuple(rulefile.choice(each, "families", Family, place) for each in values.get("families", ()))
     values["value"] = _value(row, values["op"], place)
     if row.get("nodes", 0) not in (0, 1, 2) or isinstance(row.get("nodes"), bool):
         raise ConfigError(f"{place}: `nodes` is 1 (one only) or 2 (two and more)")
@@ -177,11 +153,10 @@ def _rule(row: Any, place: str, user: bool) -> LintRule:
     rest = _RANGE.sub("", values.get("versions", "")).replace(",", "").strip()
     if rest or (values.get("versions") == ""):
         raise ConfigError(f"{place}: `versions` wants a range", hint='as ">=0.19, <0.23"')
-    _compiles(values.get("model", ""), "model", place)
+    rulefile.check_regex(values.get("model", ""), "model", place)
     if not values["examples"]:
         raise ConfigError(f"{place}: `examples` wants at least one command line it finds something in")
-    values["remedies"] = tuple(_remedy(entry, place) for entry in row.get("remedy", ()))
-    return LintRule(user=user, **values)
+    return LintRule(user=user, remedies=rulefile.remedies(row, place, keys=_REMEDY), **values)
 
 
 def _value(row: Mapping[str, Any], operator: str, place: str) -> str:
@@ -197,43 +172,8 @@ def _value(row: Mapping[str, Any], operator: str, place: str) -> str:
     if operator in ("above", "below") and not isinstance(value, int | float):
         raise ConfigError(f'{place}: `op = "{operator}"` wants a number as `value`')
     if operator == "matches":
-        _compiles(str(value), "value", place)
+        rulefile.check_regex(str(value), "value", place)
     return str(value)
-
-
-def _compiles(regex: str, key: str, place: str) -> None:
-    try:
-        re.compile(regex)
-    except re.error as error:
-        raise ConfigError(f"{place}: `{key}` is no regular expression: {error}") from error
-
-
-def _choice(value: str, key: str, kind: Any, place: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ConfigError(f"{place}: `{key}` is one of {', '.join(each.value for each in kind)}") from None
-
-
-def _text(value: Any, key: str, place: str) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{place}: `{key}` wants a text in quotes")
-    return value
-
-
-def _texts(value: Any, key: str, place: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ConfigError(f"{place}: `{key}` wants a list of texts")
-    return tuple(value)
-
-
-def _remedy(entry: Any, place: str) -> Remedy:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("title"), str):
-        raise ConfigError(f"{place}: a remedy wants a `title`")
-    if unknown := [key for key in entry if key not in _REMEDY]:
-        raise ConfigError(f"{place}: unknown key `{unknown[0]}` in a remedy", hint=f"it has {', '.join(_REMEDY)}")
-    steps = _texts(entry.get("steps", []), "steps", place)
-    return Remedy(title=entry["title"], steps=steps, cost=_text(entry.get("cost", ""), "cost", place))
 
 
 def _check(rule: LintRule, spec: LaunchSpec, card: Rule) -> Iterable[Finding]:

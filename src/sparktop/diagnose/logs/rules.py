@@ -36,14 +36,12 @@ After a line that says that the engine was told to stop, only rules with `after_
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from sparktop.diagnose import rulefile
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.errors import ConfigError
 from sparktop.model.engine import EngineKind
@@ -106,8 +104,6 @@ _LISTS = ("any", "follows", "distinction", "sources")
 _LINES = ("examples", "quiet")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")
 _REQUIRED = ("id", "title", "severity", "any", "regex", "explanation", "examples")
-_REMEDY = ("title", "steps", "cost", "action")
-_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 @cache
@@ -128,105 +124,36 @@ def parse(text: str, source: str, *, user: bool = False, compiles: bool = True) 
     Raises:
         ConfigError: not TOML, or a rule that can't be meant; it names the file, the rule and the key.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint="it must be TOML; see `sparktop rules show`") from error
-    rows = raw.get("rule", [])
-    if not isinstance(rows, list):
-        raise ConfigError(f"{source}: `rule` must be a list of tables", hint="write [[rule]] with two brackets")
     rules = tuple(
-        _rule(row, f"{source}: rule {number}", user=user, compiles=compiles) for number, row in enumerate(rows, 1)
+        _rule(row, place, user=user, compiles=compiles) for row, place in rulefile.tables(text, source, "rule")
     )
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.id in seen:
-            raise ConfigError(f"{source}: two rules are called {rule.id}", hint="give one another id")
-        seen.add(rule.id)
+    rulefile.distinct((rule.id for rule in rules), source)
     return rules
 
 
 def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LogRule:
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{place} is no table")
-    if isinstance(row.get("id"), str):
-        place = f"{place} ({row['id']})"
-    for key in row:
-        if key not in _KNOWN:
-            near = get_close_matches(key, _KNOWN, n=1)
-            raise ConfigError(f"{place}: unknown key `{key}`", hint=f"did you mean `{near[0]}`?" if near else "")
-    if missing := [key for key in _REQUIRED if key not in row]:
-        raise ConfigError(f"{place}: `{missing[0]}` is missing")
-    values: dict[str, Any] = {key: _typed(row, key, str, place) for key in _TEXTS if key in row}
-    values |= {key: _typed(row, key, int, place) for key in _NUMBERS if key in row}
-    values |= {key: _typed(row, key, bool, place) for key in _SWITCHES if key in row}
-    values |= {key: _texts(row[key], key, place) for key in _LISTS if key in row}
+    row, place = rulefile.opened(row, place, _KNOWN, _REQUIRED)
+    values: dict[str, Any] = {key: rulefile.typed(row, key, str, place) for key in _TEXTS if key in row}
+    values |= {key: rulefile.typed(row, key, int, place) for key in _NUMBERS if key in row}
+    values |= {key: rulefile.typed(row, key, bool, place) for key in _SWITCHES if key in row}
+    values |= {key: rulefile.texts(row[key], key, place) for key in _LISTS if key in row}
     values |= {key: _lines(row[key], key, place) for key in _LINES if key in row}
-    if not _ID.fullmatch(values["id"]):
-        raise ConfigError(f"{place}: an id is `area.name` in lower case with dashes")
     if not values["any"] or not all(values["any"]):
         raise ConfigError(f"{place}: `any` wants at least one text that the line must hold")
     for key in ("regex", "unless", "near") if compiles else ():
-        _compiles(values.get(key, ""), key, place)
-    values["severity"] = _choice(row, "severity", Severity, place)
+        rulefile.check_regex(values.get(key, ""), key, place)
+    values["severity"] = rulefile.choice(row["severity"], "severity", Severity, place)
     if "confidence" in row:
-        values["confidence"] = _choice(row, "confidence", Confidence, place)
+        values["confidence"] = rulefile.choice(row["confidence"], "confidence", Confidence, place)
     if "engine" in values:
-        values["engine"] = _choice(row, "engine", EngineKind, place)
+        values["engine"] = rulefile.choice(row["engine"], "engine", EngineKind, place)
     if values.get("when", "") not in ("", "starting", "serving"):
         raise ConfigError(f'{place}: `when` is "starting" or "serving"')
-    values["remedies"] = tuple(_remedy(entry, place) for entry in _list(row.get("remedy", []), "remedy", place))
-    return LogRule(user=user, **values)
-
-
-def _compiles(regex: str, key: str, place: str) -> None:
-    try:
-        re.compile(regex)
-    except re.error as error:
-        raise ConfigError(f"{place}: `{key}` is no regular expression: {error}") from error
-
-
-def _choice(row: Mapping[str, Any], key: str, kind: Any, place: str) -> Any:
-    try:
-        return kind(row[key])
-    except ValueError:
-        raise ConfigError(f"{place}: `{key}` is one of {', '.join(each.value for each in kind)}") from None
-
-
-def _typed(row: Mapping[str, Any], key: str, kind: type, place: str) -> Any:
-    value = row[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        wanted = {str: "a text in quotes", int: "a whole number", bool: "true or false"}[kind]
-        raise ConfigError(f"{place}: `{key}` wants {wanted}")
-    return value
-
-
-def _list(value: Any, key: str, place: str) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{place}: `{key}` wants a list")
-    return value
-
-
-def _texts(value: Any, key: str, place: str) -> tuple[str, ...]:
-    if not all(isinstance(entry, str) for entry in _list(value, key, place)):
-        raise ConfigError(f"{place}: `{key}` wants a list of texts")
-    return tuple(value)
+    return LogRule(user=user, remedies=rulefile.remedies(row, place), **values)
 
 
 def _lines(value: Any, key: str, place: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        (entry,) if isinstance(entry, str) else _texts(entry, key, place) for entry in _list(value, key, place)
-    )
-
-
-def _remedy(entry: Any, place: str) -> Remedy:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("title"), str):
-        raise ConfigError(f"{place}: a remedy wants a `title`")
-    if unknown := [key for key in entry if key not in _REMEDY]:
-        raise ConfigError(f"{place}: unknown key `{unknown[0]}` in a remedy", hint=f"it has {', '.join(_REMEDY)}")
-    return Remedy(
-        title=entry["title"],
-        steps=_texts(entry.get("steps", []), "steps", place),
-        cost=_typed(entry, "cost", str, place) if "cost" in entry else "",
-        action=_typed(entry, "action", str, place) if "action" in entry else None,
+        (entry,) if isinstance(entry, str) else rulefile.texts(entry, key, place)
+        for entry in rulefile.listed(value, key, place)
     )
