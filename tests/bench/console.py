@@ -1,12 +1,14 @@
-"""The real console for the bench, built as the command line builds it, with up to three things added at its edges.
+"""The real console for the bench, built as the command line builds it, with up to four things added at its edges.
 
-    python -m tests.bench.console CONFIG HOST... [--interval S] [--gpu] [--stamp] [--flood ring|pump]
+    python -m tests.bench.console CONFIG HOST... [--interval S] [--gpu] [--stamp] [--flood ring|pump] [--late]
 
 --gpu: the probe is sent a stand-in for nvidia-ml-py that answers as on a GB10, with figures that move.
 --stamp: each picture's node says `t<boot_s of its sample>` where its operating system's name stands, so that a reader
 of the terminal knows which sample it sees.
 --flood: each node has an engine whose log gets 100,000 lines/s from SIGUSR1 on, until SIGUSR2. `ring`: 5,000 lines
-every 50 ms into the feed, all of them. `pump`: a thread hands them to the Docker follower's own pump, one record each.
+every 50 ms into the feed's ring, all of them. `pump`: a thread hands them to the Docker follower's own pump, one record
+each, and the feed reads them with all rules.
+--late: a task that sleeps 1 ms again and again notes how late it woke at worst, at SIGUSR1.
 Notes of how many lines came and how large the process is go to the file named by BENCH_NOTES, as JSON lines.
 """
 
@@ -26,6 +28,7 @@ from pathlib import Path
 from sparktop import cli
 from sparktop.clock import SystemClock
 from sparktop.config import Config
+from sparktop.diagnose.logs.rules import shipped
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import HostFacts, LogLine
@@ -133,6 +136,16 @@ class FloodedWatch:
         self._watch.retry_now(node)
 
 
+async def late() -> None:
+    """How long the loop was held up at worst, from now to SIGUSR1."""
+    worst_s = 0.0
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: note(event="late", late_s=worst_s))
+    while True:
+        began_s = time.perf_counter()
+        await asyncio.sleep(0.001)
+        worst_s = max(worst_s, time.perf_counter() - began_s - 0.001)
+
+
 def stamped(view: NodeView) -> NodeView:
     if view.sample is None or view.facts is None:
         return view
@@ -157,27 +170,36 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--stamp", action="store_true")
     parser.add_argument("--flood", choices=("ring", "pump"))
+    parser.add_argument("--late", action="store_true")
     options = parser.parse_args()
     config = Config(hosts=tuple(options.hosts), interval_s=options.interval, ssh_config=options.config)
-    feed = Feed("vllm-bench", EngineKind.VLLM)
+    feed = Feed("vllm-bench", EngineKind.VLLM, shipped() if options.flood else ())
     feed.status = "docker logs"
+
+    kept: list[asyncio.Task[None]] = []
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
         if options.gpu:
             from sparktop.probe import bundle
 
             bundle.launch = partial(bundle.launch, nvml_source=moving_gb10())
-        connectors = await asyncio.to_thread(cli._connectors, config.hosts, prompter, config.ssh_config)
+        if options.late:
+            kept.append(asyncio.create_task(late()))
 
         def dressed(state: FleetState) -> None:
             nodes = state.nodes
             if options.flood:
-                nodes = tuple(replace(view, engines=(ENGINE,)) for view in nodes)
+                engine = replace(ENGINE, log=feed.facts())
+                nodes = tuple(replace(view, engines=(engine,)) for view in nodes)
             if options.stamp:
                 nodes = tuple(stamped(view) for view in nodes)
             publish(replace(state, nodes=nodes))
 
-        watch = cli._monitor(connectors, dressed if options.flood or options.stamp else publish, config)
+        def make() -> Watch:
+            connectors = cli._connectors(config.hosts, prompter, config.ssh_config)
+            return cli._monitor(connectors, dressed if options.flood or options.stamp else publish, config)
+
+        watch = await asyncio.to_thread(make)
         if not options.flood:
             return watch
         flood = Flood(feed, options.flood)
