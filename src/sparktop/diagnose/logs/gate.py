@@ -3,7 +3,8 @@
 An engine that works says the same few things with other figures, so a line is looked up by its shape, the line without
 its (hexadecimal) digits: what no text of ours can stand in was found out the first time such a line came. For a new
 shape, pieces of it taken at every fourth place are looked up among the pieces of all texts, so that the number of texts
-costs next to nothing. Shapes are bytes because taking characters out of those is many times faster.
+costs next to nothing; and smaller pieces at every second place for texts that are too short to hold one of those.
+Shapes are bytes because taking characters out of those is many times faster.
 """
 
 from __future__ import annotations
@@ -18,31 +19,34 @@ SHAPE_CHARS = 400
 _DIGITS = b"0123456789abcdef"
 _TELLING = 4
 """A text with fewer bytes besides digits is looked for in every line."""
-_PIECE = 6
-_STEP = 4
-_WHOLE = _PIECE + _STEP - 1
-"""A shape of so many bytes holds, wherever it stands, a whole one of the pieces that are looked at."""
+_PIECES = ((6, 4), (4, 2))
+"""How long a piece is, and at how many places' distance the next one of a line is looked at: a text whose shape has
+`length + step - 1` bytes holds, wherever it stands, a whole one."""
 
 
 class Gate:
     """Finds fixed texts in lines, one line at a time."""
 
-    __slots__ = ("_always", "_by_piece", "_known", "_short")
+    __slots__ = ("_always", "_known", "_pieces", "_short")
 
     def __init__(self, literals: Iterable[str]) -> None:
         self._always: list[str] = []
         self._short: list[tuple[bytes, str]] = []
         """Those too short for pieces: their shape, and as they are."""
-        self._by_piece: dict[bytes, list[tuple[bytes, str]]] = {}
+        self._pieces: list[dict[bytes, list[tuple[bytes, str]]]] = [{} for _ in _PIECES]
+        """Of each size of pieces, the texts that have it at one of their first `step` places."""
         for literal in dict.fromkeys(literals):
             shape = literal.encode("utf-8", "replace").translate(None, _DIGITS)
             if len(shape) < _TELLING:
                 self._always.append(literal)
-            elif len(shape) < _WHOLE:
-                self._short.append((shape, literal))
+                continue
+            for by_piece, (length, step) in zip(self._pieces, _PIECES, strict=True):
+                if len(shape) >= length + step - 1:
+                    for start in range(step):
+                        by_piece.setdefault(shape[start : start + length], []).append((shape, literal))
+                    break
             else:
-                for start in range(_STEP):
-                    self._by_piece.setdefault(shape[start : start + _PIECE], []).append((shape, literal))
+                self._short.append((shape, literal))
         self._known: dict[bytes, tuple[str, ...]] = {}
 
     def hits(self, text: str) -> tuple[str, ...]:
@@ -65,7 +69,8 @@ class Gate:
     def _possible(self, shape: bytes) -> tuple[str, ...]:
         """The texts that may stand in lines of a shape."""
         found = [literal for bare, literal in self._short if bare in shape]
-        pieces = [shape[start : start + _PIECE] for start in range(0, len(shape) - _PIECE + 1, _STEP)]
-        for piece in self._by_piece.keys() & pieces:
-            found += [literal for bare, literal in self._by_piece[piece] if bare in shape]
+        for by_piece, (length, step) in zip(self._pieces, _PIECES, strict=True):
+            pieces = [shape[start : start + length] for start in range(0, len(shape) - length + 1, step)]
+            for piece in by_piece.keys() & pieces:
+                found += [literal for bare, literal in by_piece[piece] if bare in shape]
         return tuple(dict.fromkeys(found))
