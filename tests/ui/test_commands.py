@@ -56,7 +56,7 @@ def test_every_command_can_be_run_where_it_is_bound(scope: str) -> None:
 def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:
     for command in COMMANDS:
         if command.in_palette or command.footer:
-            assert {"app", "console"} & set(command.scopes), command.id
+            assert {"app", "console", "findings"} & set(command.scopes), command.id
 
 
 def test_lower_case_keys_are_the_only_ones_so_far() -> None:

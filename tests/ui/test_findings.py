@@ -17,8 +17,10 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, Notice
 from sparktop.ui.attention import Attention, Standing
+from sparktop.ui.commands import COMMANDS
 from sparktop.ui.panes.finding_lines import Told, details, place_of, plain, short
 from sparktop.ui.panes.finding_rows import columns, family, row_line, rows
+from sparktop.ui.panes.header import KeyLine
 from sparktop.ui.panes.verdict import Verdict
 from sparktop.ui.screens.finding import FindingScreen
 
@@ -138,8 +140,11 @@ def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: Manua
 
 def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClock) -> None:
     lines = verdict(clock, pictures.many(clock), height=4)
-    assert [line.split("  ")[0] for line in lines[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
-    assert lines[3] == " … and 3 more, 1 note  A all"
+    assert [line.split("  ")[0] for line in lines] == [" ✖ both", " ▲ both", " ▲ spark2", " ▲ spark1"]
+    assert lines[3].endswith("2 more, 1 note  A all")
+    narrow = verdict(clock, pictures.many(clock), width=80, height=4)
+    assert [line.split("  ")[0] for line in narrow[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
+    assert narrow[3] == " … and 3 more, 1 note  A all"
 
 
 def test_one_line_still_says_how_many_more(clock: ManualClock) -> None:
@@ -335,6 +340,30 @@ async def test_a_finding_leads_to_its_log() -> None:
         await until(pilot, lambda: isinstance(app.screen, FindingScreen))
         await pilot.press("l")
         await until(pilot, lambda: app.console_screen.view == "log" and len(app.screen_stack) == 1)
+
+
+async def test_the_list_leads_to_the_log_of_its_finding() -> None:
+    app, _ = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A", "l")
+        await until(pilot, lambda: app.console_screen._view in ("log", "kernel"))
+
+
+async def test_the_keys_of_findings_stand_in_their_view_and_can_be_clicked() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert "snooze" not in screen(pilot)
+        await pilot.press("A")
+        await until(pilot, lambda: "z snooze" in screen(pilot))
+        line = screen(pilot).splitlines()[-1]
+        await pilot.click(KeyLine, offset=(line.index("a acknowledge") + 3, 0))
+        await until(pilot, lambda: "  acknowledged" in screen(pilot))
+        await pilot.press("1")
+        app.console_screen.perform(next(one for one in COMMANDS if one.id == "snooze"))
+        await until(pilot, lambda: app.console_screen._view == "findings")
+        assert "snoozed" not in screen(pilot), "what is hidden is seen first"
 
 
 async def test_a_finding_is_copied_without_secrets() -> None:

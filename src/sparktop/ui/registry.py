@@ -23,6 +23,8 @@ class Command:
     """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel"."""
     footer: str = ""
     """The word in the bottom line; empty keeps it out of there."""
+    footer_in: tuple[str, ...] = ()
+    """The views in whose bottom line it is; empty: in all."""
     in_palette: bool = True
 
 
@@ -172,6 +174,7 @@ COMMANDS: tuple[Command, ...] = (
         action="maximise",
         scopes=("console",),
         footer="max",
+        footer_in=("overview", "nodes", "engines", "log", "kernel"),
     ),
     Command(
         id="next-pane",
@@ -300,7 +303,8 @@ COMMANDS: tuple[Command, ...] = (
         group="Findings, engines, kernel",
         action="acknowledge",
         scopes=("findings",),
-        in_palette=False,
+        footer="acknowledge",
+        footer_in=("findings",),
     ),
     Command(
         id="snooze",
@@ -310,7 +314,8 @@ COMMANDS: tuple[Command, ...] = (
         group="Findings, engines, kernel",
         action="snooze",
         scopes=("findings",),
-        in_palette=False,
+        footer="snooze",
+        footer_in=("findings",),
     ),
     Command(
         id="wake",
@@ -320,16 +325,15 @@ COMMANDS: tuple[Command, ...] = (
         group="Findings, engines, kernel",
         action="wake",
         scopes=("findings",),
-        in_palette=False,
     ),
     Command(
         id="logs",
         keys=("l",),
         title="Engine's log",
-        description="Follow the log of the selected engine.",
+        description="Follow the log of the selected engine; of a selected finding, the log that its evidence is from.",
         group="Findings, engines, kernel",
         action="logs",
-        scopes=("console",),
+        scopes=("findings", "console"),
     ),
     Command(
         id="search",
@@ -340,6 +344,7 @@ COMMANDS: tuple[Command, ...] = (
         action="search",
         scopes=("log", "kernel", "console"),
         footer="search",
+        footer_in=("overview", "log", "kernel"),
     ),
     Command(
         id="next-match",
@@ -370,6 +375,7 @@ COMMANDS: tuple[Command, ...] = (
         action="pause",
         scopes=("log", "kernel", "console"),
         footer="pause",
+        footer_in=("overview", "log", "kernel"),
     ),
     Command(
         id="wrap",

@@ -142,11 +142,12 @@ def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: flo
     """One row in these columns."""
     said = _said(row, to.nodes, fleet)
     head = _head(row, to.nodes, fleet)
-    if said.width > to.said and to.said - head.width < MIN_BRIEF + 2:
+    word = word_text(row, says_sure=to.says_sure)
+    room = _room(row, to)
+    if said.width > room and room - head.width < MIN_BRIEF + 2:
         said = head  # a word or two of the figures would say nothing
-    cells = [said.fit(to.said)]
-    if to.word:
-        word = word_text(row, says_sure=to.says_sure)
+    cells = [said.fit(room)]
+    if word:
         cells.append(Line.of("  ", (word, "warning" if word == Confidence.SUSPECTED else "quiet")).fit(to.word + 2))
     if to.since:
         cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
@@ -155,13 +156,20 @@ def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: flo
 
 def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
     """Whether its row has no room for all of its figures."""
-    return bool(row.finding.figures) and _said(row, to.nodes, fleet).width > to.said
+    return bool(row.finding.figures) and _said(row, to.nodes, fleet).width > _room(row, to)
+
+
+def _room(row: FindingRow, to: Columns) -> int:
+    """Cells for what is said: a row without a word has that column too."""
+    has_word = not to.word or word_text(row, says_sure=to.says_sure)
+    return to.said if has_word else to.said + 2 + to.word
 
 
 def _said(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
-    """Its head, and the figures beside the title."""
+    """Its head, and the figures beside the title: as bright as may be told from it."""
     head = _head(row, nodes, fleet)
-    return head + Line.of("  ", (row.finding.figures, "quiet")) if row.finding.figures else head
+    tone = "" if head.runs[-1][1] == "strong" else "quiet"
+    return head + Line.of("  ", (row.finding.figures, tone)) if row.finding.figures else head
 
 
 def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:

@@ -33,6 +33,13 @@ class FindingsPane(LineWidget, can_focus=True):
             super().__init__()
             self.finding = finding
 
+    class PlaceWanted(Message):
+        """The operator wants the log that the selected finding's evidence is from."""
+
+        def __init__(self, finding: Finding) -> None:
+            super().__init__()
+            self.finding = finding
+
     class Changed(Message):
         """Something was acknowledged or put off, or that was taken back."""
 
@@ -179,6 +186,10 @@ class FindingsPane(LineWidget, can_focus=True):
 
     def action_open(self) -> None:
         self.action_details()
+
+    def action_logs(self) -> None:
+        if (row := self.selected) is not None:
+            self.post_message(self.PlaceWanted(row.finding))
 
     def action_copy(self) -> None:
         if (row := self.selected) is not None:

@@ -93,7 +93,7 @@ class KeyLine(LineWidget):
     def draw(self, width: int, height: int) -> list[Line]:
         self._places = []
         last = [command for command in COMMANDS if command.id in self.ALWAYS]
-        first = [command for command in COMMANDS if command.footer and command.id not in self.ALWAYS]
+        first = [one for one in COMMANDS if one.footer and one.id not in self.ALWAYS and self._is_here(one)]
         reserved = sum(self._item(command).width + 1 for command in last)
         line = Line.of(" ")
         for command in first:
@@ -103,6 +103,9 @@ class KeyLine(LineWidget):
         for command in last:
             line = self._placed(line, self._item(command), command)
         return [line]
+
+    def _is_here(self, command: Command) -> bool:
+        return not command.footer_in or self._view in command.footer_in
 
     def _item(self, command: Command) -> Line:
         tone = "tab" if command.id == self._view else "quiet"

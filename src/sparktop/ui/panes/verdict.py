@@ -11,10 +11,10 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
 from sparktop.model.telemetry import CollectorState
 from sparktop.ui.attention import Standing
 from sparktop.ui.format import countdown
-from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, StandingOf, columns, counts, planted, row_line, rows
+from sparktop.ui.panes.finding_rows import SIGNS, STEP, FindingRow, StandingOf, columns, counts, planted, row_line, rows
 from sparktop.ui.widgets.ink import Line, LineWidget, spread
 
-MAX_LINES = 4
+MAX_LINES = 6
 HINTS_FROM = 72
 """Cells from which the keys stand beside the lines."""
 BOTH_HINTS_FROM = 112
@@ -82,7 +82,7 @@ class Verdict(LineWidget):
         items = self._items()
         if not items:
             return lines or [self._quiet(width)]
-        shown = _fitting(items, height - len(lines))
+        shown = _fitting(items, height - len(lines), keeps_one=width < BOTH_HINTS_FROM)
         names = [view.name for view in self._fleet.nodes]
         found = planted([item for item in shown if isinstance(item, FindingRow)])
         at = iter(found)
@@ -94,9 +94,10 @@ class Verdict(LineWidget):
         has_own_line = bool(hidden) and len(lines) + len(shown) < height
         # The keys at the right keep their cells, so that the columns of all lines end before them.
         has_hint = width >= HINTS_FROM
-        last = more if not has_own_line and (hidden or shown[1:]) else Line()
+        last = more if not has_own_line and (hidden or shown[1:]) and has_hint else Line()
         first = HINT + Line.of("  ") + more if more.runs and not shown[1:] and width >= BOTH_HINTS_FROM else HINT
-        room = width - 1 - (max(first.width, last.width) + 2 if has_hint else 0)
+        hints = -(-max(first.width, last.width) // STEP) * STEP  # "2 notes" for "1 note" moves nothing
+        room = width - 1 - (hints + 2 if has_hint else 0)
         to = columns(found, room, names, now_s)
         for item in shown:
             line = (
@@ -183,11 +184,14 @@ def _ranked(family: Sequence[FindingRow]) -> list[tuple[int, Item]]:
     return [(worst, row) for row in family]
 
 
-def _fitting(items: Sequence[Item], room: int) -> list[Item]:
-    """What is shown where not everything can be: one line is kept for the count, and causes go before consequences."""
+def _fitting(items: Sequence[Item], room: int, *, keeps_one: bool) -> list[Item]:
+    """What is shown where not everything can be: causes go before consequences.
+
+    `keeps_one`: a line is left for the count of the others, which on a wide screen stands beside the last.
+    """
     if len(items) <= room:
         return list(items)
-    room = max(1, room - 1)
+    room = max(1, room - 1 if keeps_one else room)
     roots = [item for item in items if isinstance(item, Notice) or not item.stem][:room]
     kept = {id(item) for item in roots}
     for item in items:

@@ -54,7 +54,7 @@ class Arrangement:
 def arrange(asked: Asked) -> Arrangement:
     """The arrangement for this terminal and this view."""
     side = asked.width >= SIDE_BY_SIDE and asked.nodes > 1 and not asked.is_solo
-    verdict = min(asked.verdict_lines, 1 if asked.height < 22 else 2 if asked.height < 36 else 4)
+    verdict = min(asked.verdict_lines, 1 if asked.height < 22 else 2 if asked.height < 36 else 4 if asked.height < 48 else 6)
     rest = max(3, asked.height - 2 - verdict)
     if asked.view == "nodes":
         stacked = not side and not asked.is_solo and rest >= 2 * MIN_NODE_ROWS + 2

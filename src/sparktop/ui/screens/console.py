@@ -192,7 +192,13 @@ class ConsoleScreen(Screen[None]):
         self.bottom.follow(feed)
 
     def perform(self, command: Command) -> None:
-        """Run a command chosen by a click or in the palette."""
+        """Run a command chosen by a click or in the palette; what is done to a finding wants one to be seen first."""
+        if not {"app", "console"} & set(command.scopes):
+            if self._view != "findings":
+                self.action_view("findings")
+                return
+            self.call_later(self.app.run_action, command.action, self.findings)
+            return
         self.call_later(self.app.run_action, command.action, self.app if "app" in command.scopes else self)
 
     @on(KeyLine.Chosen)
@@ -220,6 +226,10 @@ class ConsoleScreen(Screen[None]):
     @on(FindingsPane.DetailsWanted)
     def _finding_wanted(self, message: FindingsPane.DetailsWanted) -> None:
         self._open_finding(message.finding)
+
+    @on(FindingsPane.PlaceWanted)
+    def _place_wanted(self, message: FindingsPane.PlaceWanted) -> None:
+        self._open_place(message.finding)
 
     def _open_finding(self, finding: Finding) -> None:
         from sparktop.ui.screens.finding import FindingScreen
@@ -251,8 +261,8 @@ class ConsoleScreen(Screen[None]):
         """Show the log that holds a finding's evidence."""
         place = place_of(finding)
         if place is None:
-            return
-        if place.engine and self.engines.find(place.node, place.engine):
+            self.notify("its evidence is from no log", markup=False, timeout=4)
+        elif place.engine and self.engines.find(place.node, place.engine):
             self.action_view("log")
         elif not place.engine:
             self.action_view("kernel")
