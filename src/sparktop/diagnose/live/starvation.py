@@ -130,7 +130,7 @@ def first_request(fleet: FleetState) -> Iterable[Finding]:
             rule="memory.first-request-spike",
             severity=Severity.CRITICAL,
             confidence=Confidence.CONFIRMED if running else Confidence.SUSPECTED,
-            title=f"{engine.name}'s first request is eating {node.name}'s memory: stop it now",
+            title=f"Stop {engine.name} now: its first request eats {node.name}'s memory",
             explanation=(
                 f"It was loaded and idle; {span(began_s)} after its GPU began to work on the first request, "
                 f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. What the first forward "
