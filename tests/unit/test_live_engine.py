@@ -11,7 +11,7 @@ from sparktop.diagnose.live import engine as rules_of
 from sparktop.diagnose.logs.rules import parse
 from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.feed import Feed
@@ -90,6 +90,13 @@ regex = 'bind on port (?P<port>\\d+): address already in use'
 explanation = "Another server listens on {port}."
 examples = ["bind on port 8000: address already in use"]
 """
+
+
+def test_what_the_log_told_is_so_since_its_line() -> None:
+    said = Evidence(source="e", text="CUDA error", wall_s=WALL_S - 7200.0)
+    log = LogFacts(findings=(Finding(rule="a.b", severity=Severity.WARNING, title="t", evidence=(said,)),))
+    (found,) = rules_of.check_log(picture(node(engines=(engine(log=log),))))
+    assert found.since_wall_s == WALL_S - 7200.0
 
 
 def lines(*texts: str) -> tuple[LogLine, ...]:

@@ -41,7 +41,8 @@ def check_log(fleet: FleetState) -> Iterator[Finding]:
             ):
                 continue
             for finding in engine.log.findings:
-                yield replace(finding, nodes=(node.name,), subject=engine.name)
+                said_s = min((one.wall_s for one in finding.evidence if one.wall_s is not None), default=None)
+                yield replace(finding, nodes=(node.name,), subject=engine.name, since_wall_s=said_s)
 
 
 def check_held(fleet: FleetState) -> Iterator[Finding]:
@@ -203,6 +204,7 @@ _HANGS = (
     "gpu.capture-stuck",
     "gpu.power-wedge",
     "cluster.rank-died",
+    "cluster.link-down",
     "kernel.xid",
     "memory.falling",
     "memory.low",
