@@ -17,15 +17,13 @@ from sparktop.diagnose.explain import Explanation, together
 from sparktop.diagnose.logs.decode import SNIFFED_BYTES, binary_kind
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.errors import UsageError
-from sparktop.headless.findings import MARKS, as_data, as_text, exit_code
-from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.headless.findings import as_data, as_rows, exit_code
+from sparktop.headless.paper import lines_for
 from sparktop.probe.remote import mask_text
 
 STDIN = "-"
 _PIECE_BYTES = 1 << 20
 _EXAMPLE = "docker logs vllm 2>&1 | sparktop explain   ·   sparktop explain engine.log kernel.log"
-_TONES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
 
 
 def explain(
@@ -48,7 +46,8 @@ def explain(
     if as_json:
         print(json.dumps({"version": 1, "findings": [as_data(one) for one in findings]}, ensure_ascii=False), file=out)
     else:
-        _print(findings, out)
+        for line in lines_for(as_rows(findings), out):
+            print(line, file=out)
     out.flush()
     if not findings:
         print(f"sparktop: {_nothing(read, len(rules))}", file=err)
@@ -110,35 +109,12 @@ def _check_is_text(head: bytes, name: str) -> None:
         raise UsageError(f"{name} is {kind}", hint=hint)
 
 
-def _print(findings: Sequence[Finding], out: TextIO) -> None:
-    if not findings:
-        return
-    lines = as_text(findings)
-    if not out.isatty() or os.environ.get("NO_COLOR"):
-        print("\n".join(lines), file=out)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=out, highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(Text(line, style=_style(line)))
-
-
-def _style(line: str) -> str:
-    bare = line.strip().removeprefix("↳ ")
-    for severity, mark in MARKS.items():
-        if bare.startswith(mark) and not line.startswith("    " + mark):
-            return _TONES[severity]
-    return "cyan" if bare.startswith("→") else "dim" if bare.startswith("|") else ""
-
-
 def _nothing(read: Sequence[Explanation], rules: int) -> str:
     """One honest sentence: nothing was recognised, and what was looked at."""
     lines = sum(each.lines for each in read)
     if not lines:
         return "there was nothing to read"
     seen = list(dict.fromkeys(kind for each in read for kind in each.seen))
-    what = f", of {' and '.join(seen)}" if seen else ", of no kind that is known here"
+    what = f" of {' and '.join(seen)}" if seen else ", of no kind that is known here"
     counted = f"{lines:,} line{'' if lines == 1 else 's'}"
-    return f"nothing found: none of {rules} log rules, nor a kernel or document rule, spoke on {counted}{what}"
+    return f"nothing found in {counted}{what}: {rules} log rules, the kernel's and those for documents have read it"

@@ -14,7 +14,8 @@ from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.lint.userrules import LintRule
 from sparktop.diagnose.order import ordered
 from sparktop.errors import ConfigError
-from sparktop.headless.findings import as_data, as_text, exit_code
+from sparktop.headless.findings import as_data, as_rows, exit_code
+from sparktop.headless.paper import lines_for
 from sparktop.model.finding import Finding
 from sparktop.probe.remote import mask_text
 
@@ -45,8 +46,8 @@ def lint(files: Sequence[str], *, as_json: bool, own: Sequence[LintRule] = ()) -
 
 
 def _say(findings: Sequence[Finding], specs: Sequence[LaunchSpec]) -> None:
-    for row in as_text(findings):
-        print(row)
+    for line in lines_for(as_rows(findings), sys.stdout):
+        print(line)
     if specs and not findings:
         print(f"nothing found in {len(specs)} launch configuration{'s' if len(specs) > 1 else ''}", file=sys.stderr)
 

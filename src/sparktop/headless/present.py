@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import time
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
 from sparktop.headless.findings import as_data as finding_data
-from sparktop.headless.findings import as_text as finding_text
+from sparktop.headless.findings import as_rows
+from sparktop.headless.paper import lines_for
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
@@ -84,16 +87,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def as_text(state: FleetState, *, is_snapshot: bool = False) -> str:
-    """The picture in plain words, understandable without colour: what is wrong first."""
-    lines = [*_verdict(state, is_snapshot=is_snapshot)]
+def as_text(state: FleetState, *, is_snapshot: bool = False, out: TextIO | None = None) -> str:
+    """The picture in plain words, understandable without colour: what is wrong first; `out` is where it goes."""
+    lines = [*_verdict(state, is_snapshot=is_snapshot, out=out or io.StringIO())]
     for node in state.nodes:
         lines += ["", *_node_text(node, state)]
     return "\n".join(lines).strip()
 
 
-def _verdict(state: FleetState, *, is_snapshot: bool) -> list[str]:
-    lines = finding_text(state.findings, short=True, now_wall_s=state.wall_s)
+def _verdict(state: FleetState, *, is_snapshot: bool, out: TextIO) -> list[str]:
+    lines = lines_for(as_rows(state.findings, short=True, now_wall_s=state.wall_s), out)
     if state.findings:
         lines.append("  all evidence, remedies and sources: `sparktop status --json`, or the console")
     lines += [f"{_MARKS[n.severity]} {n.node + ': ' if n.node else ''}{n.text}" for n in state.notices]
@@ -113,7 +116,8 @@ def _verdict(state: FleetState, *, is_snapshot: bool) -> list[str]:
 def _node_text(node: NodeView, state: FleetState) -> list[str]:
     age_s = node.age_s(state.monotonic_s)
     age = "" if age_s is None else f" {age_s:.1f} s ago"
-    lines = [f"{node.name}  {_LINKS[node.link.state]} {node.link.state}{age}  {node.link.reason}".rstrip()]
+    reason = "" if node.link.reason == node.link.state else node.link.reason
+    lines = [f"{node.name}  {_LINKS[node.link.state]} {node.link.state}{age}  {reason}".rstrip()]
     if node.link.hint:
         lines.append(f"  {node.link.hint}")
     if (sample := node.sample) is not None:
@@ -140,8 +144,13 @@ def _node_text(node: NodeView, state: FleetState) -> list[str]:
         if collector.state is not CollectorState.OK:
             lines.append(f"  {collector.name:8} {collector.state}: {collector.detail}")
     for event in node.kernel_events[-3:]:
-        lines.append(f"  kernel   {event.count} x {event.title}")
+        times = f"{event.count} × " if event.count > 1 else ""
+        lines.append(f"  kernel   {_clock(event.last_wall_s)}{times}{event.title}")
     return lines
+
+
+def _clock(wall_s: float | None) -> str:
+    return "" if wall_s is None else time.strftime("%H:%M:%S  ", time.localtime(wall_s))
 
 
 def _gpu_text(node: NodeView) -> list[str]:
