@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from sparktop.headless.findings import as_rows
+from sparktop.headless.paper import drawn
 from sparktop.headless.present import as_data, as_text
-from sparktop.headless.status import exit_code, status
+from sparktop.headless.status import HELD_S, exit_code, status
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
@@ -65,11 +67,11 @@ class StillWatch:
     def retry_now(self, node: str) -> None: ...
 
 
-def snapshot(state: FleetState, *, as_json: bool) -> tuple[int, str]:
+def snapshot(state: FleetState, *, as_json: bool, kind: type[StillWatch] = StillWatch) -> tuple[int, str]:
     out = io.StringIO()
     code = asyncio.run(
         status(
-            lambda publish: StillWatch(state, publish),
+            lambda publish: kind(state, publish),
             as_json=as_json,
             watch=False,
             timeout_s=0.2,
@@ -144,6 +146,36 @@ def test_findings_come_first_and_in_short() -> None:
     assert "Pray" not in text
     assert "--watch" in text
     assert "--watch" not in as_text(state)
+
+
+class LateWatch(StillWatch):
+    """A watch whose second picture, a moment later, tells what had to stand for a second."""
+
+    async def run(self) -> None:
+        self._publish(self.state)
+        await asyncio.sleep(0)
+        self.state = replace(self.state, monotonic_s=self.state.monotonic_s + HELD_S, findings=(FINDING,))
+        await super().run()
+
+
+def test_a_snapshot_looks_until_the_kernel_log_has_spoken() -> None:
+    state = FleetState(nodes=(view(),), monotonic_s=10.5)
+    code, text = snapshot(state, as_json=False, kind=LateWatch)
+    assert code == 1
+    assert "Spin deadlock" in text
+
+
+def test_a_terminal_gets_lines_broken_under_their_indentation() -> None:
+    long = replace(
+        FINDING, explanation="Both wait. " * 20, remedies=(Remedy(title="Do", steps=("docker stop x " * 12,)),)
+    )
+    lines = drawn(as_rows([long]), 60, is_coloured=False)
+    assert max(len(line) for line in lines if "docker" not in line) <= 60
+    assert "        " + "docker stop x " * 12 in lines, "a command is one line, to be copied"
+    assert all(line.startswith("    ") for line in lines[1:])
+    coloured = drawn(as_rows([long]), 60, is_coloured=True)
+    assert coloured[0].startswith("\x1b[1;31m✖")
+    assert all(line.count("\x1b[") in (0, 2) for line in coloured)
 
 
 def test_nothing_wrong_says_who_looked() -> None:

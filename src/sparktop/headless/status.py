@@ -19,6 +19,8 @@ from sparktop.observe.watch import Publish, Watch
 
 SETTLE_S = 3.0
 """How long a snapshot waits, after the first sample, for the parts that come later (GPU, containers, engines)."""
+HELD_S = 1.2
+"""And how much longer it looks: a line of the kernel log speaks once it has stood for a second."""
 
 MakeWatch = Callable[[Publish], Watch]
 
@@ -58,6 +60,16 @@ async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -
                 fresh.clear()
                 await fresh.wait()
     except TimeoutError:
+        pass
+    if all(node.sample is None for node in observation.state.nodes):
+        return
+    complete_s = observation.state.monotonic_s
+    try:
+        async with asyncio.timeout(2 * HELD_S):
+            while observation.state.monotonic_s - complete_s < HELD_S:
+                fresh.clear()
+                await fresh.wait()
+    except TimeoutError:
         return
 
 
@@ -87,5 +99,5 @@ def _print(state: FleetState, *, as_json: bool, one_line: bool, out: TextIO) -> 
     if as_json:
         text = json.dumps(as_data(state), indent=indent, ensure_ascii=False)
     else:
-        text = as_text(state, is_snapshot=not one_line)
+        text = as_text(state, is_snapshot=not one_line, out=out)
     print(text, file=out, flush=True)
