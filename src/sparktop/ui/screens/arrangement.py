@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 SIDE_BY_SIDE = 116
@@ -12,6 +13,10 @@ MAX_NODE_ROWS = 24
 MIN_LOG_ROWS = 4
 STACKED_LOG_ROWS = 14
 VIEWS = ("overview", "nodes", "engines", "log", "kernel", "findings")
+
+
+VERDICT_LINES = ((22, 1), (36, 2), (48, 4), (math.inf, 6))
+"""(Below how many lines of the terminal, the most lines of the verdict)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,8 @@ class Arrangement:
 def arrange(asked: Asked) -> Arrangement:
     """The arrangement for this terminal and this view."""
     side = asked.width >= SIDE_BY_SIDE and asked.nodes > 1 and not asked.is_solo
-    verdict = min(asked.verdict_lines, 1 if asked.height < 22 else 2 if asked.height < 36 else 4 if asked.height < 48 else 6)
+    most = next(lines for below, lines in VERDICT_LINES if asked.height < below)
+    verdict = min(asked.verdict_lines, most)
     rest = max(3, asked.height - 2 - verdict)
     if asked.view == "nodes":
         stacked = not side and not asked.is_solo and rest >= 2 * MIN_NODE_ROWS + 2
