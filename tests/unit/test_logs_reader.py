@@ -230,6 +230,13 @@ def test_a_failure_of_an_earlier_run_stays_and_is_said_to_be_one() -> None:
     assert [one.caused_by for one in _read(rules, [STARTS, "FAULT", STARTS, "DIED"])] == [None, None]
 
 
+def test_what_would_have_ended_a_start_is_taken_back_where_the_engine_serves_all_the_same() -> None:
+    rules = [_rule("fallback", "FAULT", ends_start=True), _rule("fault", "FAULT")]
+    assert set(_names(_read(rules, [STARTS, "FAULT"]))) == {"fallback", "fault"}
+    assert _names(_read(rules, [STARTS, "FAULT", SERVES])) == ["fault"]
+    assert set(_names(_read(rules, [STARTS, "FAULT", STARTS, SERVES]))) == {"fallback", "fault"}
+
+
 def test_reset_forgets() -> None:
     reader = LogReader([_rule("fault", "FAULT")])
     reader.feed(STOPS)
@@ -313,3 +320,14 @@ def test_no_lines_break_it_and_what_it_says_holds_together(lines: list[str]) -> 
 _FAULT = _rule("fault", "FAULT", rank=70)
 _DIED = _rule("died", "DIED", consequence=True)
 _NEAR = _rule("near", "FAULT", near="moe", near_lines=5)
+
+
+def test_a_fallback_speaks_only_where_nothing_knows_the_cause() -> None:
+    unknown = _rule("unknown", "FooError: ", consequence=True, fallback=True)
+    known, noted = _rule("known", "the cause"), _rule("noted", "beware", severity="warning")
+    rules = (unknown, known, noted)
+    assert _names(_read(rules, ["FooError: x"])) == ["unknown"]
+    assert _names(_read(rules, ["the cause", "FooError: x"])) == ["known"]
+    assert _names(_read(rules, ["beware", "FooError: x"])) == ["noted"]
+    assert "unknown" in _names(_read(rules, ["beware", *["between"] * 40, "FooError: x"]))
+    assert "unknown" in _names(_read(rules, ["the cause", *["between"] * 400, "FooError: x"]))
