@@ -38,7 +38,8 @@ def _containers(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _of_container(entry: Mapping[str, Any], source: str, line: int) -> Iterator[Finding]:
     state, host = entry["State"], entry.get("HostConfig")
-    name = sanitise.name(str(entry.get("Name") or entry.get("Id") or "container").lstrip("/"))[:80]
+    identity = str(entry.get("Id") or "the container")
+    name = sanitise.name(str(entry.get("Name") or (identity[:12] if entry.get("Id") else identity)).lstrip("/"))[:80]
     status = str(state.get("Status") or "")
     code = state.get("ExitCode") if isinstance(state.get("ExitCode"), int) else None
     counted = entry.get("RestartCount")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.diagnose.order import WORST_FIRST, ordered
+from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.sanitise import line as sanitised
 
@@ -15,6 +16,8 @@ SUBJECTS = 3
 """So many findings of one rule at most, where what it names differs from line to line."""
 EVIDENCE_CHARS = 400
 VALUE_CHARS = 120
+TRACEBACK_LINES = 12
+"""A warning so near is of the same traceback."""
 INCIDENT_LINES = 300
 """Two failures of one run within so many lines are one incident."""
 
@@ -88,6 +91,7 @@ class Claim:
 def in_order(claims: Sequence[Claim], source: str, *, mask: Callable[[str], str]) -> tuple[Finding, ...]:
     """The findings of one log, or of several in one text, root cause first; `mask` hides secrets."""
     spoken = [claim for claim in claims if claim.count >= claim.rule.at_least]
+    spoken = [claim for claim in spoken if not (claim.rule.fallback and _is_known(claim, spoken))]
     spoken.sort(key=lambda claim: (claim.rule.consequence, -claim.rule.rank, claim.place))
     causes = {id(claim): _cause(claim, spoken) for claim in spoken}
     return ordered(
@@ -102,6 +106,17 @@ def in_order(claims: Sequence[Claim], source: str, *, mask: Callable[[str], str]
 def filled(template: str, said: Mapping[str, str]) -> str:
     """A template with what the line said in its places; braces that name no group stay."""
     return re.sub(r"\{(\w+)\}", lambda slot: said.get(slot[1], slot[0]), template) if "{" in template else template
+
+
+def _is_known(claim: Claim, spoken: Sequence[Claim]) -> bool:
+    """Whether a rule that knows a cause speaks near a claim that knows none."""
+    return any(
+        not other.rule.consequence
+        and other.rule.severity is not Severity.INFO
+        and abs(claim.place - other.place)
+        <= (INCIDENT_LINES if other.rule.severity is Severity.CRITICAL else TRACEBACK_LINES)
+        for other in spoken
+    )
 
 
 def _rooted(claim: Claim, causes: Mapping[int, Claim | None]) -> str | None:

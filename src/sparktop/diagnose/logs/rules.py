@@ -16,6 +16,7 @@
     when = "starting"                       # or "serving": only before, or only after, the engine said that it serves
     rank = 50                               # nearer to the root: larger. Of two findings the larger is the cause
     consequence = true                      # only tells that something broke; hangs under whatever says what
+    fallback = true                         # said only where no rule that knows a cause speaks near it
     follows = ["vllm.env-unknown"]          # rules whose finding, where there is one, is this one's cause
     confidence = "suspected"                # left out: confirmed
     settles = "..."                         # what would settle it, where it is suspected
@@ -70,6 +71,7 @@ class LogRule:
     when: str = ""
     rank: int = RANK
     consequence: bool = False
+    fallback: bool = False
     after_stop: bool = False
     ends_start: bool = False
     follows: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ class LogRule:
 
 _TEXTS = ("id", "title", "scope", "engine", "regex", "unless", "near", "when", "settles", "explanation")
 _NUMBERS = ("near_lines", "at_least", "rank")
-_SWITCHES = ("consequence", "after_stop", "ends_start")
+_SWITCHES = ("consequence", "fallback", "after_stop", "ends_start")
 _LISTS = ("any", "follows", "distinction", "sources")
 _LINES = ("examples", "quiet")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")
