@@ -169,6 +169,7 @@ def _lint(words: list[str]) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a launch configuration; - is standard input")
     parser.add_argument("--json", action="store_true", dest="as_json", help="JSON")
     options = parser.parse_args(words)
+    _settings(options)
     from sparktop.headless.lint import lint
 
     own = _own_rules()

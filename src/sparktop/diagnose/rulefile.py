@@ -24,7 +24,7 @@ def tables(text: str, source: str, key: str) -> list[tuple[Any, str]]:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint="it must be TOML; see `sparktop rules show`") from error
+        raise ConfigError(f"{source}: {error}", hint="it must be TOML; the README shows a rule") from error
     rows = raw.get(key, [])
     if not isinstance(rows, list):
         raise ConfigError(f"{source}: `{key}` must be a list of tables", hint=f"write [[{key}]] with two brackets")

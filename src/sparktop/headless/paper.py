@@ -27,10 +27,11 @@ def lines_for(rows: Sequence[Row], out: TextIO) -> list[str]:
 
 
 def drawn(rows: Sequence[Row], width: int, *, is_coloured: bool) -> list[str]:
-    """Rows broken to so many cells, with SGR codes around each line where colour is wanted."""
+    """Rows broken to so many cells, with SGR codes around each line where colour is wanted; a blank line between incidents."""
     lines: list[str] = []
     for row in rows:
         code = _code(row) if is_coloured else ""
+        lines += [""] if lines and row.kind is Kind.TITLE and not row.indent else []
         lines += [f"\x1b[{code}m{line}\x1b[0m" if code else line for line in _broken(row, width)]
     return lines
 
