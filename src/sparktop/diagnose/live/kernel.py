@@ -197,8 +197,14 @@ def _of_node(node: NodeView, fleet: FleetState) -> list[Finding]:
         last_s = now_boot_s - (event.last_boot_s or now_boot_s)
         first_s = spans[rule_of(event)][0] if rule_of(event) in spans else now_boot_s - (event.first_boot_s or 0.0)
         spans[rule_of(event)] = (first_s, last_s)
-    findings = kernelfindings.findings(told, source=f"{node.name} kernel log", nodes=(node.name,))
+    findings = _findings(tuple(told), node.name)
     return [_placed(finding, node, fleet, *spans[finding.rule], finding.rule in current) for finding in findings]
+
+
+@lru_cache(maxsize=16)
+def _findings(told: tuple[KernelEvent, ...], node: str) -> tuple[Finding, ...]:
+    """Asked with each picture; a kernel says something new once in an hour."""
+    return kernelfindings.findings(told, source=f"{node} kernel log", nodes=(node,))
 
 
 def _named(event: KernelEvent, node: NodeView) -> KernelEvent:
