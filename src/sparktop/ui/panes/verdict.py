@@ -96,7 +96,9 @@ class Verdict(LineWidget):
         has_hint = width >= HINTS_FROM
         last = more if not has_own_line and (hidden or shown[1:]) and has_hint else Line()
         first = HINT + Line.of("  ") + more if more.runs and not shown[1:] and width >= BOTH_HINTS_FROM else HINT
-        hints = -(-max(first.width, last.width) // STEP) * STEP  # "2 notes" for "1 note" moves nothing
+        hints = max(first.width, last.width)
+        if hints > HINT.width:
+            hints = -(-hints // STEP) * STEP  # "2 notes" for "1 note" moves nothing
         room = width - 1 - (hints + 2 if has_hint else 0)
         to = columns(found, room, names, now_s)
         for item in shown:
