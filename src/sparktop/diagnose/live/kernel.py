@@ -197,7 +197,8 @@ def _of_node(node: NodeView, fleet: FleetState) -> list[Finding]:
         last_s = now_boot_s - (event.last_boot_s or now_boot_s)
         first_s = spans[rule_of(event)][0] if rule_of(event) in spans else now_boot_s - (event.first_boot_s or 0.0)
         spans[rule_of(event)] = (first_s, last_s)
-    findings = _findings(tuple(told), node.name)
+    # Among causes of their own the one of this moment comes first, before one of twenty minutes ago.
+    findings = sorted(_findings(tuple(told), node.name), key=lambda one: spans[one.rule][1])
     return [_placed(finding, node, fleet, *spans[finding.rule], finding.rule in current) for finding in findings]
 
 
@@ -283,9 +284,12 @@ def _with_holder(finding: Finding, node: NodeView) -> Finding:
 def _together(findings: Sequence[Finding]) -> list[Finding]:
     """Findings of one rule that began on both nodes at the same moment, as one."""
     joined: list[Finding] = []
+    places: dict[str, list[int]] = {}
     for finding in findings:
-        twin = next((index for index, other in enumerate(joined) if _are_one(other, finding)), None)
+        alike = places.setdefault(finding.rule, [])
+        twin = next((index for index in alike if _are_one(joined[index], finding)), None)
         if twin is None:
+            alike.append(len(joined))
             joined.append(finding)
             continue
         other = joined[twin]
@@ -302,7 +306,8 @@ def _together(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _are_one(one: Finding, other: Finding) -> bool:
-    if one.rule != other.rule or one.severity is not other.severity or one.severity is Severity.INFO:
+    """Of two findings of one rule, whether they are one event."""
+    if one.severity is not other.severity or one.severity is Severity.INFO:
         return False
     if set(one.nodes) & set(other.nodes) or one.since_wall_s is None or other.since_wall_s is None:
         return False
