@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.bench import cost, diagnosis, explain, leftovers, links, screen, start
+from tests.bench import cost, diagnosis, explain, leftovers, links, reading, screen, start
 from tests.bench.lab import HOSTS, Lab, enter_own_network, machine, nodes_started
 from tests.bench.table import Row, markdown, plain
 
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
     "screen": screen.rows,
     "links": links.rows,
     "explain": explain.rows,
+    "reading": reading.rows,
     "diagnosis": diagnosis.rows,
     "leftovers": leftovers.rows,
 }

@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -15,10 +16,14 @@ from tests.bench.lab import Lab
 from tests.bench.table import Row, median, percentile
 from tests.scenario_support import Stage
 
+from sparktop.diagnose import kernel
+from sparktop.diagnose.burst import Folder
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence
 from sparktop.model.fleet import FleetState
+from sparktop.model.telemetry import LogLine
 
 GOAL_MS = 2.0
 HISTORY_S = 960.0
@@ -39,8 +44,12 @@ HOW_TIMES = (
 
 def rows(lab: Lab) -> Iterator[Row]:
     """The part of the table."""
-    for name, what in (("healthy", "nothing wrong"), ("spin-deadlock", "a spin deadlock on both nodes")):
-        costs, views = _costs(name, PICTURES // 4 if lab.quick else PICTURES)
+    for name, what, events in (
+        ("healthy", "nothing wrong", ()),
+        ("spin-deadlock", "a spin deadlock on both nodes", ()),
+        ("healthy", "every kernel line that we know on each", _kernel_events()),
+    ):
+        costs, views = _costs(name, PICTURES // 4 if lab.quick else PICTURES, events)
         yield Row(
             measure=f"{len(live_rules())} live rules over one picture of two nodes, {what}",
             result=f"{median(costs):.2f} ms (p95 {percentile(costs, 0.95):.2f})",
@@ -52,10 +61,31 @@ def rows(lab: Lab) -> Iterator[Row]:
     yield from _times()
 
 
-def _costs(name: str, count: int) -> tuple[list[float], list[float]]:
+def _kernel_events() -> tuple[KernelEvent, ...]:
+    """One event of each kind there is, in the last minutes of the healthy scenario."""
+    folder = Folder()
+    lines = [line for pattern in kernel.patterns() for line in pattern.examples]
+    for number, line in enumerate(lines):
+        boot_s = 60.0 + HISTORY_S * number / len(lines)
+        if (event := kernel.read(LogLine(text=line, boot_s=boot_s))) is not None:
+            folder.add(event)
+    return tuple(folder.events)
+
+
+def _costs(name: str, count: int, events: tuple[KernelEvent, ...]) -> tuple[list[float], list[float]]:
     stage = Stage(name, rules=())
     until_s = HISTORY_S if name == "healthy" else DEADLOCK_S
     pictures = list(stage.play(until_s))[-30:]
+    if events:
+        begun_s = pictures[0].nodes[0].sample.boot_s - until_s - 60.0
+        placed = tuple(
+            replace(event, first_boot_s=event.first_boot_s + begun_s, last_boot_s=event.last_boot_s + begun_s)
+            for event in events
+        )
+        pictures = [
+            replace(picture, nodes=tuple(replace(node, kernel_events=placed) for node in picture.nodes))
+            for picture in pictures
+        ]
     diagnosis = Diagnosis(live_rules())
     for picture in pictures:
         diagnosis.update(picture)
