@@ -116,6 +116,12 @@ def test_refused_allocations_by_number_and_by_what_is_left(
     assert told(one(log(NO_MEMORY, ago_s=HOUR_S), available_gib=4.0)) == []
 
 
+def test_what_was_said_last_comes_first_and_one_that_goes_on_says_when_it_was_last() -> None:
+    fleet = one(log((XID_43, 1500.0), (XID_43, 1200.0), (XID_79, 3.0)))
+    assert [finding.rule for finding in claims(fleet)] == ["kernel.xid-79", "kernel.xid-43"]
+    assert [finding.figures for finding in claims(fleet)] == ["", "last 20 min ago"]
+
+
 def test_an_engine_is_named_by_its_process() -> None:
     (finding,) = claims(one(log(XID_43)))
     assert "VLLM::EngineCor in vllm-qwen36" in finding.title
@@ -131,7 +137,7 @@ def test_what_follows_hangs_under_its_cause_and_history_causes_nothing() -> None
     first, second = claims(one(log(XID_13, XID_43)))
     assert (first.caused_by, second.caused_by) == (None, "kernel.xid-13")
     fleet = one(log((XID_13, 5 * HOUR_S), (XID_43, 5.0)))
-    assert [(finding.severity, finding.caused_by) for finding in claims(fleet)] == [(I, None), (C, None)]
+    assert [(finding.severity, finding.caused_by) for finding in claims(fleet)] == [(C, None), (I, None)]
     # Another rule that names "kernel.xid" as its cause means any of them that is news.
     spin = Rule(id="gpu.test", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
     rule = LiveRule(

@@ -198,7 +198,7 @@ def _of_node(node: NodeView, fleet: FleetState) -> list[Finding]:
         first_s = spans[rule_of(event)][0] if rule_of(event) in spans else now_boot_s - (event.first_boot_s or 0.0)
         spans[rule_of(event)] = (first_s, last_s)
     # Among causes of their own the one of this moment comes first, before one of twenty minutes ago.
-    findings = sorted(_findings(tuple(told), node.name), key=lambda one: spans[one.rule][1])
+    findings = sorted(_findings(tuple(told), node.name), key=lambda one: spans.get(one.caused_by, spans[one.rule])[1])
     return [_placed(finding, node, fleet, *spans[finding.rule], finding.rule in current) for finding in findings]
 
 
