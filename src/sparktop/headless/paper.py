@@ -27,7 +27,7 @@ def lines_for(rows: Sequence[Row], out: TextIO) -> list[str]:
 
 
 def drawn(rows: Sequence[Row], width: int, *, is_coloured: bool) -> list[str]:
-    """Rows broken to so many cells, with SGR codes around each line where colour is wanted; a blank line between incidents."""
+    """Rows broken to so many cells, incidents apart, with SGR codes around each line where colour is wanted."""
     lines: list[str] = []
     for row in rows:
         code = _code(row) if is_coloured else ""

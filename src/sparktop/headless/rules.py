@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
@@ -166,8 +167,10 @@ def _lint_sections(rule: LintRule) -> Iterator[Section]:
 
 
 def _live_sections(rule: LiveRule) -> Iterator[Section]:
-    yield "looks for", _wrapped(_doc(rule.check), 2)
-    course = [f"it is said once it has held for {rule.hold_s:g} s"] if rule.hold_s else ["it is said at once"]
+    yield "looks for", _wrapped(_doc(rule.check) or "what its title says", 2)
+    course = [
+        f"it is said once it has held for {rule.hold_s:g} s" if rule.hold_s else "it is said as soon as it is seen"
+    ]
     course += [f"it is resolved once it has been gone for {rule.clear_s:g} s"]
     yield "course", [f"  {line}" for line in course]
     yield "follows from", [f"  {name}" for name in rule.follows]
@@ -214,6 +217,8 @@ def _examples(examples: Iterable[Sequence[str]]) -> list[str]:
 
 def _doc(check: Callable[..., Any]) -> str:
     """What a check says of itself, without the rule's name that it may begin with."""
+    while isinstance(check, partial):
+        check = check.func
     text = " ".join((inspect.getdoc(check) or "").split())
     name, colon, rest = text.partition(": ")
     return rest[:1].upper() + rest[1:] if colon and "." in name and " " not in name else text

@@ -40,7 +40,11 @@ class _Stuck:
 
 
 def check(fleet: FleetState) -> Iterable[Finding]:
-    """gpu.capture-stuck: one finding for each engine, over all its nodes."""
+    """gpu.capture-stuck: one finding for each engine, over all its nodes.
+
+    The capture's bar has not moved, the GPU has been busy at the power of idleness for a minute, and the CPU compiles
+    nothing. Suspected after 150 s over two nodes, 300 s on one; confirmed after twice that.
+    """
     for team in teams(fleet):
         stuck = [found for rank in team if (found := _stuck(rank, fleet)) is not None]
         if not stuck:

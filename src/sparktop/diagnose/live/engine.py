@@ -234,7 +234,12 @@ RULES: tuple[LiveRule, ...] = (
         follows=("cluster.rank-died", "cluster.interface-wrong", "cluster.gid-index", "memory.pressure"),
     ),
     LiveRule(
-        card=_card("not-answering", "A server that stopped answering", "engines whose figures are read", "vllm-project/vllm#41725"),
+        card=_card(
+            "not-answering",
+            "A server that stopped answering",
+            "engines whose figures are read",
+            "vllm-project/vllm#41725",
+        ),
         check=check_silent,
         hold_s=15.0,
         follows=("memory.starved", "memory.falling", "memory.low", "memory.pressure"),

@@ -54,7 +54,11 @@ class _After:
 
 
 def check(fleet: FleetState) -> Iterable[Finding]:
-    """memory.held-after-exit: at most one finding a node, by the lowest rung of the ladder that holds."""
+    """memory.held-after-exit: at most one finding a node, by the lowest rung of the ladder that holds.
+
+    A process that outlived its engine and holds the memory; else, with no engine alive, memory that still comes back,
+    memory held by nobody against this machine's own figure after its boot, page cache.
+    """
     for node in fleet.nodes:
         if not is_current(node) or node.sample is None:
             continue

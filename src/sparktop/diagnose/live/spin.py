@@ -57,7 +57,12 @@ class _Spin:
 
 
 def check(fleet: FleetState) -> Iterable[Finding]:
-    """One finding for each engine that spins, over all its nodes."""
+    """gpu.spin-deadlock: one finding for each engine, over all its nodes.
+
+    It holds requests, or loads; its token counters, or its log where it gives no figures, stand still; and the GPU is
+    busy at a power near this machine's loaded idle, with its clock not pinned low. Suspected after 20 s of standing
+    counters (25 s of a silent log, 150 s of a silent load), confirmed after 45 s where the counters are read.
+    """
     for team in teams(fleet):
         spin = _spin_of(team, fleet)
         if spin is not None:

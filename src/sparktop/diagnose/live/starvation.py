@@ -79,7 +79,11 @@ def is_dangerous(node: NodeView, fall: Fall) -> bool:
 
 
 def falling(fleet: FleetState) -> Iterable[Finding]:
-    """memory.falling: available memory is about to be gone."""
+    """memory.falling: at its present rate available memory is gone within a minute.
+
+    While an engine serves, after a fall of 4 GiB into the lower half of memory; while one loads, only below what its
+    own command leaves and 10 s before the end; of other programs only 10 s before the end.
+    """
     for node in fleet.nodes:
         if not is_current(node):
             continue
@@ -114,7 +118,11 @@ def _in(seconds: float) -> str:
 
 
 def first_request(fleet: FleetState) -> Iterable[Finding]:
-    """memory.first-request-spike: the fall that follows the first request after a load."""
+    """memory.first-request-spike: the fall that follows the first request after a load.
+
+    At 2 GiB/s or more, within 10 s of the moment at which the GPU of an engine that has hardly made a token began to
+    work.
+    """
     for node in fleet.nodes:
         if not is_current(node) or loading(node):
             continue

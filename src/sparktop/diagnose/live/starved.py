@@ -16,7 +16,10 @@ from sparktop.model.fleet import FleetState, LinkState, Reach
 
 
 def check(fleet: FleetState) -> Iterable[Finding]:
-    """memory.starved: the host takes TCP connections and does not answer SSH."""
+    """memory.starved: the host takes TCP connections and does not answer SSH.
+
+    Confirmed where memory was low or falling when it was last seen, suspected otherwise.
+    """
     for node in fleet.nodes:
         if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.STARVED:
             continue
