@@ -205,6 +205,19 @@ def test_a_lost_link_comes_before_findings_of_its_severity(clock: ManualClock) -
     assert [line.split("  ")[0] for line in lines] == [" ✖ spark2", " ✖ both", " ▲ one machine", " ▲ both"]
 
 
+def test_a_starved_host_is_told_once_and_the_next_try_is_never_cut(clock: ManualClock) -> None:
+    lost = pictures.lost(clock)
+    (notice,) = lost.notices
+    worse, note = finding("b.worse", nodes=("spark2",)), finding("a.note", severity=Severity.INFO)
+    late = replace(notice, severity=Severity.WARNING)
+    lines = verdict(clock, replace(lost, notices=(late,), findings=(worse, note)))
+    assert lines[1].endswith("next try in 0:12  r now   1 note  A all")
+    starved = finding("memory.starved", title="spark1 takes connections and does not answer SSH")
+    (line,) = verdict(clock, replace(lost, findings=(starved,)))
+    assert "does not answer SSH" in line
+    assert notice.text[:20] not in line
+
+
 def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock) -> None:
     attention, fleet = Attention(clock), pictures.deadlock(clock)
     attention.acknowledge(family(fleet.findings[0], fleet.findings), on=True)

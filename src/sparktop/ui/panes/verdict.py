@@ -23,6 +23,9 @@ _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
 """Collector -> what is missed without it."""
 
+STARVED = "memory.starved"
+"""It says of a lost node what its notice would say, and on what grounds."""
+
 Item = Notice | FindingRow
 
 
@@ -63,7 +66,11 @@ class Verdict(LineWidget):
 
     def _items(self) -> list[Item]:
         """What takes a line each, worst first; a finding stands where the worst of what follows from it would."""
-        ranked: list[tuple[int, Item]] = [(_RANK[one.severity], one) for one in self._fleet.notices]
+        told = {
+            name for one in self._fleet.findings if one.rule == STARVED and self._is_open(one) for name in one.nodes
+        }
+        notices = [one for one in self._fleet.notices if one.node not in told]
+        ranked: list[tuple[int, Item]] = [(_RANK[one.severity], one) for one in notices]
         family: list[FindingRow] = []
         for row in rows(self._fleet.findings, self._standing_of):
             if row.standing is not Standing.OPEN or row.finding.severity is Severity.INFO:
@@ -74,6 +81,9 @@ class Verdict(LineWidget):
             family.append(row)
         ranked += _ranked(family)
         return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
+
+    def _is_open(self, finding: Finding) -> bool:
+        return self._standing_of(finding) is Standing.OPEN
 
     def draw(self, width: int, height: int) -> list[Line]:
         lines: list[Line] = []
@@ -102,14 +112,14 @@ class Verdict(LineWidget):
         room = width - 1 - (hints + 2 if has_hint else 0)
         to = columns(found, room, names, now_s)
         for item in shown:
-            line = (
-                self._notice(item, width)
-                if isinstance(item, Notice)
-                else Line.of(" ") + row_line(item, to, names, now_s)
-            )
             hint = first if found and item is found[0] else Line()
             if item is shown[-1] and last.runs and (shown[1:] or width < BOTH_HINTS_FROM):
                 hint = last
+            line = (
+                self._notice(item, width - hint.width - 2 if hint.runs else width)
+                if isinstance(item, Notice)
+                else Line.of(" ") + row_line(item, to, names, now_s)
+            )
             lines.append(spread(width, line, hint) if has_hint and hint.runs else line)
         if has_own_line:
             lines.append(Line.of((" … and ", "quiet")) + more)
