@@ -57,6 +57,14 @@ def checked(*texts: str) -> tuple[int, str]:
     return check_files([(f"{number}.toml", text) for number, text in enumerate(texts)], out=out), out.getvalue()
 
 
+def test_every_live_rule_says_what_it_looks_at(capsys: pytest.CaptureFixture[str]) -> None:
+    for rule in live_rules():
+        assert main(["rules", "show", rule.card.id]) == 0
+        shown = capsys.readouterr().out
+        assert "looks for:" in shown or "signals:" in shown, rule.card.id
+        assert "partial application" not in shown, rule.card.id
+
+
 def test_the_list_has_every_rule_and_yours(capsys: pytest.CaptureFixture[str]) -> None:
     write(GOOD + LINT)
     assert main(["rules", "list"]) == 0

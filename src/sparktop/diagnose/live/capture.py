@@ -95,8 +95,7 @@ def _finding(
         rule="gpu.capture-stuck",
         severity=Severity.CRITICAL,
         confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
-        title=f"{engine.name} is stuck capturing CUDA graphs at {at}"
-        + (f" on {' and '.join(nodes)}" if len(nodes) > 1 else ""),
+        title=f"{engine.name}'s CUDA graph capture is stuck at {at}",
         explanation=(
             f"The capture has stood at {at} for {span(stuck.still_s)} while the GPU was {stretch.util_percent:.0f} % "
             f"busy at {stretch.power_w:.0f} W; {normal_power(stuck.rank.node)}.{waits} It does not end by itself: "
