@@ -43,6 +43,8 @@ def page() -> str:
         "",
         f"{len(known)} rules. `sparktop rules show ID` tells all of one: its signals, examples, words and remedies.",
         "This page is made of the rules themselves (`make readme`).",
+        "",
+        " · ".join(f"[{heading}](#{heading.lower().replace(' ', '-')})" for heading, _ in HEADINGS.values()),
     ]
     for kind, (heading, said) in HEADINGS.items():
         mine = sorted((card for card in known if card.kind is kind), key=_order)
