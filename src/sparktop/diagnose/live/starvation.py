@@ -109,7 +109,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
             remedies=_stop_now(node),
             references=_REFERENCES,
             nodes=(node.name,),
-            brief=f"{gib(fall.available_bytes)} available, falling {rate:.1f} GiB/s",
+            brief=f"{gib(fall.available_bytes)} available, {gib(fall.fallen_bytes)} gone in {span(fall.over_s)}",
         )
 
 
