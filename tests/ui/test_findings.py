@@ -142,6 +142,12 @@ def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClo
     lines = verdict(clock, pictures.many(clock), height=4)
     assert [line.split("  ")[0] for line in lines] == [" ✖ both", " ▲ both", " ▲ spark2", " ▲ spark1"]
     assert lines[3].endswith("2 more, 1 note  A all")
+    known = tuple(finding(f"b{n}", severity=Severity.INFO) for n in range(3))
+    attention = Attention(clock)
+    attention.acknowledge(known[:1], on=True)
+    fleet = pictures.many(clock)
+    fleet = replace(fleet, findings=(*fleet.findings, *known))
+    assert verdict(clock, fleet, height=4, attention=attention)[3] == " … and 3 more, 3 notes, 1 acknowledged  A all"
     narrow = verdict(clock, pictures.many(clock), width=80, height=4)
     assert [line.split("  ")[0] for line in narrow[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
     assert narrow[3] == " … and 3 more, 1 note  A all"

@@ -11,7 +11,6 @@ from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
 from sparktop.ui.attention import SNOOZE_S, Attention, Standing
 from sparktop.ui.commands import bindings
-from sparktop.ui.format import duration
 from sparktop.ui.panes.finding_lines import Told, plain, short
 from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, columns, cuts_brief, family, row_line, rows
 from sparktop.ui.widgets.ink import PAGE_CELLS, Line, LineWidget, framed, wrapped
@@ -217,7 +216,7 @@ class FindingsPane(LineWidget, can_focus=True):
             return
         on = self._attention.standing(finding) is not Standing.SNOOZED
         problem = self._attention.snooze(family(finding, self._fleet.findings), seconds=SNOOZE_S if on else 0.0)
-        self._tell(problem, f"hidden for {duration(SNOOZE_S)}: {finding.title}" if on else "")
+        self._tell(problem, f"hidden for an hour: {finding.title}" if on else "")
 
     def action_wake(self) -> None:
         """Show all snoozed ones again."""

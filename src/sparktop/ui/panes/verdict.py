@@ -18,6 +18,8 @@ MAX_LINES = 6
 HINTS_FROM = 72
 """Cells from which the keys stand beside the lines."""
 BOTH_HINTS_FROM = 112
+MOST_BESIDE = 24
+"""Cells that the counts may take from the lines; more of them get a line of their own."""
 HINT = Line.of(("d", "key"), (" details ", "quiet"))
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
@@ -92,13 +94,14 @@ class Verdict(LineWidget):
         items = self._items()
         if not items:
             return lines or [self._quiet(width)]
-        shown = _fitting(items, height - len(lines), keeps_one=width < BOTH_HINTS_FROM)
+        told = counts(self._fleet.findings, self._standing_of)
+        is_apart = width < BOTH_HINTS_FROM or _more([f"{len(items)} more", *told]).width > MOST_BESIDE
+        shown = _fitting(items, height - len(lines), keeps_one=is_apart)
         names = [view.name for view in self._fleet.nodes]
         found = planted([item for item in shown if isinstance(item, FindingRow)])
         at = iter(found)
         shown = [item if isinstance(item, Notice) else next(at) for item in shown]
         now_s = self._clock.wall()
-        told = counts(self._fleet.findings, self._standing_of)
         hidden = len(items) - len(shown)
         more = _more([f"{hidden} more", *told] if hidden else told)
         has_own_line = bool(hidden) and len(lines) + len(shown) < height
