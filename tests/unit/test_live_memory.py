@@ -115,7 +115,7 @@ def test_the_first_request_s_spike_says_stop_now_and_names_the_flag() -> None:
     found = only(first_request(picture(node(available_gib=FALL, util=BUSY_SINCE, engines=(first(),)))))
     assert found.confidence is Confidence.CONFIRMED
     assert found.subject == "vllm-qwen36"
-    assert "stop it now" in found.title
+    assert found.title.startswith("Stop vllm-qwen36 now")
     assert found.remedies[0].action == "stop-engine"
     assert any("--enforce-eager" in each.title for each in found.remedies)
 
