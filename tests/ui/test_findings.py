@@ -149,8 +149,11 @@ def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClo
     fleet = replace(fleet, findings=(*fleet.findings, *known))
     assert verdict(clock, fleet, height=4, attention=attention)[3] == " … and 3 more, 3 notes, 1 acknowledged  A all"
     narrow = verdict(clock, pictures.many(clock), width=80, height=4)
-    assert [line.split("  ")[0] for line in narrow[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
-    assert narrow[3] == " … and 3 more, 1 note  A all"
+    assert [line.split("  ")[0] for line in narrow] == [" ✖ both", " ▲ both", " ▲ spark2", " ▲ spark1"]
+    assert narrow[3].endswith("+2  A all")
+    small = verdict(clock, pictures.many(clock), width=60, height=4)
+    assert [line.split("  ")[0] for line in small[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
+    assert small[3] == " … and 3 more, 1 note  A all"
 
 
 def test_one_line_still_says_how_many_more(clock: ManualClock) -> None:

@@ -95,7 +95,9 @@ class Verdict(LineWidget):
         if not items:
             return lines or [self._quiet(width)]
         told = counts(self._fleet.findings, self._standing_of)
-        is_apart = width < BOTH_HINTS_FROM or _more([f"{len(items)} more", *told]).width > MOST_BESIDE
+        is_narrow = HINTS_FROM <= width < BOTH_HINTS_FROM
+        counted = _more([f"{len(items)} more", *told]).width
+        is_apart = width < HINTS_FROM or (not is_narrow and counted > MOST_BESIDE)
         shown = _fitting(items, height - len(lines), keeps_one=is_apart)
         names = [view.name for view in self._fleet.nodes]
         found = planted([item for item in shown if isinstance(item, FindingRow)])
@@ -103,7 +105,7 @@ class Verdict(LineWidget):
         shown = [item if isinstance(item, Notice) else next(at) for item in shown]
         now_s = self._clock.wall()
         hidden = len(items) - len(shown)
-        more = _more([f"{hidden} more", *told] if hidden else told)
+        more = _more(([f"+{hidden}"] if is_narrow else [f"{hidden} more", *told]) if hidden else told)
         has_own_line = bool(hidden) and len(lines) + len(shown) < height
         # The keys at the right keep their cells, so that the columns of all lines end before them.
         has_hint = width >= HINTS_FROM
