@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from typing import NoReturn
@@ -24,3 +25,8 @@ def poll(condition: Callable[[], object], *, within_s: float = 10.0, what: str =
         if time.monotonic() > deadline:
             pytest.fail(f"{what} did not come true within {within_s} s")
         time.sleep(0.02)
+
+
+def interruptible() -> None:
+    """For `preexec_fn`: a program started in a shell's background ignores SIGINT, and so would what tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support import interruptible
 
 from sparktop.cli import main
 
@@ -67,7 +68,9 @@ def test_an_unreachable_host_is_three(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_stream_is_one_object_a_line_and_an_interrupt_is_130() -> None:
     words = [sys.executable, "-m", "sparktop", "status", "--watch", "--json", "--interval", "0.25", "local"]
-    stream = subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    stream = subprocess.Popen(
+        words, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}, preexec_fn=interruptible
+    )
     assert stream.stdout is not None
     with stream.stdout:
         first, second = (json.loads(stream.stdout.readline()) for _ in range(2))

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import interruptible
 
 from sparktop.cli import main
 from sparktop.errors import UsageError
@@ -170,7 +171,8 @@ def test_a_reader_that_has_read_enough_is_no_error(tmp_path: Path) -> None:
 
 
 def test_control_c_while_reading_ends_quietly() -> None:
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=interruptible) as running:
         assert running.stdin is not None
         # What it can't take in any more stands in the pipe, so it has begun to read.
         running.stdin.write(b"x\n" * 2_000_000)
