@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from sparktop.diagnose import xid
+from sparktop.diagnose.logs.gate import Gate
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.telemetry import LogLine
 
@@ -58,10 +59,7 @@ class Burst:
 def read(line: LogLine) -> KernelEvent | None:
     """The event a kernel line is, None for the lines that don't matter. Pure; never raises."""
     text = line.text[:_SCANNED_CHARS]
-    for literal in words():
-        if literal in text:
-            break
-    else:
+    if not _gate().hits(text):
         return None
     body, stamp_s = split_prefix(text)
     boot_s = line.boot_s if line.boot_s is not None else stamp_s
@@ -234,6 +232,11 @@ def words() -> tuple[str, ...]:
     literals = ["NVRM: Xid (", "fallen off the bus"]
     literals.extend(literal for pattern in patterns() for literal in pattern.literals)
     return tuple(dict.fromkeys(literals))
+
+
+@cache
+def _gate() -> Gate:
+    return Gate(words())
 
 
 @cache
