@@ -77,7 +77,7 @@ def test_the_worst_comes_first_and_the_rest_is_counted(clock: ManualClock) -> No
     worst = Notice(severity=Severity.CRITICAL, text="only 1.0 GiB available", node="spark2")
     lines = verdict(clock, FleetState(nodes=fleet.nodes, notices=(worst, *many)), height=3)
     assert lines[0] == " ✖ spark2  only 1.0 GiB available"
-    assert lines[-1].endswith("+4  A all")
+    assert lines[-1].rstrip().endswith("+4  A all")
     assert len(lines) == 3
 
 
