@@ -137,6 +137,17 @@ def test_a_consequence_names_the_cause_that_fires_on_its_node() -> None:
     assert shown[effect_at - 1].rule == "memory.falling"
 
 
+def test_what_a_rule_says_under_other_names_follows_as_it_does() -> None:
+    cause, many = Scripted("cluster.rank-died"), Scripted("restart.ended", follows=("cluster.rank-died",))
+    many.claims = [finding("restart.exit-137")]
+    cause.claims = [finding("cluster.rank-died")]
+    shown = Diagnosis([many.rule, cause.rule]).update(picture(0))
+    assert [(one.rule, one.caused_by) for one in shown] == [
+        ("cluster.rank-died", None),
+        ("restart.exit-137", "cluster.rank-died"),
+    ]
+
+
 # --- the order ------------------------------------------------------------------------------------------------------
 
 

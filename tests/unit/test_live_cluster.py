@@ -205,7 +205,7 @@ def test_memory_apart_before_a_launch(fleet: FleetState, poorer: str | None) -> 
     assert (finding is not None) is (poorer is not None)
     if finding is not None:
         assert finding.severity is Severity.WARNING
-        assert f"{poorer} has less" in finding.title
+        assert finding.title.startswith(f"{poorer} has ")
 
 
 def test_the_poorer_nodes_holders_are_named() -> None:

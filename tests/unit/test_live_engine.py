@@ -122,3 +122,12 @@ def test_a_bar_that_is_drawn_again_does_not_move_the_lines_below() -> None:
     feed.accept(lines("bind on port 8000: address already in use"))
     ((seen,),) = [found.evidence for found in feed.facts().findings]
     assert seen.line == feed.ring.end == 2
+
+
+def test_only_what_a_hang_brings_about_hangs_under_it() -> None:
+    variable = Finding(rule="vllm.env-unknown", severity=Severity.WARNING, title="unknown variable")
+    waiting = Finding(rule="vllm.rpc-timeout", severity=Severity.CRITICAL, title="timed out")
+    view = node(engines=(engine(log=LogFacts(findings=(variable, waiting))),))
+    told = {finding.rule: rule.follows for rule in rules_of.RULES for finding in rule.check(picture(view))}
+    assert told["vllm.env-unknown"] == ()
+    assert "gpu.spin-deadlock" in told["vllm.rpc-timeout"]

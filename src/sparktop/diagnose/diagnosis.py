@@ -66,7 +66,7 @@ class Diagnosis:
                 self._claim(rule, claim, fleet)
         for key in [key for key in self._courses if key not in claimed]:
             self._missing(key, fleet)
-        return ordered([*self._caused(self._shown(fleet)), *self._broken.values()])
+        return ordered([*_caused(list(self._shown(fleet))), *self._broken.values()])
 
     def _claim(self, rule: LiveRule, claim: Finding, fleet: FleetState) -> None:
         now_s = fleet.monotonic_s
@@ -99,30 +99,30 @@ class Diagnosis:
         elif now_s - course.seen_s >= course.rule.clear_s:
             self._courses[key] = replace(course, resolved_s=now_s)
 
-    def _shown(self, fleet: FleetState) -> Iterable[Finding]:
+    def _shown(self, fleet: FleetState) -> Iterable[tuple[Finding, LiveRule]]:
         for course in self._courses.values():
             if not course.has_fired:
                 continue
             since_s = course.first_wall_s
             if course.resolved_s is None:
-                yield replace(course.finding, phase=Phase.FIRING, since_wall_s=since_s)
+                yield replace(course.finding, phase=Phase.FIRING, since_wall_s=since_s), course.rule
             else:
                 ended_s = fleet.wall_s - (fleet.monotonic_s - course.resolved_s)
-                yield replace(course.finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
+                over = replace(course.finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
+                yield over, course.rule
 
-    def _caused(self, findings: Iterable[Finding]) -> list[Finding]:
-        found = list(findings)
-        follows = {rule.card.id: rule.follows for rule in self._rules if rule.follows}
-        firing = [finding for finding in found if finding.phase is Phase.FIRING]
-        for index, finding in enumerate(found):
-            if finding.caused_by is not None or finding.phase is not Phase.FIRING:
-                continue
-            for cause in follows.get(finding.rule, ()):
-                rule = next((other.rule for other in firing if _is_cause(other, cause, finding)), None)
-                if rule is not None:
-                    found[index] = replace(finding, caused_by=rule)
-                    break
-        return found
+
+def _caused(shown: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
+    """The findings with their causes, by what each one's rule says it follows from."""
+    firing = [finding for finding, _ in shown if finding.phase is Phase.FIRING]
+    found = []
+    for finding, rule in shown:
+        cause = None
+        if finding.caused_by is None and finding.phase is Phase.FIRING:
+            causes = (other.rule for named in rule.follows for other in firing if _is_cause(other, named, finding))
+            cause = next(causes, None)
+        found.append(finding if cause is None else replace(finding, caused_by=cause))
+    return found
 
 
 def _is_cause(other: Finding, named: str, finding: Finding) -> bool:

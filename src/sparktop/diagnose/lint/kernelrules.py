@@ -44,7 +44,7 @@ _SGLANG_EAGER = card(
 _NVFP4_MOE = card(
     "nvfp4-moe-backend",
     Severity.WARNING,
-    "An NVFP4 MoE model without --moe-backend marlin may answer wrongly without any error",
+    "NVFP4 experts without --moe-backend marlin may answer wrongly",
     "vLLM 0.19 to 0.22 with an NVFP4 MoE model on SM 12.1; later versions have kernels for it",
     "field report 002",
     "field report 003",

@@ -33,6 +33,8 @@ _CARD = Rule(
 )
 SETTLED_BY_LOG = {"config.nvfp4-moe-backend": frozenset(("vllm.fp4-marlin-notice",))}
 """What a rank's log says it chose counts more than what its flags leave open (facts/engines.md 1E)."""
+LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor"))
+"""Where both nodes are watched, rules on the pair say the same and more."""
 _OF_MEMORY = frozenset(each.card.id for each in MEMORY)
 
 
@@ -60,7 +62,8 @@ def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -
                 continue
             engine = running(rank.engine, rank.node.name, nodes=len(names), desktop=_desktop(rank.node))
             for finding in found(engine):
-                if finding.severity is Severity.INFO or _is_settled(finding, team):
+                of_the_pair = len(names) > 1 and finding.rule in LEFT_TO_CLUSTER
+                if finding.severity is Severity.INFO or of_the_pair or _is_settled(finding, team):
                     continue
                 key = (finding.rule, finding.subject, finding.title)
                 before = told.get(key)

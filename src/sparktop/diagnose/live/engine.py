@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from sparktop.diagnose.live.window import highest
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
@@ -27,6 +28,19 @@ STILL_S = 300.0
 BUSY_CPU_PERCENT = 12.0
 """Some two and a half of twenty cores: compiling, or reading."""
 ENDED_TOLD_S = 600.0
+OF_A_HANG = frozenset(
+    (
+        "vllm.rpc-timeout",
+        "vllm.shm-broadcast-wait",
+        "vllm.shm-broadcast-stall",
+        "sglang.watchdog-timeout",
+        "sglang.watchdog-soft",
+        "sglang.health-check-failed",
+        "dist.collective-timeout",
+        "ray.channel-timeout",
+    )
+)
+"""Log rules whose lines a rank writes because another, or the GPU, doesn't answer."""
 
 
 def check_log(fleet: FleetState) -> Iterator[Finding]:
@@ -43,6 +57,11 @@ def check_log(fleet: FleetState) -> Iterator[Finding]:
             for finding in engine.log.findings:
                 said_s = min((one.wall_s for one in finding.evidence if one.wall_s is not None), default=None)
                 yield replace(finding, nodes=(node.name,), subject=engine.name, since_wall_s=said_s)
+
+
+def _of_log(fleet: FleetState, *, is_of_a_hang: bool) -> Iterator[Finding]:
+    """The log's findings that a hang brings about, or the others: those have causes of their own."""
+    return (finding for finding in check_log(fleet) if (finding.rule in OF_A_HANG) is is_of_a_hang)
 
 
 def check_held(fleet: FleetState) -> Iterator[Finding]:
@@ -212,7 +231,15 @@ _HANGS = (
 RULES: tuple[LiveRule, ...] = (
     LiveRule(
         card=_card("log", "What an engine's log tells, by the log rules", "vLLM and SGLang, wherever the log is read"),
-        check=check_log,
+        check=partial(_of_log, is_of_a_hang=False),
+    ),
+    LiveRule(
+        card=_card(
+            "log-of-a-hang",
+            "What an engine's log tells of a standstill: time-outs, watchdogs, ranks that wait",
+            "vLLM and SGLang, wherever the log is read",
+        ),
+        check=partial(_of_log, is_of_a_hang=True),
         follows=_HANGS,
     ),
     LiveRule(

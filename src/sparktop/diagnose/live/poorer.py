@@ -93,14 +93,13 @@ def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Ga
 def _finding(two: Two, gap: _Gap) -> Finding:
     rich, poor = gap.rich.name, gap.poor.name
     why = _why(gap)
-    moment = f"before {gap.pair.name} began to load" if gap.pair else "and no engine runs"
     first_s = f"Most of the difference: {'; '.join(why)}. " if why else "What makes the difference is not known. "
     return Finding(
         rule="cluster.memory-apart",
         severity=Severity.CRITICAL if gap.pair else Severity.WARNING,
-        title=f"Available memory was {gib(gap.size)} apart {moment}: {poor} has less"
+        title=f"{poor} had {gib(gap.size)} less memory available than {rich} before the load"
         if gap.pair
-        else f"Available memory is {gib(gap.size)} apart {moment}: {poor} has less",
+        else f"{poor} has {gib(gap.size)} less memory available than {rich}",
         explanation=(
             f"{rich} had {gib(gap.rich_bytes)} to give, {poor} {gib(gap.poor_bytes)}. {first_s}"
             "An engine over both takes the same share of each: the poorer node swaps, loads several times slower, and "

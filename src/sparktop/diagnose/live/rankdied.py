@@ -65,7 +65,7 @@ def _finding(pair: Pair, dead: Rank, alive: Rank, age_s: float) -> Finding:
     return Finding(
         rule="cluster.rank-died",
         severity=Severity.CRITICAL,
-        title=f"The rank of {pair.name} on {dead.node.name} has ended; the one on {alive.node.name} waits for it",
+        title=f"{dead.engine.name} on {dead.node.name} has ended; {alive.node.name} waits for it",
         explanation=(
             f"{dead.engine.name} on {dead.node.name}, {which} ended {span(age_s)} ago ({detail}). The other rank can't "
             f"know: it {' and '.join(doing)}, and stays so until a watchdog ends it. A rank started again alone "

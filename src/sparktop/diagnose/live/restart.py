@@ -198,6 +198,8 @@ def _card(name: str, title: str) -> Rule:
 
 
 RULES: tuple[LiveRule, ...] = (
-    LiveRule(card=_card("ended", "An engine ended badly"), check=check_ended, clear_s=0.0),
+    LiveRule(
+        card=_card("ended", "An engine ended badly"), check=check_ended, clear_s=0.0, follows=("cluster.rank-died",)
+    ),
     LiveRule(card=_card("loop", "An engine is started again and again"), check=check_loop, clear_s=30.0),
 )
