@@ -333,3 +333,16 @@ def test_lines_that_end_as_on_windows_are_read_alike() -> None:
         rules = {finding.rule: finding.evidence[0].line for finding in linted(text)}
         assert rules
         assert {one.rule: one.evidence[0].line for one in linted(text.replace("\n", "\r\n"))} == rules
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("services:\n\tvllm:\n    image: x\n", "compose.yml:2: no YAML: a tab"),
+        ('services:\n  vllm:\n    image: "x\n    command: y\n', "compose.yml:3: no YAML: the quote that opens here"),
+    ],
+)
+def test_a_fault_of_the_file_is_told_where_it_began(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(text, "compose.yml")
+    assert refused.value.message.startswith(says)

@@ -28,12 +28,23 @@ def root_of(document: Document) -> yaml.Node | None:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{document.name}:{mark.line + 1}" if mark else document.name
-        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
-        raise ConfigError(f"{place}: no YAML: {what}") from error
+        raise _refused(document, error) from error
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{document.name}: no YAML that can be read ({type(error).__name__})") from error
+
+
+def _refused(document: Document, error: yaml.YAMLError) -> ConfigError:
+    """What is wrong with it, at the line where it began rather than where the parser gave up."""
+    mark, began = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
+    if "\\t" in what and mark is not None:
+        return ConfigError(
+            f"{document.name}:{mark.line + 1}: no YAML: a tab stands in the indentation", hint="YAML takes only spaces"
+        )
+    if "quoted scalar" in (getattr(error, "context", None) or "") and began is not None:
+        return ConfigError(f"{document.name}:{began.line + 1}: no YAML: the quote that opens here is never closed")
+    place = f"{document.name}:{mark.line + 1}" if mark else document.name
+    return ConfigError(f"{place}: no YAML: {what}")
 
 
 def _first(loader: yaml.SafeLoader) -> yaml.Node | None:
