@@ -70,7 +70,7 @@ REASONS = [
             "utilization (0.85, 103.44 GiB)."
         ),
     ),
-    ("torch.oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB."),
+    ("torch.oom-loading", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB."),
     (
         "cuda.no-kernel-image",
         "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device",
@@ -258,7 +258,7 @@ def test_what_fails_after_the_start_is_not_taken_back() -> None:
         "(EngineCore pid=77) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\n"
         '(APIServer pid=1) INFO:     10.0.0.9:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
     )
-    assert _roots(_explained(text)) == ["torch.oom"]
+    assert _roots(_explained(text)) == ["torch.oom-serving"]
 
 
 def test_an_engine_told_to_stop_has_not_crashed() -> None:
