@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,9 +15,11 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.headless.findings import as_data, exit_code
+from sparktop.headless.status import status
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.observe.monitor import Monitor
+from sparktop.observe.watch import Publish
 from sparktop.transport.containers import DockerEngine
 
 pytestmark = pytest.mark.integration
@@ -133,3 +137,25 @@ async def test_what_runs_is_linted_and_its_log_read_without_showing_a_secret(
         assert "sk-0123" not in shown
         assert "hf_abc" not in shown
         assert not any(one.severity is Severity.CRITICAL for one in found if one.rule.startswith("config."))
+
+
+async def test_one_snapshot_of_status_has_the_log_and_the_lint_of_what_runs(
+    sshd: Sshd,
+    dockerd: Dockerd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert DockerEngine.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(DockerEngine.__init__.__kwdefaults__, "socket_path", dockerd.socket_path)
+    sshd.trust()
+    argv = ["vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--port", "18767", "--enforce-eager"]
+    dockerd.run_container("vllm-here", argv, env={"VLLM_MXFP4_BACKEND": "marlin"}, binds=[script(tmp_path, SERVES)])
+    out = io.StringIO()
+
+    def make(publish: Publish) -> Monitor:
+        return Monitor([sshd.connector("spark1")], publish=publish, interval_s=1.0)
+
+    code = await status(make, as_json=True, watch=False, timeout_s=20.0, interval_s=1.0, out=out)
+    data = json.loads(out.getvalue())
+    assert {"vllm.env-moe-removed", "config.enforce-eager"} <= {one["rule"] for one in data["findings"]}
+    assert (data["version"], code) == (1, 1)

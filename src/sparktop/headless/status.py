@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from sparktop.diagnose.enginecommand import of_container
 from sparktop.headless.findings import exit_code as finding_code
 from sparktop.headless.present import as_data, as_text
 from sparktop.model.fleet import FleetState, LinkState, NodeView
@@ -84,7 +85,19 @@ def _complete(node: NodeView) -> bool:
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
     docker_known = node.containers.available or node.containers.detail != type(node.containers)().detail
-    return gpu_known and docker_known and node.processes is not None
+    return gpu_known and docker_known and node.processes is not None and _has_heard_its_engines(node)
+
+
+def _has_heard_its_engines(node: NodeView) -> bool:
+    """Whether the engines that containers run are known, and their logs have said something."""
+    boxes = [box for box in node.containers.containers if box.status == "running" and of_container(box.argv)]
+    known = {engine.container.container_id: engine for engine in node.engines if engine.container}
+    return all(
+        (engine := known.get(box.container_id)) is not None
+        and engine.log is not None
+        and engine.log.last_line_wall_s is not None
+        for box in boxes
+    )
 
 
 def exit_code(state: FleetState) -> int:

@@ -59,7 +59,7 @@ RULES: tuple[LiveRule, ...] = (
     LiveRule(
         card=card("image-differs", "The ranks run different images", WARNING, "eugr/spark-vllm-docker", scope=_BOXED),
         check=image_differs,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card(
@@ -70,7 +70,7 @@ RULES: tuple[LiveRule, ...] = (
             scope=_ENGINE,
         ),
         check=engine_version_differs,
-        hold_s=5.0,
+        hold_s=1.0,
         follows=("cluster.image-differs",),
     ),
     LiveRule(
@@ -82,7 +82,7 @@ RULES: tuple[LiveRule, ...] = (
             scope=_ENGINE,
         ),
         check=environment_differs,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card("mtu-differs", "The MTU differs at the ends of the cable", WARNING, _PLAYBOOKS), check=mtu_differs
@@ -97,7 +97,7 @@ RULES: tuple[LiveRule, ...] = (
     LiveRule(
         card=card("bridge-network", "A rank is on Docker's bridge", CRITICAL, "field report 002", scope=_BOXED),
         check=bridge_network,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card(
@@ -109,7 +109,7 @@ RULES: tuple[LiveRule, ...] = (
             scope=_ENGINE,
         ),
         check=interface_wrong,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card(
@@ -121,7 +121,7 @@ RULES: tuple[LiveRule, ...] = (
             scope=_ENGINE,
         ),
         check=gid_index,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card(
@@ -133,7 +133,7 @@ RULES: tuple[LiveRule, ...] = (
             scope=_ENGINE,
         ),
         check=hca_wrong,
-        hold_s=5.0,
+        hold_s=1.0,
         follows=("cluster.link-down",),
     ),
     LiveRule(
@@ -175,14 +175,14 @@ RULES: tuple[LiveRule, ...] = (
             scope="vLLM on Ray, two nodes",
         ),
         check=ray_monitor,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
     LiveRule(
         card=card(
             "linger", "A logout removes an engine's IPC objects", WARNING, "eugr/spark-vllm-docker#352", scope=_ENGINE
         ),
         check=linger,
-        hold_s=5.0,
+        hold_s=1.0,
     ),
 )
 """Causes before what follows from them."""

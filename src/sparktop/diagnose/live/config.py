@@ -48,7 +48,7 @@ def live_rule(own: Sequence[LintRule] = ()) -> LiveRule:
         # What a probe sends is masked at its source.
         return () if spec is None else lint((spec,), mask=str, own=own, is_live=True)
 
-    return LiveRule(card=_CARD, check=partial(_check, found), hold_s=5.0, clear_s=5.0)
+    return LiveRule(card=_CARD, check=partial(_check, found), clear_s=5.0)
 
 
 def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -> Iterable[Finding]:
