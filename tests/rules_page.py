@@ -25,8 +25,7 @@ HEADINGS = {
     ),
     RuleKind.DOCUMENT: (
         "In documents",
-        "Looked for by `sparktop explain` in what docker inspect, docker ps, nvidia-smi and an engine's API print; how "
-        "containers end also while watching.",
+        "Looked for by `sparktop explain` in what docker, nvidia-smi and an engine's API print; endings also live.",
     ),
     RuleKind.LINT: (
         "In launch configurations",
