@@ -123,7 +123,7 @@ def _demo(words: list[str]) -> int:
 
     if options.list_scenarios:
         for name, title in scenarios.available():
-            print(f"{name:18} {title}")
+            print(f"{name:22}  {title}")
         return 0
     config = _settings(options)
     scenario = scenarios.load(options.scenario)
