@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparktop.model.telemetry import GapReason, HostFacts
@@ -246,6 +246,7 @@ def test_the_newest_kernel(names: list[str], newest: str | None) -> None:
 
 
 @given(st.lists(st.text(max_size=12), max_size=5))
+@example(["\u00b9"])  # a digit to str.isdigit, and no number to int
 def test_any_names_have_an_order(names: list[str]) -> None:
     remote.newest_kernel(["1" + name for name in names])
 

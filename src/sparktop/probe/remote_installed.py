@@ -64,7 +64,7 @@ def unit_row(unit: dict[str, str]) -> Row:
     """[name, active, sub, result, restarts, restart, delay in seconds, main pid, exit status], None where unknown."""
 
     def count(key: str) -> int | None:
-        return int(unit[key]) if unit.get(key, "").isdigit() else None
+        return int(unit[key]) if unit.get(key, "").isdecimal() else None
 
     words = [unit.get(key, "") for key in ("Id", "ActiveState", "SubState", "Result")]
     delay = parse_span(unit.get("RestartUSec", ""))
@@ -76,9 +76,9 @@ def newest_kernel(names: Iterable[str]) -> str | None:
     """The release that sorts last as the boot loader's list is sorted: 6.17.0-1026-nvidia after 6.17.0-999-nvidia."""
 
     def order(name: str) -> Row:
-        return [[0, int(part), ""] if part.isdigit() else [1, 0, part] for part in re.findall(r"\d+|\D+", name)]
+        return [[0, int(part), ""] if part.isdecimal() else [1, 0, part] for part in re.findall(r"\d+|\D+", name)]
 
-    return max((name for name in names if name[:1].isdigit()), key=order, default=None)
+    return max((name for name in names if name[:1].isdecimal()), key=order, default=None)
 
 
 def removes_ipc(root: str = "") -> bool:

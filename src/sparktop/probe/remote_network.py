@@ -148,7 +148,7 @@ class Network:
             self._port(device, int(port))
             for device in _listed(f"{self.root}/infiniband")[:16]
             for port in _listed(f"{self.root}/infiniband/{device}/ports")[:4]
-            if port.isdigit()
+            if port.isdecimal()
         ]
 
     def _port(self, device: str, port: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Network:
         interface = names[0] if len(names) == 1 else _text(folder + "/gid_attrs/ndevs/0")
         gids = []
         holes = 0
-        for index in sorted(int(name) for name in _listed(folder + "/gid_attrs/types") if name.isdigit()):
+        for index in sorted(int(name) for name in _listed(folder + "/gid_attrs/types") if name.isdecimal()):
             kind = _text(f"{folder}/gid_attrs/types/{index}")  # an empty entry refuses to be read
             holes = 0 if kind else holes + 1
             if kind == "RoCE v2":
@@ -196,4 +196,4 @@ def _text(path: str) -> str | None:
 def _whole(path: str) -> int | None:
     """A count; None where there is none (a speed reads -1, or not at all, while the link is down)."""
     text = _text(path) or ""
-    return int(text) if text.isdigit() and len(text) < 12 else None
+    return int(text) if text.isdecimal() and len(text) < 12 else None

@@ -233,7 +233,7 @@ async def _log_stream(
     last = t if until is None else min(t, until - spark.wall_s(0))
     after = float("-inf") if since is None else since - spark.wall_s(0) - 1e-6
     found = [record for record in records(spark, live.script, after, last) if record.stream in streams]
-    if (tail := query.get("tail", "all")).isdigit():
+    if (tail := query.get("tail", "all")).isdecimal():
         found = found[-int(tail) :] if int(tail) else []
     if found:
         yield b"".join(_frame(spark, live, record, stamped=stamped) for record in found)

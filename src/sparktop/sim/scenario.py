@@ -163,7 +163,7 @@ def _interface(section: Section, period_s: float | None) -> InterfaceScript:
 
 def _rdma(section: Section) -> RdmaScript:
     gids = [gid.partition(" ") for gid in section.texts("gids")]
-    if not all(index.isdigit() and address for index, _, address in gids):
+    if not all(index.isdecimal() and address for index, _, address in gids):
         raise section.error("gids", "must be a list of strings such as", 'gids = ["3 192.168.100.10"]')
     port = RdmaScript(
         name=section.text("name"),

@@ -305,11 +305,11 @@ def _published(ports: Mapping[str, Any]) -> dict[int, int]:
     out: dict[int, int] = {}
     for port, bindings in ports.items():
         number, _, protocol = str(port).partition("/")
-        if protocol == "udp" or not number.isdigit():
+        if protocol == "udp" or not number.isdecimal():
             continue
         for binding in _items(bindings):
             host_port = str(_mapping(binding).get("HostPort") or "")
-            if host_port.isdigit() and str(_mapping(binding).get("HostIp") or "") in ("", "0.0.0.0", "127.0.0.1"):  # noqa: S104
+            if host_port.isdecimal() and str(_mapping(binding).get("HostIp") or "") in ("", "0.0.0.0", "127.0.0.1"):  # noqa: S104
                 out[int(number)] = int(host_port)
     return out
 

@@ -142,7 +142,7 @@ def parse(text: str, target: Target) -> SshOptions:
         many.setdefault(keyword.lower(), []).append(value.strip())
     host = first.get("hostname", target.host)
     user = first.get("user") or target.user or _local_user()
-    port = int(first["port"]) if first.get("port", "").isdigit() else target.port or 22
+    port = int(first["port"]) if first.get("port", "").isdecimal() else target.port or 22
     fill = _Placeholders(host=host, user=user, port=port, typed=target.host)
     jump = first.get("proxyjump", "none")
     command = first.get("proxycommand", "none")

@@ -76,7 +76,7 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
             references=("NVIDIA: nvidia-smi documentation",),
             subject=card.index,
         )
-    if card.ecc.isdigit() and int(card.ecc) > 0:
+    if card.ecc.isdecimal() and int(card.ecc) > 0:
         yield Finding(
             rule="driver.ecc-errors",
             severity=Severity.CRITICAL,
@@ -92,7 +92,7 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
             subject=card.index,
         )
     busy, power = figures["busy"], figures["power"]
-    is_read = busy.isdigit() and power.isdigit()
+    is_read = busy.isdecimal() and power.isdigit()
     if "GB10" in card.name and is_read and int(busy) >= BUSY_PERCENT and 0 < int(power) <= LOW_POWER_W:
         yield _busy_at_low_power(card, int(busy), int(power), (above, evidence))
 

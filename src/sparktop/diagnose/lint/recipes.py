@@ -133,7 +133,7 @@ def _filled(template: Word, values: dict[str, Word], *, is_doubled: bool) -> Wor
 
 def _nodes(document: Document, root: yaml.Node | None) -> int | None:
     least = scalar(document, get(root, "min_nodes"))
-    if least.isdigit():
+    if least.isdecimal():
         return min(int(least[:4]), 64)
     if scalar(document, get(root, "cluster_only")).lower() == "true":
         return 2

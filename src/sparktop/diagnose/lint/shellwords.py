@@ -167,7 +167,7 @@ class _Reader:
             if char in "<>" and self._is_script:
                 placeholder = _PLACEHOLDER.match(self._text, self.position)
                 if not placeholder:
-                    if len(fields) == 1 and "".join(fields[0][0]).isdigit() and not is_quoted:
+                    if len(fields) == 1 and "".join(fields[0][0]).isdecimal() and not is_quoted:
                         return []  # the descriptor of `2>`
                     break
                 add(self.take(placeholder.end() - self.position))

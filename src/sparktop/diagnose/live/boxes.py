@@ -218,7 +218,7 @@ def _memlock_bytes(box: Container) -> float:
         name, _, values = limit.partition("=")
         soft = values.partition(":")[0]
         if name == "memlock":
-            return float("inf") if soft == "-1" else float(soft) if soft.isdigit() else 0.0
+            return float("inf") if soft == "-1" else float(soft) if soft.isdecimal() else 0.0
     return 0.0
 
 

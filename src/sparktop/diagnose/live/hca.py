@@ -36,7 +36,7 @@ def devices_named(rank: Rank) -> list[RdmaPort] | None:
 def _stands_for(item: str, port: RdmaPort, rank: Rank) -> bool:
     """As NCCL matches: by the beginning of the name unless the list begins with =, and by port where one is given."""
     name, _, number = item.partition(":")
-    if number.isdigit() and int(number) != port.port:
+    if number.isdecimal() and int(number) != port.port:
         return False
     exact = variables(rank).get("NCCL_IB_HCA", "").startswith("=")
     return port.device == name if exact else port.device.startswith(name)
@@ -142,7 +142,7 @@ def gid_index(fleet: FleetState) -> Iterable[Finding]:
         return
     for rank in pair.ranks:
         value = variables(rank).get("NCCL_IB_GID_INDEX", "")
-        if not value.isdigit():
+        if not value.isdecimal():
             continue
         ports = devices_named(rank) or (rank.node.network.rdma_ports if rank.node.network else ())
         wrong = [

@@ -183,8 +183,8 @@ def _is_worker(rank: Rank) -> bool:
 def _fits_here(rank: Rank) -> bool:
     """A machine with as many GPUs as the engine is wide runs it alone; a Spark has one."""
     nodes = flag(rank.engine.argv, "--nnodes")
-    if nodes is not None and nodes.isdigit() and int(nodes) > 1:
+    if nodes is not None and nodes.isdecimal() and int(nodes) > 1:
         return False
     width = flag(rank.engine.argv, "--tensor-parallel-size", "-tp", "--tp", "--tp-size") or "1"
     count = len(rank.node.gpu.gpus) if rank.node.gpu else 1
-    return width.isdigit() and 1 < int(width) <= count
+    return width.isdecimal() and 1 < int(width) <= count

@@ -43,7 +43,7 @@ def spans_nodes(engine: Engine) -> bool:
         flag(engine.argv, "--tensor-parallel-size", "-tp", "--tp", "--tp-size"),
         flag(engine.argv, "--pipeline-parallel-size", "-pp", "--pp-size"),
     )
-    if any(size is not None and size.isdigit() and int(size) > 1 for size in sizes):
+    if any(size is not None and size.isdecimal() and int(size) > 1 for size in sizes):
         return True
     backend = flag(engine.argv, "--distributed-executor-backend")
     return backend == "ray" or bool(engine.argv and engine.argv[0].startswith(_WORKERS))

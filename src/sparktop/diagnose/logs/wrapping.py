@@ -37,7 +37,7 @@ class Record:
         """Seconds since the epoch, where what carried the line says year and zone."""
         if not self.stamp:
             return None
-        if self.stamp.isdigit() and len(self.stamp) <= 20:
+        if self.stamp.isdecimal() and len(self.stamp) <= 20:
             return int(self.stamp) / 1e6
         try:
             return datetime.fromisoformat(_LONG_FRACTION.sub(r"\1", self.stamp)).timestamp()
@@ -150,7 +150,7 @@ def _from_journal(data: dict[str, Any]) -> Record | None:
         text=message,
         stream=next((name for name in names if isinstance(name, str) and name), ""),
         is_kernel=data.get("_TRANSPORT") == "kernel",
-        boot_s=int(boot) / 1e6 if boot.isdigit() and len(boot) <= 20 else None,
+        boot_s=int(boot) / 1e6 if boot.isdecimal() and len(boot) <= 20 else None,
         stamp=_text(data.get("__REALTIME_TIMESTAMP")),
     )
 
