@@ -227,6 +227,19 @@ def test_a_starved_host_is_told_once_and_the_next_try_is_never_cut(clock: Manual
     assert notice.text[:20] not in line
 
 
+def test_what_the_list_below_says_is_not_said_above_it(clock: ManualClock) -> None:
+    lost = Notice(severity=Severity.CRITICAL, node="spark2", text="network gone: no answer")
+    for notices, lines in (((), 0), ((lost,), 1)):
+        pane = Verdict(clock)
+        pane.leave_to_list(True)
+        pane._fleet = FleetState(findings=(ONE,), notices=notices)
+        assert pane.wanted_lines == lines
+        assert ["network gone" in line.plain for line in pane.draw(120, lines)] == [True] * lines
+        assert pane.first is ONE
+    pane._fleet = FleetState()
+    assert pane.wanted_lines == 1  # with an empty list the quiet line stays
+
+
 def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock) -> None:
     attention, fleet = Attention(clock), pictures.deadlock(clock)
     attention.acknowledge(family(fleet.findings[0], fleet.findings), on=True)

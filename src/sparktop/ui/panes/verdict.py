@@ -41,16 +41,25 @@ class Verdict(LineWidget):
         self._standing_of = standing_of or _all_open
         self._fleet = FleetState()
         self._failure = ""
+        self._is_listed = False
 
     @property
     def wanted_lines(self) -> int:
-        """How many lines there are to say."""
-        return max(1, min(MAX_LINES, len(self._items()) + bool(self._failure)))
+        """How many lines there are to say; 0 where all of them stand in the list below."""
+        items = self._items()
+        told = self._unlisted(items)
+        return max(0 if items and not told else 1, min(MAX_LINES, len(told) + bool(self._failure)))
 
     @property
     def first(self) -> Finding | None:
         """The finding that the first of its lines is about."""
         return next((item.finding for item in self._items() if isinstance(item, FindingRow)), None)
+
+    def leave_to_list(self, is_listed: bool) -> None:
+        """Whether the findings are listed right below, and needn't be said twice."""
+        if is_listed is not self._is_listed:
+            self._is_listed = is_listed
+            self.redraw()
 
     def show(self, fleet: FleetState) -> None:
         """Show what this picture says is wrong."""
@@ -84,6 +93,9 @@ class Verdict(LineWidget):
         ranked += _ranked(family)
         return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
 
+    def _unlisted(self, items: list[Item]) -> list[Item]:
+        return [item for item in items if isinstance(item, Notice)] if self._is_listed else items
+
     def _is_open(self, finding: Finding) -> bool:
         return self._standing_of(finding) is Standing.OPEN
 
@@ -91,9 +103,9 @@ class Verdict(LineWidget):
         lines: list[Line] = []
         if self._failure:
             lines.append(Line.of((f" ✖ {self._failure}", "critical")).cut(width))
-        items = self._items()
+        items = self._unlisted(self._items())
         if not items:
-            return lines or [self._quiet(width)]
+            return (lines or [self._quiet(width)])[:height]
         told = counts(self._fleet.findings, self._standing_of)
         is_narrow = HINTS_FROM <= width < BOTH_HINTS_FROM
         counted = _more([f"{len(items)} more", *told]).width

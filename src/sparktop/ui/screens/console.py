@@ -148,6 +148,7 @@ class ConsoleScreen(Screen[None]):
 
     def _arrange(self) -> None:
         width, height = self.app.size
+        self.verdict.leave_to_list(self._view == "findings")
         arranged = arrange(
             Asked(
                 width=width,
