@@ -153,7 +153,7 @@ async def test_wrap_and_copy_and_save() -> None:
         assert pane.log_view.wrap
         await pilot.press("y")
         await settle(pilot, lambda: stage.clipboard)
-        assert stage.clipboard == "token is *** here\nline 0\nline 1\nline 2"
+        assert stage.clipboard == "token is <masked> here\nline 0\nline 1\nline 2"
         await pilot.press("ctrl+s")
         directory = Path(os.environ["XDG_STATE_HOME"]) / "sparktop" / "logs"
         await settle(pilot, lambda: directory.is_dir() and list(directory.iterdir()))
@@ -163,7 +163,7 @@ async def test_wrap_and_copy_and_save() -> None:
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         await settle(pilot, lambda: path.read_text().endswith("line 2\n"))
         assert SECRET not in path.read_text()
-        assert path.read_text().splitlines()[0].endswith("token is *** here")
+        assert path.read_text().splitlines()[0].endswith("token is <masked> here")
         await settle(pilot, lambda: "4 lines saved to" in " ".join(svg.plain(stage)))
 
 
@@ -208,17 +208,17 @@ async def test_another_feed_replaces_the_first() -> None:
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        (f"HF_TOKEN={SECRET}", "HF_TOKEN=***"),
-        (f"using {SECRET}.", "using ***."),
-        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
-        ("--api-key sk-proj-abcdefghijklmnop1234", "--api-key ***"),
-        ("nvapi-AbCdEfGhIjKlMnOpQrStUv here", "*** here"),
-        ("http://user:s3cretpw@host/x", "http://user:***@host/x"),
-        ('{"password": "correct horse", "a": 1}', '{"password": ***, "a": 1}'),
-        ("--api-key plain-value-of-it --port 8000", "--api-key *** --port 8000"),
-        ('{"Authorization": "Basic dXNlcjpwYXNz"}', '{"Authorization": "Basic ***"}'),
+        (f"HF_TOKEN={SECRET}", "HF_TOKEN=<masked>"),
+        (f"using {SECRET}.", "using <masked>."),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: <masked>"),
+        ("--api-key sk-proj-abcdefghijklmnop1234", "--api-key <masked>"),
+        ("nvapi-AbCdEfGhIjKlMnOpQrStUv here", "<masked> here"),
+        ("http://user:s3cretpw@host/x", "http://<masked>@host/x"),
+        ('{"password": "correct horse", "a": 1}', '{"password": "<masked>", "a": 1}'),
+        ("--api-key plain-value-of-it --port 8000", "--api-key <masked> --port 8000"),
+        ('{"Authorization": "Basic dXNlcjpwYXNz"}', '{"Authorization": "<masked>"}'),
         ("Basic information about tokens: none", "Basic information about tokens: none"),
-        ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl", "***"),
+        ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl", "<masked>"),
         ("12.4 tokens/s, Running: 3 reqs", "12.4 tokens/s, Running: 3 reqs"),
         ("prompt tokens: 1234567 of max_tokens: 131072", "prompt tokens: 1234567 of max_tokens: 131072"),
         ("num_tokens=8192, tokenizer=/models/x", "num_tokens=8192, tokenizer=/models/x"),

@@ -282,7 +282,8 @@ _PATTERNS = (
     ),
     (r"(?<![A-Za-z0-9])sk-[\w-]{12,}", MASK),
     (r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?", MASK),
-    (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", r"\1 " + MASK),
+    # "Basic information" is prose: base64 has capitals or digits.
+    (r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}", r"\1 " + MASK),
     (r"://[^/\s@]+@", "://" + MASK + "@"),
 )
 # Every piece is linear in the length of the text: whoever may start a process may name it to slow a scanner down.
