@@ -81,11 +81,6 @@ def test_the_list_has_every_rule_and_yours(capsys: pytest.CaptureFixture[str]) -
     assert [rule["id"] for rule in data["rules"] if rule["user"]] == ["site.proxy-gave-up", "site.context-too-long"]
 
 
-def test_no_two_rules_have_one_id() -> None:
-    ids = [card.id for card in cards()]
-    assert len(ids) == len(set(ids))
-
-
 @pytest.mark.parametrize("card", cards(), ids=lambda card: card.id)
 def test_every_rule_can_be_shown(card: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = card.id  # type: ignore[attr-defined]
