@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.diagnose import documents
-from sparktop.diagnose.documents.capture import RULE as RULE_UNFINISHED
+from sparktop.diagnose.documents.capture import UNFINISHED
 from sparktop.diagnose.exits import ending_of, endings
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence
@@ -248,7 +248,7 @@ BAR = "Capturing batches (bs={bs} avail_mem=9.00 GB):  40%|████      | {
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
-    [((14, 14), [RULE_UNFINISHED]), ((13, 14), []), ((36, 36), []), ((0,), [RULE_UNFINISHED])],
+    [((14, 14), [UNFINISHED.id]), ((13, 14), []), ((36, 36), []), ((0,), [UNFINISHED.id])],
 )
 def test_a_capture_that_still_moved_was_only_cut_off(counts: tuple[int, ...], expected: list[str]) -> None:
     text = "\n".join(BAR.format(bs=256 - at, done=done) for at, done in enumerate(counts))

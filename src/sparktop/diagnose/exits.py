@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.engine import Container
@@ -18,19 +19,6 @@ LOOPING = 3
 TOO_SOON_S = 60.0
 """Between an end and the next start: on a Spark memory comes back over seconds to minutes (field report 004)."""
 
-MEANINGS: Mapping[int, str] = {
-    0: "ended by itself",
-    1: "failed: its log says why",
-    2: "did not accept its command line",
-    125: "could not be started by Docker",
-    126: "its command can't be executed",
-    127: "its command was not found",
-    134: "aborted (SIGABRT): a check in native code failed",
-    137: "killed (SIGKILL): out of memory, `docker kill`, or a stop that took too long",
-    139: "crashed (SIGSEGV)",
-    143: "stopped (SIGTERM)",
-}
-
 
 def exit_detail(container: Container) -> str:
     """One line about how it ended."""
@@ -39,7 +27,7 @@ def exit_detail(container: Container) -> str:
         return "ended"
     if container.oom_killed:
         return f"killed, out of memory (exit code {code})"
-    meaning = MEANINGS.get(code)
+    meaning = _raw()["short"].get(str(code))
     if meaning is None:
         meaning = f"killed by signal {code - 128}" if 128 < code < 160 else "failed: its log says why"
     return f"{meaning} (exit code {code})"
@@ -84,7 +72,6 @@ def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "N
 @cache
 def endings() -> Mapping[str, Ending]:
     """The entries of exits.toml by their code."""
-    raw = tomllib.loads(files("sparktop.diagnose").joinpath("exits.toml").read_text("utf-8"))
     return {
         str(row["code"]): Ending(
             rule=row["rule"],
@@ -103,7 +90,7 @@ def endings() -> Mapping[str, Ending]:
             ),
             sources=tuple(row["sources"]),
         )
-        for row in raw["ending"]
+        for row in _raw()["ending"]
     }
 
 
@@ -161,3 +148,8 @@ def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[E
 def _typeable(name: str) -> str:
     """The name where it needs no quoting in a shell, else a placeholder: it comes from another machine."""
     return name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
+
+
+@cache
+def _raw() -> dict[str, Any]:
+    return tomllib.loads(files("sparktop.diagnose").joinpath("exits.toml").read_text("utf-8"))

@@ -8,8 +8,19 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.diagnose.documents.embedded import values
+from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+CONTENT_NULL = Rule(
+    id="serving.content-null",
+    kind=RuleKind.DOCUMENT,
+    title="The answer's content is null: the model spent its tokens on reasoning",
+    severity=Severity.WARNING,
+    scope="an API's answer",
+    sources=("field report 002",),
+)
+CARDS = (CONTENT_NULL,)
 
 _CUT_OFF = re.compile(r'"content"\s*:\s*(?:null|"")[^{}]{0,4000}?"reasoning(?:_content)?"\s*:\s*"')
 
@@ -60,10 +71,10 @@ def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> F
         says.append(f"{spent} completion tokens")
     is_cut = choice.get("finish_reason") == "length"
     return Finding(
-        rule="serving.content-null",
-        severity=Severity.WARNING,
+        rule=CONTENT_NULL.id,
+        severity=CONTENT_NULL.severity,
         confidence=Confidence.CONFIRMED if is_cut else Confidence.SUSPECTED,
-        title="The answer's content is null: the model spent its tokens on reasoning",
+        title=CONTENT_NULL.title,
         explanation=(
             "A reasoning model thinks before it answers, and what it thinks counts against `max_tokens`. Where "
             "they run out "
@@ -84,5 +95,5 @@ def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> F
                 cost="the quality that reasoning gives",
             ),
         ),
-        references=("field report 002",),
+        references=CONTENT_NULL.sources,
     )

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import re
 
+from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.sanitise import line as sanitised
 
-RULE = "engine.graph-capture-unfinished"
+UNFINISHED = Rule(
+    id="engine.graph-capture-unfinished",
+    kind=RuleKind.DOCUMENT,
+    title="The log ends while CUDA graphs are captured",
+    severity=Severity.WARNING,
+    scope="vLLM and SGLang logs as a whole",
+    sources=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
+)
+CARDS = (UNFINISHED,)
 
 _TAIL_CHARS = 20_000
 _NEAR_LINES = 6
@@ -50,8 +59,8 @@ def _last_bar(line: str, begun: bool) -> re.Match[str] | None:
 
 def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
     return Finding(
-        rule=RULE,
-        severity=Severity.WARNING,
+        rule=UNFINISHED.id,
+        severity=UNFINISHED.severity,
         confidence=Confidence.SUSPECTED,
         title=f"The log ends while CUDA graphs are captured, at {done} of {total}",
         explanation=(
@@ -80,5 +89,5 @@ def _finding(done: int, total: int, text: str, line: int, source: str) -> Findin
                 cost="a newer image",
             ),
         ),
-        references=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
+        references=UNFINISHED.sources,
     )

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.diagnose.exits import ending_of, loop
+from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding
+
+UNHEALTHY = Rule(
+    id="restart.unhealthy",
+    kind=RuleKind.DOCUMENT,
+    title="A container is up and its health check fails",
+    severity=Severity.WARNING,
+    scope="docker ps, docker compose ps",
+    sources=("Docker: HEALTHCHECK",),
+)
+CARDS = (UNHEALTHY,)
 
 _STATUS = re.compile(
     r"\b(?:(?P<ended>Exited|Restarting) \((?P<code>\d{1,3})\)(?: (?P<ago>[^ ].{0,30}?) ago)?"
@@ -72,15 +83,15 @@ def _said(row: _Row, source: str) -> Iterator[Finding]:
     evidence = (Evidence(source=source, line=row.line, text=row.text),)
     if row.ended == "unhealthy":
         yield Finding(
-            rule="restart.unhealthy",
-            severity=Severity.WARNING,
+            rule=UNHEALTHY.id,
+            severity=UNHEALTHY.severity,
             title=f"{row.name} is up and its health check fails",
             explanation=(
                 "The container runs, and the command that checks it fails or takes too long. For vLLM that is a server "
                 "that doesn't listen (yet), or an engine that died behind it; while a large model loads it is expected."
             ),
             evidence=evidence,
-            references=("Docker: HEALTHCHECK",),
+            references=UNHEALTHY.sources,
             subject=row.name,
         )
         return

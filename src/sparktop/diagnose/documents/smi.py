@@ -10,8 +10,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparktop import sanitise
+from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+GPU_ERROR = Rule(
+    id="driver.gpu-error",
+    kind=RuleKind.DOCUMENT,
+    title="A GPU reports ERR! for some of its figures",
+    severity=Severity.CRITICAL,
+    scope="nvidia-smi's table",
+    sources=("NVIDIA: nvidia-smi documentation",),
+)
+ECC_ERRORS = Rule(
+    id="driver.ecc-errors",
+    kind=RuleKind.DOCUMENT,
+    title="A GPU has uncorrectable ECC errors",
+    severity=Severity.CRITICAL,
+    scope="nvidia-smi's table, GPUs with ECC (not GB10)",
+    sources=("NVIDIA: GPU memory error management",),
+)
+LOW_POWER = Rule(
+    id="gpu.busy-at-low-power",
+    kind=RuleKind.DOCUMENT,
+    title="The GPU is busy at idle's power: spinning, or starved of power",
+    severity=Severity.WARNING,
+    scope="nvidia-smi's table on GB10",
+    sources=("vllm-project/vllm#46097", "Blackwellboy/model-serving-minefield", "field report 003"),
+)
+SLOWED_DOWN = Rule(
+    id="gpu.slowed-down",
+    kind=RuleKind.DOCUMENT,
+    title="The GPU is slowed down by heat or by its supply",
+    severity=Severity.WARNING,
+    scope="nvidia-smi -q",
+    sources=("NVIDIA: nvidia-smi documentation",),
+)
+CARDS = (GPU_ERROR, ECC_ERRORS, LOW_POWER, SLOWED_DOWN)
 
 BUSY_PERCENT = 90
 LOW_POWER_W = 25
@@ -58,8 +93,8 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
     above = Evidence(source=evidence.source, line=card.line, text=card.text)
     if "ERR!" in figures.group(0) or card.ecc == "ERR!":
         yield Finding(
-            rule="driver.gpu-error",
-            severity=Severity.CRITICAL,
+            rule=GPU_ERROR.id,
+            severity=GPU_ERROR.severity,
             title=f"GPU {card.index} ({card.name}) reports ERR! for some of its figures",
             explanation=(
                 "The driver still lists the GPU and can't read its sensors: it has failed or is hung. The kernel "
@@ -73,13 +108,13 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
                 ),
                 Remedy(title="Reboot", cost="everything that runs; a few minutes", action="reboot"),
             ),
-            references=("NVIDIA: nvidia-smi documentation",),
+            references=GPU_ERROR.sources,
             subject=card.index,
         )
     if card.ecc.isdecimal() and int(card.ecc) > 0:
         yield Finding(
-            rule="driver.ecc-errors",
-            severity=Severity.CRITICAL,
+            rule=ECC_ERRORS.id,
+            severity=ECC_ERRORS.severity,
             title=f"GPU {card.index} ({card.name}) has {card.ecc} uncorrectable ECC errors since it was last reset",
             explanation=(
                 "Its memory gave wrong data that couldn't be corrected: what used it then has failed or computed "
@@ -88,7 +123,7 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
             ),
             evidence=(above,),
             remedies=(Remedy(title="Reset the GPU or reboot", cost="everything that uses the GPU", action="reboot"),),
-            references=("NVIDIA: GPU memory error management",),
+            references=ECC_ERRORS.sources,
             subject=card.index,
         )
     busy, power = figures["busy"], figures["power"]
@@ -99,8 +134,8 @@ def _of_card(card: _Card, figures: re.Match[str], evidence: Evidence) -> Iterato
 
 def _busy_at_low_power(card: _Card, busy: int, power_w: int, evidence: tuple[Evidence, ...]) -> Finding:
     return Finding(
-        rule="gpu.busy-at-low-power",
-        severity=Severity.WARNING,
+        rule=LOW_POWER.id,
+        severity=LOW_POWER.severity,
         confidence=Confidence.SUSPECTED,
         title=f"The GPU is {busy} % busy at {power_w} W: it may be spinning, or starved of power",
         explanation=(
@@ -128,7 +163,7 @@ def _busy_at_low_power(card: _Card, busy: int, power_w: int, evidence: tuple[Evi
                 action="safe-restart",
             ),
         ),
-        references=("vllm-project/vllm#46097", "Blackwellboy/model-serving-minefield", "field report 003"),
+        references=LOW_POWER.sources,
         subject=card.index,
     )
 
@@ -139,8 +174,8 @@ def _slowed(evidence: list[Evidence]) -> Iterator[Finding]:
     what = ", ".join(dict.fromkeys(each.text.split(":")[0] for each in evidence))
     power = "Power Brake" in what
     yield Finding(
-        rule="gpu.slowed-down",
-        severity=Severity.WARNING,
+        rule=SLOWED_DOWN.id,
+        severity=SLOWED_DOWN.severity,
         title=f"The GPU is slowed down: {what}",
         explanation=(
             "The hardware lowers its clocks "
@@ -155,5 +190,5 @@ def _slowed(evidence: list[Evidence]) -> Iterator[Finding]:
                 cost="" if power else "some speed; undone by a reboot",
             ),
         ),
-        references=("NVIDIA: nvidia-smi documentation",),
+        references=SLOWED_DOWN.sources,
     )
