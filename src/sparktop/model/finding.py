@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
 
 _WORD = re.compile(r"[\w.%/:=-]*\w")
@@ -51,6 +52,8 @@ class Remedy:
     """What it costs or loses: "the running requests; 4 min to load"."""
     action: str | None = None
     """The action that does it for the operator ("drop-caches", "safe-restart", "relaunch" ...), where there is one."""
+    change: Change | None = None
+    """What a "relaunch" changes, where it can be said literally; a value "auto" is computed for the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from sparktop.model.engine import Containers, Engine
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding
+from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
     DesktopReading,
@@ -181,6 +182,8 @@ class NodeView:
     """Where kernel lines come from; empty while none do."""
     kernel_events: tuple[KernelEvent, ...] = ()
     """Newest last, folded."""
+    guard: GuardState | None = None
+    """What the probe has said of its guard; None: it has none armed and none has fired."""
     garbled_count: int = 0
     warnings: tuple[str, ...] = ()
 

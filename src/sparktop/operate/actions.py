@@ -1,0 +1,162 @@
+"""Every action there is: its name, words and risk, and where its planner is.
+
+A planner is a module with two pure functions: `asks(request, picture, survey)` says what it wants to know of the nodes
+(called again with the answers until it wants no more), `plan(request, picture, survey)` makes a Plan or a Refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Refusal, Request, Risk
+from sparktop.operate.survey import Ask, Survey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One thing that can be set of an action, on the command line as `--set NAME=VALUE`."""
+
+    name: str
+    description: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One kind of change."""
+
+    name: str
+    title: str
+    description: str
+    """One sentence: what it does."""
+    risk: Risk
+    """The most it may be; the plan says what it is."""
+    target: str
+    """What it is done to: "engine", "process", "node" or "nodes"."""
+    planner: str
+    """The module."""
+    options: tuple[Option, ...] = ()
+
+
+class Planner(Protocol):
+    asks: Callable[[Request, FleetState, Survey], tuple[Ask, ...]]
+    plan: Callable[[Request, FleetState, Survey], Plan | Refusal]
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action(
+        name="drop-caches",
+        title="Drop caches",
+        description="Write back and drop the page cache, on one node or both.",
+        risk=Risk.SAFE,
+        target="nodes",
+        planner="caches",
+    ),
+    Action(
+        name="safe-restart",
+        title="Safe restart",
+        description="Stop an engine, wait until its memory is back, start it, and prove it with one request.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="restart",
+        options=(
+            Option(name="grace_s", description="seconds between SIGTERM and SIGKILL", default="60"),
+            Option(name="target_gib", description="available memory to wait for; else computed from the engine"),
+            Option(name="memory_limit_s", description="seconds to wait for the memory", default="300"),
+            Option(name="smoke", description="send one request when it is ready", default="yes", choices=("yes", "no")),
+        ),
+    ),
+    Action(
+        name="relaunch",
+        title="Relaunch with a change",
+        description="Start an engine anew with other flags, environment or container options, and go back if it fails.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="relaunch",
+    ),
+    Action(
+        name="stop-engine",
+        title="Stop engine",
+        description="Stop an engine on its node, or on both, and see its memory come back.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="stop",
+    ),
+    Action(
+        name="break-restart-loop",
+        title="Break restart loop",
+        description="Keep its log, switch the restart policy off and stop it, so that the cause can be looked at.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="loop",
+    ),
+    Action(
+        name="end-holder",
+        title="End a GPU holder",
+        description="End one process that holds GPU memory.",
+        risk=Risk.DISRUPTIVE,
+        target="process",
+        planner="holder",
+    ),
+    Action(
+        name="recover-desktop",
+        title="Recover the desktop",
+        description="Bring a frozen desktop back: restart its shell, or the display manager, or do without.",
+        risk=Risk.DISRUPTIVE,
+        target="node",
+        planner="desktop",
+        options=(
+            Option(
+                name="way",
+                description="shell: HUP to the shell; manager: restart the display manager; console: multi-user",
+                default="shell",
+                choices=("shell", "manager", "console"),
+            ),
+        ),
+    ),
+    Action(
+        name="reboot",
+        title="Reboot",
+        description="Reboot a node, watch it go and come back, and say how long it took.",
+        risk=Risk.DESTRUCTIVE,
+        target="node",
+        planner="reboot",
+    ),
+    Action(
+        name="collect-evidence",
+        title="Collect evidence",
+        description="Logs, kernel log, tables and metrics of one node or both, redacted, into one archive here.",
+        risk=Risk.SAFE,
+        target="nodes",
+        planner="evidence",
+    ),
+    Action(
+        name="guard",
+        title="Guard",
+        description="Let the probe end an engine's container by itself before memory is gone.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="guard",
+        options=(
+            Option(name="floor_gib", description="available memory below which it acts", default="4"),
+            Option(name="empty_within_s", description="acts too when memory would be empty within so many seconds"),
+            Option(name="stay_minutes", description="stays armed so long after the console has gone", default="0"),
+            Option(name="off", description="disarm", default="no", choices=("yes", "no")),
+        ),
+    ),
+)
+
+
+def action(name: str) -> Action | None:
+    return next((one for one in ACTIONS if one.name == name), None)
+
+
+def planner_of(one: Action) -> Planner:
+    """Its planner, imported when it is wanted."""
+    found: Planner = import_module(f"sparktop.operate.{one.planner}")
+    return found

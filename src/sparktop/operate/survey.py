@@ -1,0 +1,94 @@
+"""What a planner wants to know beyond the picture, and the nodes' answers: all of it only looks.
+
+A planner is asked for its questions again and again with the answers so far, until it has none left; then it plans.
+An answer of Docker's holds what the picture has masked, so a Survey never shows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROUNDS_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerGet:
+    """GET of the node's Docker Engine; the answer is parsed JSON, None where it isn't there (404)."""
+
+    node: str
+    path: str
+    """ "/containers/<id>/json", "/containers/<id>/changes", "/images/<id>/json"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Standard output of a harmless command, as the user who logged in."""
+
+    node: str
+    argv: tuple[str, ...]
+    limit_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """A file's text, at most 256 KiB; None where it isn't there."""
+
+    node: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPrivileges:
+    """What the user may do there; the answer is a `Privileges`."""
+
+    node: str
+
+
+Ask = DockerGet | Output | FileText | AskPrivileges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privileges:
+    """Probed once a connection, never assumed."""
+
+    is_root: bool = False
+    user: str = ""
+    docker: str = "missing"
+    """open, denied or missing (the socket)."""
+    sudo: str = "missing"
+    """free (any command without a password), listed (some without, see `sudo_rules`), password, missing, denied (not
+    in sudoers), tty (requiretty: not without a terminal)."""
+    sudo_rules: tuple[str, ...] = ()
+    """The commands that `sudo -n -l` gives as NOPASSWD."""
+    has_compose: bool | None = None
+    """`docker compose version` works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer, or why there is none."""
+
+    value: Any = field(default=None, repr=False)
+    problem: str = ""
+    """Why it couldn't be had: a sentence for the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """All answers so far."""
+
+    answers: Mapping[Ask, Answer] = field(default_factory=dict, repr=False)
+
+    def value(self, ask: Ask) -> Any:
+        """What was answered, or None."""
+        return self.answers[ask].value if ask in self.answers else None
+
+    def problem(self, ask: Ask) -> str:
+        return self.answers[ask].problem if ask in self.answers else ""
+
+    def privileges(self, node: str) -> Privileges | None:
+        """None where the node couldn't be asked."""
+        found = self.value(AskPrivileges(node=node))
+        return found if isinstance(found, Privileges) else None
