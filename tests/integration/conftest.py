@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from tests.integration.dockerd import dockerd  # noqa: F401 - pytest finds it here, and starts it once
+from tests.integration.engine_image import engine_image, engines  # noqa: F401 - imported once into that engine

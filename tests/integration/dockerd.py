@@ -103,7 +103,7 @@ def processes_with(text: str) -> list[int]:
     return out
 
 
-def _busybox_tree() -> bytes:
+def busybox_tree() -> bytes:
     busybox = shutil.which("busybox")
     assert busybox is not None
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
@@ -156,7 +156,7 @@ def _start(root: Path) -> Dockerd:
         time.sleep(0.05)
     api = docker.APIClient(base_url=f"unix://{root}/docker.sock", version="auto", timeout=60)
     repository, _, tag = IMAGE.partition(":")
-    api.import_image_from_data(_busybox_tree(), repository=repository, tag=tag)
+    api.import_image_from_data(busybox_tree(), repository=repository, tag=tag)
     return Dockerd(process=process, root=root, api=api)
 
 

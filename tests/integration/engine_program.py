@@ -1,0 +1,241 @@
+#!/usr/bin/python3
+"""An inference server as far as an operator sees one: holds memory, logs like vLLM, serves figures and a completion.
+
+Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`. What it does
+beside that is set by its environment:
+
+ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds afterwards
+ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (field report 001)
+ENGINE_FAILS=            "load": ends with an error while loading; "ready": just after it; both unless ENGINE_MENDED=1
+                         or the flag of ENGINE_MENDED_BY stands in its arguments
+ENGINE_COMPLETION=       "hang", "error", "null" (all tokens went into reasoning)
+ENGINE_DEAF=1            ignores SIGTERM, as a hung one does
+ENGINE_SAYS=             one more line of its log
+VLLM_API_KEY=            wanted in the Authorization header
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ARGUMENTS = sys.argv[1:]
+ENVIRONMENT = os.environ
+HELD = []
+COUNTS = {"requests": 0, "prompt": 0, "generated": 0, "running": 0}
+MIB = 1024 * 1024
+
+
+def flag(name, default=None):
+    """The value of --name VALUE or --name=VALUE; True for a switch."""
+    for at, word in enumerate(ARGUMENTS):
+        if word == name:
+            following = ARGUMENTS[at + 1] if at + 1 < len(ARGUMENTS) else "--"
+            return True if following.startswith("--") else following
+        if word.startswith(name + "="):
+            return word.partition("=")[2]
+    return default
+
+
+MODEL = next((word for word in ARGUMENTS[1:] if not word.startswith("-")), "tiny")
+NAME = flag("--served-model-name", MODEL)
+PORT = int(flag("--port", "8000"))
+
+
+def say(text, level="INFO", place="api_server.py:100", who="APIServer pid=1"):
+    """One line of vLLM's log."""
+    sys.stderr.write(f"({who}) {level} {time.strftime('%m-%d %H:%M:%S')} [{place}] {text}\n")
+    sys.stderr.flush()
+
+
+def hold(mib):
+    """Take so much memory and touch every page of it."""
+    block = bytearray(mib * MIB)
+    for at in range(0, len(block), 4096):
+        block[at] = 1
+    HELD.append(block)
+
+
+def is_mended():
+    mended_by = ENVIRONMENT.get("ENGINE_MENDED_BY")
+    return ENVIRONMENT.get("ENGINE_MENDED") == "1" or bool(mended_by and flag(mended_by) is not None)
+
+
+def fail(text):
+    say(f"EngineCore failed to start: {text}", "ERROR", "core.py:858", "EngineCore_DP0 pid=77")
+    sys.stderr.write(f"(EngineCore_DP0 pid=77) RuntimeError: {text}\n")
+    sys.exit(1)
+
+
+def load():
+    """The phases of a start, in ENGINE_LOAD_S seconds."""
+    seconds = float(ENVIRONMENT.get("ENGINE_LOAD_S", "1"))
+    mib = int(ENVIRONMENT.get("ENGINE_HOLD_MIB", "48"))
+    say("vLLM API server version 0.21.0", place="utils.py:299")
+    say(f"non-default args: {{'model_tag': '{MODEL}', 'port': {PORT}}}", place="utils.py:233")
+    if ENVIRONMENT.get("ENGINE_SAYS"):
+        say(ENVIRONMENT["ENGINE_SAYS"])
+    shards = 8
+    for done in range(1, shards + 1):
+        time.sleep(seconds * 0.6 / shards)
+        hold(max(1, mib // shards))
+        sys.stderr.write(
+            f"(Worker pid=90) Loading safetensors checkpoint shards: {100 * done // shards:3d}% Completed | "
+            f"{done}/{shards} [00:{done:02d}<00:{shards - done:02d},  1.00it/s]\n"
+        )
+        sys.stderr.flush()
+        if done == shards // 2 and ENVIRONMENT.get("ENGINE_FAILS") == "load" and not is_mended():
+            fail("CUDA error: out of memory")
+    say(f"Model loading took {mib / 1024:.2f} GiB memory and {seconds:.6f} seconds", place="gpu_model_runner.py:4821")
+    if flag("--enforce-eager") is None:
+        for done in range(1, 5):
+            time.sleep(seconds * 0.4 / 4)
+            sys.stderr.write(
+                f"(Worker pid=90) Capturing CUDA graphs (decode, FULL): {25 * done:3d}%|####| {done}/4 "
+                f"[00:0{done}<00:00,  4.00it/s]\n"
+            )
+            sys.stderr.flush()
+    say("GPU KV cache size: 284,160 tokens", place="kv_cache_utils.py:1312", who="EngineCore_DP0 pid=77")
+
+
+def spike():
+    """What the first request takes that nothing before it did."""
+    mib = int(ENVIRONMENT.get("ENGINE_SPIKE_MIB", "0"))
+    if mib and flag("--enforce-eager") is None:
+        for _ in range(16):
+            hold(max(1, mib // 16))
+            time.sleep(0.05)
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format, *args):
+        sys.stderr.write(f'(APIServer pid=1) INFO:     127.0.0.1:0 - "{self.requestline}" {args[1]} OK\n')
+        sys.stderr.flush()
+
+    def answer(self, body, status=200, kind="application/json"):
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def is_let_in(self):
+        key = ENVIRONMENT.get("VLLM_API_KEY")
+        if key and self.path.startswith("/v1/") and self.headers.get("Authorization") != f"Bearer {key}":
+            self.answer({"error": "Unauthorized"}, 401)
+            return False
+        return True
+
+    def do_GET(self):
+        if not self.is_let_in():
+            return
+        if self.path == "/metrics":
+            self.answer(metrics(), kind="text/plain; version=0.0.4; charset=utf-8")
+        elif self.path == "/version":
+            self.answer({"version": "0.21.0"})
+        elif self.path == "/health":
+            self.answer("")
+        elif self.path == "/v1/models":
+            self.answer({"object": "list", "data": [{"id": NAME, "object": "model", "max_model_len": 4096}]})
+        else:
+            self.answer({"detail": "Not Found"}, 404)
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not self.is_let_in():
+            return
+        if self.path not in ("/v1/chat/completions", "/v1/completions"):
+            self.answer({"detail": "Not Found"}, 404)
+            return
+        wanted = json.loads(body)
+        if wanted.get("model") not in (NAME, MODEL):
+            self.answer({"error": {"message": f"The model `{wanted.get('model')}` does not exist.", "code": 404}}, 404)
+            return
+        how = ENVIRONMENT.get("ENGINE_COMPLETION", "")
+        COUNTS["running"] += 1
+        try:
+            if COUNTS["requests"] == 0:
+                spike()
+            COUNTS["requests"] += 1
+            if how == "hang":
+                time.sleep(3600)
+            if how == "error":
+                self.answer({"error": {"message": "EngineDeadError", "code": 500}}, 500)
+                return
+            COUNTS["prompt"] += 9
+            COUNTS["generated"] += 3
+            self.complete(wanted, None if how == "null" else ["rea", "dy", "."])
+        finally:
+            COUNTS["running"] -= 1
+
+    def complete(self, wanted, words):
+        finish = "stop" if words else "length"
+        head = {"id": "cmpl-1", "object": "chat.completion", "created": int(time.time()), "model": NAME}
+        usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+        if not wanted.get("stream"):
+            message = {"role": "assistant", "content": "".join(words) if words else None, "reasoning_content": "hm"}
+            choice = {"index": 0, "message": message, "text": "".join(words or []), "finish_reason": finish}
+            self.answer({**head, "choices": [choice], "usage": usage})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        head["object"] = "chat.completion.chunk"
+        deltas = [{"content": word} for word in words] if words else [{"reasoning_content": "hm"}] * 3
+        for delta in deltas:
+            self.event({**head, "choices": [{"index": 0, "delta": delta, "text": delta.get("content", "")}]})
+            time.sleep(0.02)
+        self.event({**head, "choices": [{"index": 0, "delta": {}, "text": "", "finish_reason": finish}]})
+        self.event({**head, "choices": [], "usage": usage})
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+    def event(self, chunk):
+        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+def metrics():
+    label = f'{{engine="0",model_name="{NAME}"}}'
+    rows = {
+        "vllm:num_requests_running gauge": COUNTS["running"],
+        "vllm:num_requests_waiting gauge": 0,
+        "vllm:kv_cache_usage_perc gauge": 0.01,
+        "vllm:prompt_tokens_total counter": COUNTS["prompt"],
+        "vllm:generation_tokens_total counter": COUNTS["generated"],
+        "vllm:request_success_total counter": COUNTS["requests"],
+    }
+    out = []
+    for key, value in rows.items():
+        name, kind = key.split()
+        family = name.removesuffix("_total")
+        out.append(f"# HELP {family} Of the tests' engine.\n# TYPE {family} {kind}\n{name}{label} {float(value)}\n")
+    return "".join(out)
+
+
+def main():
+    if ENVIRONMENT.get("ENGINE_DEAF") == "1":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    load()
+    if ENVIRONMENT.get("ENGINE_FAILS") == "ready" and not is_mended():
+        fail("NCCL error: unhandled system error")
+    if flag("--headless") is not None:
+        say("Headless: waiting for the head to send work", place="serve.py:140")
+        threading.Event().wait()
+    server = ThreadingHTTPServer((str(flag("--host", "127.0.0.1")), PORT), Endpoint)
+    say(f"Starting vLLM API server 0 on http://{flag('--host', '127.0.0.1')}:{PORT}", place="api_server.py:1971")
+    sys.stderr.write("(APIServer pid=1) INFO:     Application startup complete.\n")
+    sys.stderr.flush()
+    server.serve_forever()
+
+
+main()
