@@ -10,7 +10,6 @@ import http.client
 import io
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys

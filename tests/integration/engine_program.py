@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """An inference server as far as an operator sees one: holds memory, logs like vLLM, serves figures and a completion.
 
-Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`. What it does
-beside that is set by its environment:
+Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`. What it
+does beside that is set by its environment:
 
 ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds afterwards
 ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (field report 001)
@@ -113,7 +113,7 @@ def spike():
 class Endpoint(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format, *args):
+    def log_message(self, _format, *args):
         sys.stderr.write(f'(APIServer pid=1) INFO:     127.0.0.1:0 - "{self.requestline}" {args[1]} OK\n')
         sys.stderr.flush()
 
