@@ -30,9 +30,9 @@ def user(sudo: str, *rules: str, docker: str = "open") -> Privileges:
     [
         (Privileges(is_root=True, user="root"), Way.FREE),
         (user("free"), Way.FREE),
-        (user("password"), Way.PASSWORD),
+        (user("password"), Way.ASKS),
         (user("listed", "/usr/sbin/sysctl -w vm.drop_caches\\=3"), Way.FREE),
-        (user("listed", "/usr/bin/tee /proc/sys/vm/drop_caches"), Way.PASSWORD),
+        (user("listed", "/usr/bin/tee /proc/sys/vm/drop_caches"), Way.ASKS),
         (user("missing"), Way.IMPOSSIBLE),
         (user("denied"), Way.IMPOSSIBLE),
         (user("tty"), Way.IMPOSSIBLE),
@@ -42,7 +42,7 @@ def user(sudo: str, *rules: str, docker: str = "open") -> Privileges:
 def test_how_root_is_had(privileges: Privileges | None, way: Way) -> None:
     assert root_way(privileges, [SYSCTL]) is way
     assert (root_refusal(privileges, [SYSCTL], "spark1") is None) is (way is not Way.IMPOSSIBLE)
-    assert bool(sudo_note(privileges, [SYSCTL], "spark1")) is (way is Way.PASSWORD)
+    assert bool(sudo_note(privileges, [SYSCTL], "spark1")) is (way is Way.ASKS)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,32 @@ class DockerCall:
     is back; if it doesn't hold, the call is made once more."""
 
 
-Operation = Command | DockerCall | Expect
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A signal to one process, if it is still that process: never to another that has got its pid since.
+
+    A process that is gone, or is another by its start time, has it behind it: done, nothing is sent. The runner holds
+    the process (pidfd) from the comparison to the signal, where it may send it itself; as root it runs `argv`.
+    """
+
+    pid: int
+    started_ticks: int
+    """Field 22 of /proc/PID/stat: with the pid, what tells it from any other of this boot."""
+    signal: str = "TERM"
+    """TERM, KILL, HUP, CONT."""
+    privilege: Privilege = Privilege.USER
+    ends_within_s: float = 0.0
+    """Waited for so long until it is gone, or a zombie; 0: it is only sent."""
+    must_end: bool = False
+    """Whether a process that outlives that fails the step; the problem says its state and wait channel."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What is run as root, and what is shown."""
+        return ("/usr/bin/kill", "-s", self.signal, str(self.pid))
+
+
+Operation = Command | DockerCall | Expect | Signal
 
 
 # --- what a step does

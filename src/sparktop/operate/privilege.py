@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Step
+from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Signal, Step
 from sparktop.operate.survey import Privileges
 
 SUDOERS_FILE = "/etc/sudoers.d/sparktop"
@@ -35,7 +35,7 @@ class Way(StrEnum):
     """How a command as root can be run."""
 
     FREE = "free"
-    PASSWORD = "asks"
+    ASKS = "asks"
     IMPOSSIBLE = "impossible"
 
 
@@ -62,8 +62,8 @@ def root_way(privileges: Privileges | None, argvs: Iterable[Sequence[str]]) -> W
     if privileges.is_root or privileges.sudo == "free":
         return Way.FREE
     if privileges.sudo == "listed":
-        return Way.FREE if all(is_listed(privileges, argv) for argv in argvs) else Way.PASSWORD
-    return Way.PASSWORD if privileges.sudo == "password" else Way.IMPOSSIBLE
+        return Way.FREE if all(is_listed(privileges, argv) for argv in argvs) else Way.ASKS
+    return Way.ASKS if privileges.sudo == "password" else Way.IMPOSSIBLE
 
 
 def root_refusal(privileges: Privileges | None, argvs: Sequence[Sequence[str]], node: str) -> Obstacle | None:
@@ -124,13 +124,20 @@ def docker_refusal(privileges: Privileges | None, node: str) -> Obstacle | None:
     )
 
 
-def sudo_note(privileges: Privileges | None, argvs: Sequence[Sequence[str]], node: str) -> str:
-    """For the review: that sudo will ask for a password, and the lines that would spare it; empty where it won't."""
-    if privileges is None or not argvs or root_way(privileges, argvs) is not Way.PASSWORD:
+def sudo_note(
+    privileges: Privileges | None, argvs: Sequence[Sequence[str]], node: str, *, with_lines: bool = True
+) -> str:
+    """For the review: that sudo will ask for a password, and the lines that would spare it; empty where it won't.
+
+    `with_lines` is False where they would not serve again: they name a pid.
+    """
+    if privileges is None or not argvs or root_way(privileges, argvs) is not Way.ASKS:
         return ""
+    asks = f"sudo on {node} will ask for {_shown_user(privileges)}'s password."
+    if not with_lines:
+        return asks
     wanted = [argv for argv in argvs if not (privileges.sudo == "listed" and is_listed(privileges, argv))]
     lines = "; ".join(sudoers_lines(privileges.user, wanted))
-    asks = f"sudo on {node} will ask for {_shown_user(privileges)}'s password."
     return f"{asks} To do without, {node}: {SUDOERS_FILE}: {lines}" if lines else asks
 
 
@@ -141,6 +148,8 @@ def root_argvs(steps: Plan | Iterable[Step], node: str) -> tuple[tuple[str, ...]
         if step.node != node or not isinstance(step.act, Remote):
             continue
         for operation in (*step.act.operations, *step.act.undo):
+            if isinstance(operation, Signal) and operation.privilege is Privilege.ROOT:
+                found[operation.argv] = None
             command = operation if isinstance(operation, Command) else None
             while command is not None:
                 if command.privilege is Privilege.ROOT:

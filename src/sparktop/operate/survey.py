@@ -29,6 +29,9 @@ class Output:
     node: str
     argv: tuple[str, ...]
     limit_s: float = 5.0
+    limit_bytes: int = 256 * 1024
+    """What is over is left out: the end of it, or with `is_tail` the beginning."""
+    is_tail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +43,29 @@ class FileText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DockerLog:
+    """The end of a container's log, both streams as they came, each line with Docker's time stamp: a text.
+
+    GET /containers/<id>/logs?stdout=1&stderr=1&timestamps=1&tail=<lines>, its frames taken apart by the runner;
+    None where there is no such container.
+    """
+
+    node: str
+    container_id: str
+    lines: int = 2000
+    limit_s: float = 10.0
+    limit_bytes: int = 1 << 20
+    """What is over is left out at the beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskPrivileges:
     """What the user may do there; the answer is a `Privileges`."""
 
     node: str
 
 
-Ask = DockerGet | Output | FileText | AskPrivileges
+Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
