@@ -9,6 +9,7 @@ import pytest
 from tests import rules_page
 from tests.ui.readme import README, with_table
 
+import sparktop
 from sparktop.cli import main
 
 TEXT = README.read_text("utf-8")
@@ -57,7 +58,7 @@ def test_every_flag_of_the_readme_is_one(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_readme_lists_every_scenario_by_command_only() -> None:
     """The list is the program's; the README names at most ones that exist."""
-    names = {path.stem for path in (Path(main.__code__.co_filename).parent / "sim/scenarios").glob("*.toml")}
+    names = {path.stem for path in (Path(sparktop.__file__).parent / "sim/scenarios").glob("*.toml")}
     for name in re.findall(r"--scenario ([a-z-]+)", TEXT):
         assert name in names
 

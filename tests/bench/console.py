@@ -21,11 +21,12 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sparktop import cli
+from sparktop.cli import compose
 from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.diagnose.logs.rules import shipped
@@ -135,6 +136,9 @@ class FloodedWatch:
     def retry_now(self, node: str) -> None:
         self._watch.retry_now(node)
 
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        return self._watch.tell(node, words)
+
 
 async def late() -> None:
     """How long the loop was held up at worst, from now to SIGUSR1."""
@@ -196,8 +200,8 @@ def main() -> None:
             publish(replace(state, nodes=nodes))
 
         def make() -> Watch:
-            connectors = cli._connectors(config.hosts, prompter, config.ssh_config)
-            return cli._monitor(connectors, dressed if options.flood or options.stamp else publish, config)
+            connectors = compose.connectors(config.hosts, prompter, config.ssh_config)
+            return compose.monitor(connectors, dressed if options.flood or options.stamp else publish, config)
 
         watch = await asyncio.to_thread(make)
         if not options.flood:

@@ -1,0 +1,46 @@
+"""The command line: which command the arguments name, and its exit code.
+
+Nothing heavy is imported here before it is needed: the console must paint before it knows SSH.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from sparktop.errors import SparktopError
+
+INTERRUPTED = 130
+_MODULES = {
+    "console": "watching",
+    "demo": "watching",
+    "status": "watching",
+    "explain": "knowing",
+    "lint": "knowing",
+    "rules": "knowing",
+}
+"""Command -> the module of this package whose function of the command's name runs it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command the arguments name; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words and words[0] in _MODULES else "console"
+    try:
+        return _function(command)(words[1:] if words and words[0] == command else words)
+    except SparktopError as error:
+        print(f"sparktop: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `sparktop status | head`: who reads has read enough. Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _function(command: str) -> Callable[[list[str]], int]:
+    found: Callable[[list[str]], int] = getattr(import_module(f"sparktop.cli.{_MODULES[command]}"), command)
+    return found
