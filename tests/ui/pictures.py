@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from tests.ui import claims
@@ -645,6 +645,7 @@ class FakeWatch:
         self.state = state
         self.interval_s = 1.0
         self.retried: list[str] = []
+        self.told: list[tuple[str, Mapping[str, object]]] = []
         self.has_ended = False
         self.failure: Exception | None = None
         self._feeds: dict[tuple[str, str], FakeFeed] = {}
@@ -681,3 +682,7 @@ class FakeWatch:
 
     def retry_now(self, node_name: str) -> None:
         self.retried.append(node_name)
+
+    def tell(self, node_name: str, words: Mapping[str, object]) -> bool:
+        self.told.append((node_name, words))
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,9 @@ class StillWatch:
     def set_interval(self, seconds: float) -> None: ...
 
     def retry_now(self, node: str) -> None: ...
+
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        return False
 
 
 def snapshot(state: FleetState, *, as_json: bool, kind: type[StillWatch] = StillWatch) -> tuple[int, str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import (
     Bye,
     Collector,
@@ -117,6 +118,21 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "facts": {"kind": "facts", "seq": 4, **FACTS},
     "collector": {"kind": "collector", "seq": 5, "name": "nvml", "state": "stuck", "detail": "d", "since": 1.5},
     "kernel": {"kind": "kernel", "seq": 6, "source": "kmsg", "lines": [[1.0, 2.0, 3, "x"], [None, None, None, ""]]},
+    "guard": {
+        "kind": "guard",
+        "seq": 8,
+        "phase": "fired",
+        "id": "a" * 64,
+        "name": "vllm-qwen36",
+        "floor": 4 << 30,
+        "within": 2.0,
+        "stay": 600.0,
+        "since": 1.78e9,
+        "available": 4_100_000_000,
+        "answered": 0.04,
+        "until": None,
+        "detail": "below the floor",
+    },
     "bye": {"kind": "bye", "reason": "asked to"},
 }
 
@@ -171,6 +187,28 @@ def test_the_others() -> None:
     assert isinstance(kernel, KernelLines)
     assert kernel.lines[1].boot_s is None
     assert decode(json.dumps(MESSAGES["bye"]).encode()) == Bye(reason="asked to")
+
+
+def test_a_guard_says_whose_it_is_and_what_it_did() -> None:
+    guard = decode(json.dumps(MESSAGES["guard"]).encode())
+    assert guard == GuardState(
+        phase=GuardPhase.FIRED,
+        container_id="a" * 64,
+        container_name="vllm-qwen36",
+        floor_bytes=4 << 30,
+        empty_within_s=2.0,
+        stay_s=600.0,
+        since_wall_s=1.78e9,
+        available_bytes=4_100_000_000,
+        answered_s=0.04,
+        detail="below the floor",
+    )
+    assert guard.has_acted
+    hostile = decode(b'{"kind":"guard","phase":"failed","name":"a\\u001b[31mb","detail":"x\\u202ey\\nz"}')
+    assert isinstance(hostile, GuardState)
+    assert not hostile.has_acted
+    assert (hostile.container_name + hostile.detail).isprintable()
+    assert isinstance(decode(b'{"kind":"guard","phase":"asleep"}'), Garbled)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +315,7 @@ def test_no_remote_string_gets_past_the_sanitiser() -> None:
             return {name: poison(inner, name) for name, inner in value.items()}
         if isinstance(value, list):
             return [poison(inner, key) for inner in value]
-        if isinstance(value, str) and key not in ("kind", "state", "cgroup"):
+        if isinstance(value, str) and key not in ("kind", "state", "phase", "cgroup"):
             return value + ESCAPE
         return value
 

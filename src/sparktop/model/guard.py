@@ -29,5 +29,14 @@ class GuardState:
     """Node time of this phase."""
     available_bytes: int | None = None
     """When it fired."""
+    answered_s: float | None = None
+    """How long after it fired Docker had ended the container; None while it hasn't answered."""
+    until_wall_s: float | None = None
+    """Of a guard that stayed after its console had gone: until when, node time. A new order takes its place."""
     detail: str = ""
     """Which threshold was met, or why it failed."""
+
+    @property
+    def has_acted(self) -> bool:
+        """Whether memory fell so far that it had to act, whatever came of it."""
+        return self.phase in (GuardPhase.FIRED, GuardPhase.FAILED) and self.available_bytes is not None

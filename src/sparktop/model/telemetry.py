@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from sparktop.model.guard import GuardState
+
 
 class GapReason(StrEnum):
     """Why a value is None."""
@@ -394,6 +396,7 @@ class Bye:
 
 Message = (
     Hello
+    | GuardState
     | Sample
     | GpuReading
     | ProcessTable

@@ -11,6 +11,7 @@ from sparktop.diagnose import kernel
 from sparktop.diagnose.burst import Folder
 from sparktop.model.engine import Containers, Engine
 from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
     DesktopReading,
@@ -69,6 +70,7 @@ class NodeBook:
         self._swap_bytes_per_s: float | None = None
         self._growth = GrowthWatch()
         self._desktop: DesktopReading | None = None
+        self._guard: GuardState | None = None
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
@@ -141,13 +143,15 @@ class NodeBook:
                 self._take_hello(message)
             case HostFacts():
                 self._facts = message
+            case GuardState():
+                self._guard = message
             case Collector():
                 self._collectors[message.name] = message
             case Garbled():
                 self._garbled += 1
             case _:
                 return
-        self._tell(isinstance(message, Sample))
+        self._tell(isinstance(message, Sample | GuardState))
 
     # What the followers say.
 
@@ -234,6 +238,7 @@ class NodeBook:
             desktop=self._desktop,
             kernel_source=self._kernel_source,
             kernel_events=tuple(kernel.with_container(event, names) for event in self._folder.events),
+            guard=self._guard,
             garbled_count=self._garbled,
             warnings=self._warnings,
         )
@@ -254,6 +259,8 @@ class NodeBook:
             for history in (self._available, self._utilisation, self._power, self._sm_clock):
                 history.cut()
         self._facts = hello.facts
+        if self._guard is not None and not self._guard.has_acted:
+            self._guard = None  # it went with its probe; one that stayed is told by the new one
         self._probe_since_boot_s = None
         self._collectors.clear()
         self._kernel_source = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +131,11 @@ class Monitor:
         """Cut a node's back-off short."""
         if line := self._lines.get(node):
             line.supervisor.retry_now()
+
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        """Say something to a node's probe, unread; False while there is none."""
+        line = self._lines.get(node)
+        return line is not None and line.supervisor.tell(words)
 
     def _changed(self, urgent: bool) -> None:
         """Arrange a publication: soon after a sample, else when others have gathered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sparktop import wire
 from sparktop.clock import Clock
@@ -42,6 +42,13 @@ class ProbeSession:
         """Tell the running probe; a later one is started with it."""
         self.interval_s = seconds
         self._tell({"interval": seconds})
+
+    def tell(self, words: Mapping[str, object]) -> bool:
+        """Say something to the running probe; False while there is none that could hear it."""
+        if self._channel is None or not self.greeted:
+            return False
+        self._tell(words)
+        return True
 
     def replace_probe(self) -> None:
         """Give up on a silent probe; its lease ends it, and another is started on the same connection."""
@@ -139,9 +146,9 @@ class ProbeSession:
             await asyncio.sleep(wire.HEARTBEAT_S)
             self._tell({"beat": 1})
 
-    def _tell(self, words: dict[str, object]) -> None:
+    def _tell(self, words: Mapping[str, object]) -> None:
         if self._channel is not None:
-            task = asyncio.create_task(self._write(self._channel, json.dumps(words).encode() + b"\n"))
+            task = asyncio.create_task(self._write(self._channel, json.dumps(dict(words)).encode() + b"\n"))
             self._writes.add(task)
             task.add_done_callback(self._writes.discard)
 

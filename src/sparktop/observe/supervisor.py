@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from typing import Protocol
 
 from sparktop.clock import Clock
@@ -112,6 +113,10 @@ class Supervisor:
         self._interval_s = seconds
         if self._session is not None:
             self._session.set_interval(seconds)
+
+    def tell(self, words: Mapping[str, object]) -> bool:
+        """Say something to the running probe; False while there is none."""
+        return self._session is not None and self._session.tell(words)
 
     def retry_now(self) -> None:
         """Cut a wait short."""

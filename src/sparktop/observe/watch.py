@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sparktop.model.fleet import FleetState
@@ -51,3 +51,9 @@ class Watch(Protocol):
 
     def retry_now(self, node: str) -> None:
         """Cut a back-off short; also the way to try again after a refusal."""
+
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        """Pass words on to the node's probe, one JSON object, without a look at what they mean.
+
+        False when there is no live probe; True says that they were sent, not that they arrived.
+        """

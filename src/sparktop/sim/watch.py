@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from sparktop.clock import SystemClock
@@ -65,3 +65,6 @@ class _SimulatedWatch:
 
     def retry_now(self, node: str) -> None:
         self._watch.retry_now(node)
+
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        return self._watch.tell(node, words)

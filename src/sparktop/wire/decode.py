@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from sparktop import sanitise
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import (
     NO_GAPS,
     Bye,
@@ -396,6 +397,22 @@ def _kernel(raw: Mapping[str, Any]) -> KernelLines:
     )
 
 
+def _guard(raw: Mapping[str, Any]) -> GuardState:
+    return GuardState(
+        phase=GuardPhase(raw["phase"]),
+        container_id=sanitise.name(str(raw.get("id") or "")),
+        container_name=sanitise.name(str(raw.get("name") or "")),
+        floor_bytes=int(raw.get("floor") or 0),
+        empty_within_s=_optional(raw, "within", float),
+        stay_s=float(raw.get("stay") or 0.0),
+        since_wall_s=_optional(raw, "since", float),
+        available_bytes=_optional(raw, "available", int),
+        answered_s=_optional(raw, "answered", float),
+        until_wall_s=_optional(raw, "until", float),
+        detail=sanitise.line(str(raw.get("detail") or ""), limit=300),
+    )
+
+
 def _bye(raw: Mapping[str, Any]) -> Bye:
     return Bye(reason=sanitise.line(str(raw.get("reason") or ""), limit=200))
 
@@ -410,5 +427,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {
     "facts": _facts,
     "collector": _collector,
     "kernel": _kernel,
+    "guard": _guard,
     "bye": _bye,
 }
