@@ -88,9 +88,9 @@ def pair_of(fleet: FleetState) -> Pair | None:
     for team in teams(fleet):
         if len(team) != 2 or not all(is_current(rank.node) for rank in team):
             continue
-        if not any(spans_nodes(rank.engine) and not _fits_here(rank) for rank in team):
+        if not any(spans_nodes(rank.engine) and not fits_here(rank) for rank in team):
             continue
-        head, worker = sorted(team, key=_is_worker)
+        head, worker = sorted(team, key=is_worker)
         names = [node.name for node in fleet.nodes if node in (head.node, worker.node)]
         return Pair(head=head, worker=worker, nodes=(names[0], names[1]))
     return None
@@ -174,13 +174,14 @@ def card(
     return Rule(id=f"cluster.{rule}", kind=RuleKind.LIVE, title=title, severity=severity, scope=scope, sources=sources)
 
 
-def _is_worker(rank: Rank) -> bool:
+def is_worker(rank: Rank) -> bool:
+    """Whether it is a further rank, which serves no HTTP."""
     number = flag(rank.engine.argv, "--node-rank", "-r")
     headless = "--headless" in rank.engine.argv
     return headless or (number not in (None, "", "0")) or (number is None and rank.engine.endpoint is None)
 
 
-def _fits_here(rank: Rank) -> bool:
+def fits_here(rank: Rank) -> bool:
     """A machine with as many GPUs as the engine is wide runs it alone; a Spark has one."""
     nodes = flag(rank.engine.argv, "--nnodes")
     if nodes is not None and nodes.isdecimal() and int(nodes) > 1:
