@@ -9,10 +9,16 @@ from difflib import get_close_matches
 from typing import Any
 
 from sparktop.errors import ConfigError
+from sparktop.model.change import Change
+from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Remedy
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
-_REMEDY = ("title", "steps", "cost", "action")
+_REMEDY = ("title", "steps", "cost", "action", "change")
+_CHANGE = ("flags", "environment", "options", "image", "remove")
+_FLAG = ("-", "{flag}")
+"""How a flag's name begins; {flag} is what a rule's regex has called so."""
+_ENGINES = tuple(kind.value for kind in EngineKind)
 
 
 def tables(text: str, source: str, key: str) -> list[tuple[Any, str]]:
@@ -116,4 +122,33 @@ def _remedy(entry: Any, place: str, keys: Sequence[str]) -> Remedy:
         steps=texts(entry.get("steps", []), "steps", place),
         cost=typed(entry, "cost", str, place) if "cost" in entry else "",
         action=typed(entry, "action", str, place) if "action" in entry else None,
+        change=_change(entry["change"], place, (*_CHANGE, *_ENGINES)) if "change" in entry else None,
+    )
+
+
+def _change(entry: Any, place: str, keys: Sequence[str]) -> Change:
+    """`change = { flags = { "--enforce-eager" = "" }, remove = ["--quantization"], sglang = { ... } }`; what `remove`
+    names is a flag where it begins with a dash, else a variable."""
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{place}: `change` wants a table")
+    if unknown := [key for key in entry if key not in keys]:
+        near = get_close_matches(unknown[0], keys, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(keys)}"
+        raise ConfigError(f"{place}: unknown key `{unknown[0]}` in a change", hint=hint)
+    removed = texts(entry.get("remove", []), "remove", place)
+    flags: dict[str, str | None] = {name: None for name in removed if name.startswith(_FLAG)}
+    environment: dict[str, str | None] = {name: None for name in removed if not name.startswith(_FLAG)}
+    for key, kept in (("flags", flags), ("environment", environment)):
+        given = entry.get(key, {})
+        if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+            raise ConfigError(f"{place}: `{key}` of a change wants a table of texts")
+        kept.update(given)
+    if strange := [name for name in flags if not name.startswith(_FLAG)]:
+        raise ConfigError(f"{place}: `{strange[0]}` is no flag", hint=f"write it as it is typed: --{strange[0]}")
+    return Change(
+        flags=flags,
+        environment=environment,
+        options=dict(entry.get("options", {})),
+        image=typed(entry, "image", str, place) if "image" in entry else None,
+        by_engine={name: _change(entry[name], place, _CHANGE) for name in _ENGINES if name in entry},
     )

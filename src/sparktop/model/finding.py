@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sparktop.model.change import Change
@@ -52,7 +52,7 @@ class Remedy:
     """What it costs or loses: "the running requests; 4 min to load"."""
     action: str | None = None
     """The action that does it for the operator ("drop-caches", "safe-restart", "relaunch" ...), where there is one."""
-    change: Change | None = None
+    change: Change | None = field(default=None, hash=False)
     """What a "relaunch" changes, where it can be said literally; a value "auto" is computed for the machine."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.model.change import WITHOUT_GRAPHS
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.sanitise import line as sanitised
@@ -83,6 +84,7 @@ def _finding(done: int, total: int, text: str, line: int, source: str) -> Findin
                 ),
                 cost="some decode speed",
                 action="relaunch",
+                change=WITHOUT_GRAPHS,
             ),
             Remedy(
                 title="Take NCCL 2.30.4 or later, and leave out `--enable-symm-mem`",

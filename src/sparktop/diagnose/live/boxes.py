@@ -9,6 +9,7 @@ from sparktop.diagnose.live.hca import is_active
 from sparktop.diagnose.live.links import FLOWING_BYTES_PER_S
 from sparktop.diagnose.live.pair import Pair, knows_all_variables, pair_of, said, variables
 from sparktop.diagnose.live.ranks import Rank, flag
+from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.engine import Container
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -19,8 +20,8 @@ FIRST_USER_ID = 1000
 """Below it are system users, whose objects logind leaves alone."""
 
 
-def _relaunch(title: str, *steps: str) -> Remedy:
-    return Remedy(title=title, steps=steps, cost="the time to load", action="relaunch")
+def _relaunch(title: str, *steps: str, change: Change) -> Remedy:
+    return Remedy(title=title, steps=steps, cost="the time to load", action="relaunch", change=change)
 
 
 def bridge_network(fleet: FleetState) -> Iterable[Finding]:
@@ -46,6 +47,7 @@ def bridge_network(fleet: FleetState) -> Iterable[Finding]:
                 _relaunch(
                     "Start both ranks on the host's network",
                     "docker run --network host --ipc host ...   # compose: network_mode: host",
+                    change=Change(options={"NetworkMode": "host", "IpcMode": "host"}),
                 ),
             ),
             references=("field report 002",),
@@ -79,6 +81,7 @@ def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
                 _relaunch(
                     "Give both containers the devices",
                     "--device=/dev/infiniband --ulimit memlock=-1   # or --privileged, as two-node launchers do",
+                    change=INFINIBAND,
                 ),
             ),
             references=("field report 002", "NVIDIA developer forum 366325"),
@@ -107,7 +110,13 @@ def memlock(fleet: FleetState) -> Iterable[Finding]:
             ),
             settles=f"`docker exec {box.name} sh -c 'ulimit -l'`: unlimited is well; the daemon's own default may be.",
             evidence=(said(rank, f"ulimits: {' '.join(box.ulimits) or 'none given'}"),),
-            remedies=(_relaunch("Lift the limit on both ranks", "--ulimit memlock=-1"),),
+            remedies=(
+                _relaunch(
+                    "Lift the limit on both ranks",
+                    "--ulimit memlock=-1",
+                    change=MEMLOCK,
+                ),
+            ),
             references=("field report 002",),
             nodes=(rank.node.name,),
             subject=rank.engine.name,
@@ -149,6 +158,7 @@ def ray_monitor(fleet: FleetState) -> Iterable[Finding]:
             _relaunch(
                 "Switch it off on both nodes, before `ray start`",
                 "docker run -e RAY_memory_monitor_refresh_ms=0 ...",
+                change=Change(environment={"RAY_memory_monitor_refresh_ms": "0"}),
             ),
         ),
         references=("field report 002", "Ray documentation: memory monitor, 250 ms and 0.95 by default"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.graphs import flag_without_graphs, version_of
+from sparktop.diagnose.live.graphs import change_without_graphs, flag_without_graphs, version_of
 from sparktop.diagnose.live.idleness import normal_power, spinning
 from sparktop.diagnose.live.ranks import Rank, names_in_order, spans_nodes, teams
 from sparktop.diagnose.live.window import GpuStretch, is_current, node_wall_s, seen, span
@@ -157,6 +157,7 @@ def _remedies(rank: Rank, *, over: bool) -> tuple[Remedy, ...]:
         steps=tuple(steps),
         cost="decode speed; the time to load",
         action="relaunch",
+        change=change_without_graphs(engine),
     )
     newer = Remedy(
         title="Or use an image with NCCL 2.30.4 or later, in which capture over two nodes completes",

@@ -10,6 +10,7 @@ from sparktop.diagnose.live.kernel import Standing, standing
 from sparktop.diagnose.live.moepath import Suspect, suspects
 from sparktop.diagnose.live.window import gib, is_current, seen, span
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.change import Change
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
@@ -297,6 +298,12 @@ def _other_kernels(suspect: Suspect) -> Remedy:
         ),
         cost="a restart of the engine; a few percent of its speed",
         action="relaunch",
+        change=Change(
+            flags={
+                "--moe-backend": suspect.backend,
+                **({"--performance-mode": None} if "--performance-mode" in suspect.sign else {}),
+            }
+        ),
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 
+from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
 
+_VLLM_NONE = '{"cudagraph_mode":"none"}'
 _SGLANG_OLD = "--disable-cuda-graph"
 _SGLANG_NEW = "--cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
 
@@ -24,9 +26,23 @@ def version_of(text: str | None) -> tuple[int, ...] | None:
 def flag_without_graphs(engine: Engine) -> str:
     """The flag of this engine's version that turns CUDA graphs off."""
     if engine.kind is EngineKind.VLLM:
-        return """--compilation-config '{"cudagraph_mode":"none"}'"""
+        return f"--compilation-config '{_VLLM_NONE}'"
     version = version_of(engine.version)
     return _SGLANG_NEW if version is not None and version >= (0, 5, 23) else _SGLANG_OLD
+
+
+def change_without_graphs(engine: Engine) -> Change:
+    """The same, for a relaunch; a graph mode is laid over what --compilation-config says beside it."""
+    if engine.kind is EngineKind.VLLM:
+        has_config = any(word.startswith(("--compilation-config", "--compilation_config")) for word in engine.argv)
+        name, value = ("-cc.cudagraph_mode", "NONE") if has_config else ("--compilation-config", _VLLM_NONE)
+        return Change(flags={name: value})
+    words = flag_without_graphs(engine).split()
+    return Change(flags={word: _value_after(words, at) for at, word in enumerate(words) if word.startswith("--")})
+
+
+def _value_after(words: list[str], at: int) -> str:
+    return words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else ""
 
 
 def without_graphs(engine: Engine) -> Remedy:
@@ -45,4 +61,5 @@ def without_graphs(engine: Engine) -> Remedy:
         cost="decode speed: PIECEWISE lost 12-20 % against none on two Sparks with a mixture of experts, "
         "others gain by graphs; measure it",
         action="relaunch",
+        change=change_without_graphs(engine),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sparktop.diagnose.live.pair import Pair, knows_all_variables, pair_of, said, variables
 from sparktop.diagnose.live.ranks import Rank
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
@@ -100,6 +101,7 @@ def _name_them(rank: Rank, up: list[str]) -> Remedy:
         ),
         cost="the time to load",
         action="relaunch",
+        change=Change(by_node={rank.node.name: Change(environment={"NCCL_IB_HCA": ",".join(up)})}) if up else None,
     )
 
 
@@ -183,6 +185,7 @@ def _gid_finding(pair: Pair, rank: Rank, value: str, wrong: list[RdmaPort]) -> F
                 title="Leave NCCL_IB_GID_INDEX out on both nodes, and start both ranks again",
                 cost="the time to load",
                 action="relaunch",
+                change=Change(environment={"NCCL_IB_GID_INDEX": None}),
             ),
         ),
         references=("NVIDIA/nccl: NCCL_IB_GID_INDEX (default -1, chosen by NCCL)", "field report 002"),

@@ -15,6 +15,7 @@ from sparktop.diagnose.live.orphan import orphan
 from sparktop.diagnose.live.ranks import flag, is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, newest, node_wall_s, seen, span
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -277,7 +278,12 @@ def _reboot(after: _After) -> tuple[Remedy, ...]:
             )
     if engine is not None and flag(engine.argv, "--mem-fraction-static", "--gpu-memory-utilization"):
         remedies.append(
-            Remedy(title="Or launch with a smaller share, into what is left", cost="KV cache", action="relaunch")
+            Remedy(
+                title="Or launch with a smaller share, into what is left",
+                cost="KV cache",
+                action="relaunch",
+                change=SMALLER_SHARE,
+            )
         )
     return tuple(remedies)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sparktop.diagnose.live.hca import devices_named, is_active
 from sparktop.diagnose.live.pair import Pair, cables, pair_of, said, two_of
 from sparktop.diagnose.live.ranks import Rank
 from sparktop.diagnose.live.window import is_current, seen
+from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
@@ -229,6 +231,7 @@ def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
                 ),
                 cost="the time to load",
                 action="relaunch",
+                change=replace(INFINIBAND, environment={"NCCL_IB_DISABLE": None}),
             ),
         ),
         references=("field report 002", "NVIDIA/nccl net_ib/init.cc", "NVIDIA developer forum 366325"),

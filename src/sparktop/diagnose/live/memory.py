@@ -8,6 +8,7 @@ from sparktop.diagnose.live import leak, starvation, starved
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, seen
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Holder, NodeView
@@ -57,6 +58,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
                     ),
                     cost="part of the KV cache; the time to load",
                     action="relaunch",
+                    change=SMALLER_SHARE,
                 ),
                 Remedy(
                     title="Stop what else holds memory there",
@@ -112,6 +114,7 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
                     steps=("lower --gpu-memory-utilization or --mem-fraction-static, and relaunch",),
                     cost="part of the KV cache; the time to load",
                     action="relaunch",
+                    change=SMALLER_SHARE,
                 ),
             ),
             references=("field report 003",),
@@ -159,6 +162,7 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
                     "--gpu-memory-utilization",
                     cost="part of the KV cache",
                     action="relaunch" if much else None,
+                    change=SMALLER_SHARE if much else None,
                 ),
             ),
             references=("field report 003 (5 GiB in swap, load four times slower)",),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.diagnose.live.pair import Pair, Two, two_of
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, seen
+from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
@@ -169,6 +170,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         ),
         cost="part of the KV cache; the time to load",
         action="relaunch",
+        change=replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE,
     )
     cached = [
         node for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES

@@ -14,6 +14,7 @@ from sparktop.diagnose.live.idleness import IDLE_PERCENT
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, newest, seen, span
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.change import Change
 from sparktop.model.engine import Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -164,6 +165,12 @@ def first_request(fleet: FleetState) -> Iterable[Finding]:
                     ),
                     cost="--enforce-eager costs up to half of decode speed",
                     action="relaunch",
+                    change=Change(
+                        by_engine={
+                            "vllm": Change(flags={"--enforce-eager": ""}),
+                            "sglang": Change(flags={"--disable-cuda-graph": ""}),
+                        }
+                    ),
                 ),
             ),
             references=(*_REFERENCES, "field report 002 (what --enforce-eager costs)"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.diagnose.logs.rules import LogRule
 from sparktop.diagnose.order import WORST_FIRST, ordered
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
-from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.finding import Evidence, Finding
 from sparktop.sanitise import line as sanitised
 
 SUBJECTS = 3
@@ -173,11 +174,11 @@ def _finding(claim: Claim, subject: _Subject, source: str, cause: str | None, ma
         settles=filled(rule.settles, said),
         evidence=_evidence(claim, subject, source, mask),
         remedies=tuple(
-            Remedy(
+            replace(
+                remedy,
                 title=filled(remedy.title, said),
                 steps=tuple(filled(step, said) for step in remedy.steps),
-                cost=remedy.cost,
-                action=remedy.action,
+                change=remedy.change and _change(remedy.change, said),
             )
             for remedy in rule.remedies
         ),
@@ -185,6 +186,14 @@ def _finding(claim: Claim, subject: _Subject, source: str, cause: str | None, ma
         subject=claim.stream,
         caused_by=cause,
     )
+
+
+def _change(change: Change, said: dict[str, str]) -> Change:
+    def each(values: Mapping[str, str | None]) -> dict[str, str | None]:
+        return {filled(name, said): value and filled(value, said) for name, value in values.items()}
+
+    by_engine = {name: _change(own, said) for name, own in change.by_engine.items()}
+    return replace(change, flags=each(change.flags), environment=each(change.environment), by_engine=by_engine)
 
 
 def _evidence(claim: Claim, subject: _Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:

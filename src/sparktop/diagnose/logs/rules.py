@@ -30,6 +30,10 @@
     steps = ["..."]
     cost = "..."
     action = "relaunch"
+    change = { flags = { "--max-model-len" = "{fits}" } }   # what the relaunch changes; also environment, options (of
+                                            # Docker's HostConfig), remove = ["--flag", "VARIABLE"], and a table each
+                                            # for vllm and sglang where they say it differently. Values: a text, ""
+                                            # for a switch, "auto" for a computed share, "-0.05" off what stands there
 
 After a line that says that the engine was told to stop, only rules with `after_stop = true` speak.
 """
