@@ -1,0 +1,151 @@
+"""How a plan's acts read: the exact commands and calls, one line each, secrets masked, remote text sanitised. Pure.
+
+What a review shows and `sparktop act --dry-run` prints is this and nothing else, so both say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlencode
+
+from sparktop import sanitise
+from sparktop.model.plan import (
+    Act,
+    AwaitBack,
+    AwaitGone,
+    AwaitMemory,
+    AwaitReady,
+    AwaitResolved,
+    CollectEvidence,
+    Command,
+    DockerCall,
+    Expect,
+    GuardOrder,
+    Operation,
+    Plan,
+    Privilege,
+    Remote,
+    Run,
+    Signal,
+    SmokeTest,
+    Step,
+)
+from sparktop.probe.remote import MASK, mask_argv, mask_text
+
+MAX_BODY_CHARS = 300
+"""A longer body is told by its size: it is what inspect holds, with the differences that the review shows."""
+_GIB = 1024**3
+_CONTAINER_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+
+
+def masked(text: str, secrets: Sequence[str] = ()) -> str:
+    """Text fit to be shown: no control, no known secret, nothing that looks like one."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret:
+            text = text.replace(secret, MASK)
+    return sanitise.line(mask_text(text))
+
+
+def step_lines(step: Step, plan: Plan) -> tuple[str, ...]:
+    """What a step does, as commands and calls."""
+    return tuple(masked(line, plan.secrets) for line in _act(step.act))
+
+
+def abort_means(run: Run) -> str:
+    """What getting out would mean at the step that is under way."""
+    current = next((one for one in run.steps if one.state not in _OVER), None)
+    if current is None:
+        return "Nothing is under way."
+    if isinstance(current.step.act, Remote):
+        return (
+            f"{current.step.title}: this step is on {current.step.node} and is not cut in half. "
+            "It is finished there, or undone; nothing is begun after it."
+        )
+    if isinstance(current.step.act, AwaitBack):
+        return "The waiting ends; the node goes on booting. Nothing is begun after it."
+    return f"{current.step.title}: the waiting ends at once. What has been done stays done; nothing is begun after it."
+
+
+_OVER = ("done", "failed", "skipped")
+
+
+def _act(act: Act) -> Iterator[str]:
+    match act:
+        case Remote():
+            for operation in act.operations:
+                yield from _operation(operation)
+            for operation in act.undo:
+                for line in _operation(operation):
+                    yield f"if it fails: {line}"
+        case CollectEvidence():
+            of = f" of {', '.join(act.engines)}" if act.engines else ""
+            yield f"logs, tables and metrics{of} from {' and '.join(act.nodes)}, redacted, into one archive here"
+        case AwaitGone():
+            pids = f"pid {', '.join(map(str, act.pids))}" if act.pids else "its processes"
+            yield f"until {pids} and every GPU process of the container are gone"
+        case AwaitMemory():
+            yield f"until {act.target_bytes / _GIB:.1f} GiB are available, and stay so for {act.stable_s:g} s"
+        case AwaitReady():
+            yield f"until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}"
+        case AwaitResolved():
+            yield f"until {act.finding[0]} is no longer found"
+        case AwaitBack():
+            yield "until the node is back with another boot id"
+        case SmokeTest():
+            yield (
+                f"POST /v1/completions of {act.engine}: {act.max_tokens} tokens at most, asked from here; fails when "
+                f"less than {act.floor_bytes / _GIB:.1f} GiB are available"
+            )
+        case GuardOrder():
+            yield _order(act)
+
+
+def _order(order: GuardOrder) -> str:
+    if not order.container_id:
+        return "the probe's guard is disarmed"
+    when = f"less than {order.floor_bytes / _GIB:.1f} GiB are available"
+    if order.empty_within_s is not None:
+        when += f", or they would be gone within {order.empty_within_s:g} s"
+    stay = f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
+    return f"the probe ends {order.container_name} ({order.container_id[:12]}) when {when}; it stays armed {stay}"
+
+
+def _operation(operation: Operation) -> Iterator[str]:
+    match operation:
+        case Command():
+            yield f"{_sudo(operation.privilege)}{''.join(_given(operation))}{_joined(operation.argv)}"
+        case Signal():
+            yield f"{_sudo(operation.privilege)}{_joined(operation.argv)}   # if it is still that process"
+        case DockerCall():
+            query = f"?{urlencode(operation.query)}" if operation.query else ""
+            body = f"  {_body(operation)}" if operation.body else ""
+            yield f"docker: {operation.method} {_short(operation.path)}{_short(query)}{body}"
+        case Expect():
+            facts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in operation.equals.items())
+            yield f"docker: GET {_short(operation.path)} must say {_short(facts)}"
+
+
+def _sudo(privilege: Privilege) -> str:
+    return "sudo " if privilege is Privilege.ROOT else ""
+
+
+def _given(command: Command) -> Iterator[str]:
+    for name in command.environment:
+        yield f"{shlex.quote(name)}={MASK} "
+
+
+def _joined(argv: Sequence[str]) -> str:
+    return shlex.join(mask_argv(argv))
+
+
+def _body(call: DockerCall) -> str:
+    text = json.dumps(call.body, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_BODY_CHARS else f"{{ {len(call.body or {})} fields, {len(text)} characters }}"
+
+
+def _short(text: str) -> str:
+    """Container ids as Docker's own tools show them."""
+    return _CONTAINER_ID.sub(r"\1", text)
