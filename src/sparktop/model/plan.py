@@ -142,6 +142,9 @@ class Remote:
     operations: tuple[Operation, ...]
     undo: tuple[Operation, ...] = ()
     """Done in this order when an operation fails; each is tried, whatever the one before did."""
+    takes_link: bool = False
+    """The link goes with it (a reboot): its loss, or a node that has since booted anew, is no failure of this step.
+    The step after it tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

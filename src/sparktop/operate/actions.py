@@ -102,6 +102,9 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         target="process",
         planner="holder",
+        options=(
+            Option(name="even_desktop", description="also what draws the desktop", default="no", choices=("yes", "no")),
+        ),
     ),
     Action(
         name="recover-desktop",
@@ -126,6 +129,14 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DESTRUCTIVE,
         target="node",
         planner="reboot",
+        options=(
+            Option(
+                name="watch_only",
+                description="reboot nothing: watch a node that reboots by itself come back",
+                default="no",
+                choices=("yes", "no"),
+            ),
+        ),
     ),
     Action(
         name="collect-evidence",
