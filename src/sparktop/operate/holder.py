@@ -1,0 +1,274 @@
+"""End one named process that holds GPU memory: TERM, then KILL, and never another process that got its pid. Pure.
+
+It is meant for what an engine left behind. An engine that serves has an action of its own, which is said; what the
+machine needs to be reached and drawn is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparktop import sanitise
+from sparktop.diagnose.live.window import gib, span
+from sparktop.model.engine import Container, Engine
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Privilege, Refusal, Remote, Request, Risk, Signal, Step
+from sparktop.model.telemetry import GpuProcess, Process
+from sparktop.operate.machine import (
+    ProcessStat,
+    evidence_step,
+    living,
+    privilege_asks,
+    resolved_step,
+    stat_ask,
+    stat_of,
+    the_node,
+)
+from sparktop.operate.privilege import root_argvs, root_refusal, sudo_note
+from sparktop.operate.survey import Ask, Survey
+from sparktop.probe.remote import COMPOSITORS
+
+TERM_S = 15.0
+KILL_S = 10.0
+GONE_S = 30.0
+MEMORY_S = 120.0
+BACK_SHARE = 0.8
+"""Of what it held; others take and give memory meanwhile."""
+SAME_START_S = 2.0
+_NEEDED = re.compile(r"systemd|init$|sshd|dockerd|containerd|dbus|NetworkManager|tailscaled|sparktop")
+_DESKTOP = re.compile(r"Xwayland|gnome-session|gdm|sddm|lightdm")
+_COMES_BACK = ("always", "unless-stopped", "on-failure")
+_NAMED = re.compile(r"^pid (\d{1,9}) ")
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    node = the_node(request, picture)
+    if isinstance(node, Refusal):
+        return ()
+    pid = _target(request, node)
+    return (*privilege_asks(request), *((stat_ask(node.name, pid),) if pid is not None else ()))
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusal:
+    """Evidence, TERM and KILL, gone, memory back."""
+    node = the_node(request, picture)
+    if isinstance(node, Refusal):
+        return node
+    pid = _target(request, node)
+    if pid is None:
+        return _refuse(request, "which process is meant? Name its pid", *_named_holders(request, node))
+    row = next((row for row in _holders(node) or () if row.pid == pid), None)
+    process = next((one for one in _table(node) if one.pid == pid), None)
+    stat = stat_of(survey, stat_ask(node.name, pid))
+    refused = _refused(request, node, row, process, stat, survey)
+    if refused is not None:
+        return refused
+    assert row is not None
+    assert stat is not None
+    mine = process is not None and node.facts is not None and process.user_id == node.facts.user_id
+    steps = _steps(request, node, row, stat, Privilege.USER if mine else Privilege.ROOT)
+    commands = root_argvs(steps, node.name)
+    privileges = survey.privileges(node.name)
+    obstacle = root_refusal(privileges, commands, node.name)
+    if obstacle is not None:
+        return obstacle.refusal(request)
+    note = sudo_note(privileges, commands, node.name, with_lines=False)
+    name = sanitise.name(stat.command)
+    return Plan(
+        request=request,
+        title=f"End {name} (pid {pid}) on {node.name}",
+        risk=Risk.DISRUPTIVE,
+        steps=steps,
+        effect=f"{_who(node, row, stat, process)}. It is asked to end, and after {TERM_S:.0f} s made to.",
+        warnings=(*_warnings(node, pid, process, stat), *((note,) if note else ())),
+        equivalent=(f"on {node.name}: {'' if mine else 'sudo '}kill {pid}; after {TERM_S:.0f} s: kill -9 {pid}",),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+# --- who is meant
+
+
+def _target(request: Request, node: NodeView) -> int | None:
+    """The pid that is named, else the one that the finding names."""
+    text = request.target.strip()
+    if not text and request.finding is not None:
+        named = _NAMED.match(request.finding.brief)
+        text = named.group(1) if named else ""
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    holders = _holders(node) or ()
+    return holders[0].pid if not text and len(holders) == 1 else None
+
+
+def _holders(node: NodeView) -> tuple[GpuProcess, ...] | None:
+    """Who holds GPU memory as NVML lists it; None where that can't be listed."""
+    lists = [gpu.processes for gpu in node.gpu.gpus] if node.gpu else []
+    if not lists or any(rows is None for rows in lists):
+        return None
+    return tuple(row for rows in lists for row in rows or ())
+
+
+def _table(node: NodeView) -> tuple[Process, ...]:
+    return node.processes.processes if node.processes else ()
+
+
+def _named_holders(request: Request, node: NodeView) -> Iterator[str]:
+    for row in sorted(_holders(node) or (), key=lambda row: -(row.used_bytes or 0))[:8]:
+        held = gib(row.used_bytes) if row.used_bytes is not None else "an unknown amount"
+        yield f"pid {row.pid}: {sanitise.name(row.name)}, {held}"
+
+
+def _engine_of(node: NodeView, pid: int) -> Engine | None:
+    return next((engine for engine in living(node) if pid in engine.pids), None)
+
+
+def _container_of(node: NodeView, process: Process | None) -> Container | None:
+    if process is None or process.container_id is None:
+        return None
+    return next((box for box in node.containers.containers if box.container_id == process.container_id), None)
+
+
+# --- what is refused
+
+
+def _refuse(request: Request, reason: str, *remedies: str) -> Refusal:
+    return Refusal(request=request, reason=reason, remedies=remedies)
+
+
+def _refused(
+    request: Request,
+    node: NodeView,
+    row: GpuProcess | None,
+    process: Process | None,
+    stat: ProcessStat | None,
+    survey: Survey,
+) -> Refusal | None:
+    pid = _target(request, node)
+    if _holders(node) is None:
+        return _refuse(
+            request,
+            f"who holds GPU memory on {node.name} can't be listed at the moment, so no process is ended on suspicion",
+            f"on {node.name}: nvidia-smi   # then end it by hand, if it is the one",
+        )
+    if row is None:
+        return _refuse(
+            request, f"pid {pid} holds no GPU memory on {node.name}, as NVML lists it", *_named_holders(request, node)
+        )
+    if stat is None:
+        problem = survey.problem(stat_ask(node.name, row.pid))
+        return _refuse(request, f"pid {pid} is gone{f' or can not be read: {problem}' if problem else ''}")
+    name = sanitise.name(stat.command)
+    if stat.state in "ZX":
+        return _refuse(
+            request,
+            f"{name} (pid {pid}) has ended already and waits for its parent, pid {stat.parent_pid}, to take note",
+            f"end or restart pid {stat.parent_pid}; the memory that is missing is held by something else",
+        )
+    if process is not None and abs(process.started_boot_s - stat.started_boot_s) > SAME_START_S:
+        return _refuse(
+            request, f"pid {pid} is another process by now: the one that was seen has ended", "look again, and choose"
+        )
+    if row.pid == 1 or _NEEDED.match(stat.command):
+        return _refuse(request, f"{name} (pid {pid}) is what {node.name} needs to run and to be reached")
+    is_drawing = stat.command in COMPOSITORS or _DESKTOP.match(stat.command) is not None
+    if (is_drawing or (node.desktop is not None and node.desktop.pid == row.pid)) and not _even_desktop(request):
+        return _refuse(
+            request,
+            f"{name} (pid {pid}) draws the desktop of {node.name}: every open window may go with it",
+            f"sparktop act recover-desktop {node.name}",
+            "or say that you mean it: --set even_desktop=yes",
+        )
+    return None
+
+
+def _even_desktop(request: Request) -> bool:
+    return request.options.get("even_desktop", "no") == "yes"
+
+
+# --- what is done
+
+
+def _steps(
+    request: Request, node: NodeView, row: GpuProcess, stat: ProcessStat, privilege: Privilege
+) -> tuple[Step, ...]:
+    name = sanitise.name(stat.command)
+    term = Signal(
+        pid=row.pid, started_ticks=stat.started_ticks, signal="TERM", privilege=privilege, ends_within_s=TERM_S
+    )
+    kill = Signal(
+        pid=row.pid,
+        started_ticks=stat.started_ticks,
+        signal="KILL",
+        privilege=privilege,
+        ends_within_s=KILL_S,
+        must_end=True,
+    )
+    engine = _engine_of(node, row.pid)
+    steps = [
+        evidence_step((node.name,), (engine.name,) if engine else ()),
+        Step(
+            id="end",
+            title=f"End {name} (pid {row.pid}): TERM, after {TERM_S:.0f} s KILL",
+            node=node.name,
+            act=Remote(operations=(term, kill)),
+            limit_s=TERM_S + KILL_S + 60,
+            verifies=f"pid {row.pid} is gone",
+        ),
+        Step(
+            id="gone",
+            title=f"See pid {row.pid} leave the GPU's list",
+            node=node.name,
+            act=AwaitGone(pids=(row.pid,)),
+            limit_s=GONE_S,
+        ),
+    ]
+    if row.used_bytes and node.sample is not None:
+        memory = node.sample.memory
+        target = min(memory.total_bytes, memory.available_bytes + int(BACK_SHARE * row.used_bytes))
+        steps.append(
+            Step(
+                id="memory",
+                title=f"See {gib(target)} available",
+                node=node.name,
+                act=AwaitMemory(target_bytes=target),
+                limit_s=MEMORY_S,
+                verifies=f"most of the {gib(row.used_bytes)} it held is back",
+            )
+        )
+    return (*steps, *resolved_step(request, node.name))
+
+
+def _who(node: NodeView, row: GpuProcess, stat: ProcessStat, process: Process | None) -> str:
+    held = gib(row.used_bytes) if row.used_bytes is not None else "memory, how much can't be read,"
+    parts = [f"{sanitise.name(stat.command)} (pid {row.pid}) holds {held} on {node.name}"]
+    if node.sample is not None:
+        parts.append(f"started {span(max(0.0, node.sample.boot_s - stat.started_boot_s))} ago")
+    if process is not None and process.container_id is not None:
+        box = _container_of(node, process)
+        parts.append(f"in container {box.name}" if box else f"in container {process.container_id[:12]}")
+    if process is not None and process.argv:
+        command = sanitise.line(" ".join(process.argv), limit=120)
+        parts.append(f"command: {command}")
+    return ", ".join(parts)
+
+
+def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessStat) -> Iterator[str]:
+    engine = _engine_of(node, pid)
+    if engine is not None:
+        busy = engine.metrics.running if engine.metrics else None
+        asked = f" with {busy:.0f} requests running" if busy else ""
+        yield f"It is part of {engine.name}{asked}. `stop-engine` ends all of it in order."
+    box = _container_of(node, process)
+    if box is not None and box.status == "running" and box.restart_policy.partition(":")[0] in _COMES_BACK:
+        yield (
+            f"Its container {box.name} has the restart policy {box.restart_policy}: where the container ends with it, "
+            "Docker starts it again. `stop-engine` switches that off first."
+        )
+    if stat.state == "D":
+        channel = f" in {process.wait_channel}" if process is not None and process.wait_channel else ""
+        yield (
+            f"It waits in the kernel (state D){channel}: a signal acts only when that wait ends, and where the driver "
+            "hangs it never does; then a reboot is left."
+        )

@@ -1,0 +1,127 @@
+"""What the actions on a machine have in common: the node that is meant, a process's identity, the usual steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.model.engine import Engine, EngineState
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Refusal, Request, Step
+from sparktop.operate.survey import Ask, AskPrivileges, FileText, Survey
+
+EVIDENCE_LIMIT_S = 90.0
+RESOLVED_LIMIT_S = 90.0
+STARTED_TICKS_PER_S = 100
+"""USER_HZ, which /proc counts in on every Linux that a Spark runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStat:
+    """/proc/PID/stat as far as it tells one process from another."""
+
+    pid: int
+    command: str
+    state: str
+    parent_pid: int
+    started_ticks: int
+
+    @property
+    def started_boot_s(self) -> float:
+        return self.started_ticks / STARTED_TICKS_PER_S
+
+
+def the_node(request: Request, picture: FleetState) -> NodeView | Refusal:
+    """The one node that is meant, as it was last seen."""
+    if len(request.nodes) != 1:
+        return Refusal(
+            request=request,
+            reason="this is done on one node at a time",
+            remedies=tuple(f"name one: {node.name}" for node in picture.nodes),
+        )
+    node = picture.node(request.nodes[0])
+    if node is None:
+        return Refusal(
+            request=request,
+            reason=f"{request.nodes[0]} is not one of the nodes watched here",
+            remedies=tuple(f"there is {node.name}" for node in picture.nodes),
+        )
+    return node
+
+
+def living(node: NodeView) -> tuple[Engine, ...]:
+    """Its engines that run."""
+    return tuple(engine for engine in node.engines if engine.state is not EngineState.EXITED)
+
+
+# --- a process's identity
+
+
+def stat_ask(node: str, pid: int) -> FileText:
+    return FileText(node=node, path=f"/proc/{pid}/stat")
+
+
+def stat_of(survey: Survey, ask: FileText) -> ProcessStat | None:
+    """What /proc said of it, or None where it is gone or can't be read."""
+    text = survey.value(ask)
+    return parse_stat(text) if isinstance(text, str) else None
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """A process's name may hold anything, brackets too: what counts is after the last one."""
+    head, bracket, rest = text.rpartition(")")
+    pid, opening, command = head.partition("(")
+    words = rest.split()
+    if not bracket or not opening or len(words) < 20 or not pid.strip().isdecimal():
+        return None
+    if not words[1].isdecimal() or not words[19].isdecimal():
+        return None
+    return ProcessStat(
+        pid=int(pid), command=command, state=words[0][:1], parent_pid=int(words[1]), started_ticks=int(words[19])
+    )
+
+
+# --- steps and words
+
+
+def privilege_asks(request: Request) -> tuple[Ask, ...]:
+    return tuple(AskPrivileges(node=name) for name in request.nodes)
+
+
+def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:
+    """Evidence before anything is ended; that it can't be had is no reason to leave a machine frozen."""
+    return Step(
+        id="evidence",
+        title=f"Collect evidence of {' and '.join(nodes)}",
+        node=nodes[0],
+        act=CollectEvidence(nodes=tuple(nodes), engines=tuple(engines)),
+        limit_s=EVIDENCE_LIMIT_S,
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+def resolved_step(request: Request, node: str) -> tuple[Step, ...]:
+    """The finding that it was to mend is gone; none where none was named."""
+    if request.finding is None:
+        return ()
+    return (
+        Step(
+            id="resolved",
+            title=f"See {request.finding.rule} resolve",
+            node=node,
+            act=AwaitResolved(finding=request.finding.key),
+            limit_s=RESOLVED_LIMIT_S,
+            verifies="the finding is gone",
+        ),
+    )
+
+
+def step_id(name: str, node: str, nodes: Sequence[str]) -> str:
+    """The step's id: with its node where there are several."""
+    return name if len(nodes) < 2 else f"{name}@{node}"
+
+
+def said(text: object) -> dict[str, str]:
+    """KEY=value lines, as `systemctl show` and `loginctl show-session` print them."""
+    rows = (line.partition("=") for line in text.splitlines()) if isinstance(text, str) else ()
+    return {key: value.strip() for key, equals, value in rows if equals}
