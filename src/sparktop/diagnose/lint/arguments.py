@@ -40,14 +40,14 @@ def flags_of(words: Sequence[Word], engine: EngineKind | None) -> tuple[list[Ite
     while index < len(words):
         word = words[index]
         index += 1
-        if not _FLAG.match(word.text) or (word.text[1] != "-" and not _is_short(word.text)):
+        if not is_flag(word.text):
             loose.append(word)
             continue
         if level := _OPTIMISATION.match(word.text):
             flags.append(Item(name="optimization-level", value=level[1], span=word.span))
             continue
         name, equals, _ = word.text.partition("=")
-        name = _plain(name)
+        name = plain(name)
         if equals:
             value = word.part(len(word.text.partition("=")[0]) + 1)
             flags.append(Item(name=name, value=value.text, span=word.span, value_span=value.span))
@@ -75,12 +75,18 @@ def is_switch(name: str) -> bool:
     return name in _SWITCHES or SWITCH.match(name) is not None
 
 
+def is_flag(text: str) -> bool:
+    """Whether a word begins a flag: two dashes, or one where the engines have a short one."""
+    return _FLAG.match(text) is not None and (text[1] == "-" or _is_short(text))
+
+
 def _is_short(text: str) -> bool:
     head = re.split(r"[=.]", text[1:])[0]
     return head in _SINGLE_DASH or _OPTIMISATION.match(text) is not None
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A flag's name without its dashes, underscores as dashes, aliases by their long name; what follows a dot stays."""
     name = name.lstrip("-").replace("_", "-")
     head, dot, key = name.partition(".")
     head = _ALIASES.get(head, head)
