@@ -23,8 +23,8 @@ from sparktop.wire import LEASE_S
 NAME = "sparktop-probe"
 """The shell's $0: what `ps` shows, and what a simulated Spark looks for."""
 
-PARTS = ("network", "installed", "desktop")
-"""What of the probe travels beside its source, to be compiled in one child only."""
+PARTS = ("network", "installed", "desktop", "decide", "journal", "docker", "guard")
+"""What of the probe travels beside its source, to be compiled where it is needed: in one child, or for the guard."""
 
 OLD_PYTHON_EXIT = 96
 NO_PYTHON_EXIT = 97

@@ -7,7 +7,8 @@ stuck is said to be stuck, and is neither killed nor started again: a killed NVM
 (facts/reliability.md section 0, 10). The protocol is described in `sparktop.wire`.
 
 Sections: parsers (pure) - masking - host facts - the children: nvml, processes, kernel - pace - main. What one child
-alone needs travels beside this file and is compiled there: `remote_network`, `remote_installed`, `remote_desktop`.
+alone needs travels beside this file and is compiled there: `remote_network`, `remote_installed`, `remote_desktop`. The
+guard is compiled in the main process, when the first order comes: `remote_guard` and what it stands on.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ TEXT_CHARS = 2000
 PAUSE_PRESSURE = 20.0
 """PSI memory full avg10, percent: per-process files aren't read above it (their locks slow who is being read)."""
 KERNEL_BACKLOG = 20_000
+STATE_FOLDERS = ("/run/lock", "/tmp")
+"""tmpfs that outlives a login, first; in it a folder of the user's own, `sparktop-UID`."""
+CLAIM, EVENT = "guard", "guard-event"
+"""There: that a guard is armed, and what one did that no console has heard of."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _encode_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -453,11 +458,11 @@ def unpack(packed: bytes) -> dict[str, bytes]:
     return parts
 
 
-def part(name: str, parts: dict[str, bytes]) -> dict[str, Any]:
-    """The names of a part that one child alone needs: compiled there, since compiling costs memory for good."""
+def part(name: str, parts: dict[str, bytes], base: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The names of a part, with those of `base`: compiled where it is needed, since that costs memory for good."""
     import zlib
 
-    names = {**globals(), "__name__": "sparktop_probe"}
+    names = {**globals(), **(base or {}), "__name__": "sparktop_probe"}
     exec(compile(zlib.decompress(parts.pop(name)), "sparktop-" + name, "exec"), names)
     return names
 
@@ -1143,6 +1148,8 @@ class Pace:
         self.interval_s = interval_s
         self._last: tuple[float, int] | None = None
         self._low = False
+        self.guarded = False
+        """A guard is armed: fast all the time."""
         self._fast_until = -1.0
         self._quick_samples = 3
 
@@ -1168,7 +1175,7 @@ class Pace:
     def next_s(self, boot_s: float) -> float:
         if self._quick_samples < 3:
             return min(60.0, self.interval_s * 5)
-        return min(self.interval_s, FAST_S) if boot_s < self._fast_until else self.interval_s
+        return min(self.interval_s, FAST_S) if self.guarded or boot_s < self._fast_until else self.interval_s
 
 
 # --- main -------------------------------------------------------------------------------------------------------------
@@ -1275,6 +1282,8 @@ class Probe:
             ),
         ]
         self.poll = select.poll()
+        self.parts = parts
+        self.guard: Any = None
 
     # out
 
@@ -1332,6 +1341,8 @@ class Probe:
                 os.write(self.out, self.unsent + _encode({"kind": "bye", "reason": reason}).encode() + b"\n")
             except OSError:
                 pass
+        if self.guard is not None:
+            self.guard.stand()
         os._exit(0)  # closes the children's control pipes; they leave, each as soon as it can
 
     # in
@@ -1355,10 +1366,21 @@ class Probe:
                 elif "interval" in message:
                     self.pace.interval_s = min(60.0, max(0.1, float(message["interval"])))
                     self.tick_at = min(self.tick_at, time.monotonic() + self.pace.interval_s)
+                elif "guard" in message:
+                    self.guarding().take(message["guard"])
                 elif "bye" in message:
                     self.leave("asked to")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 continue  # a later version's word
+
+    def guarding(self) -> Any:
+        """The guard, compiled when it is first needed."""
+        if self.guard is None:
+            names: dict[str, Any] = {}
+            for name in ("decide", "journal", "docker", "guard"):
+                names = part(name, self.parts, names)
+            self.guard = names["Guard"](self)
+        return self.guard
 
     def read_worker(self, worker: Worker) -> None:
         chunk = os.read(worker.data, 65536)
@@ -1520,6 +1542,9 @@ class Probe:
         for worker in self.workers[:3]:  # the desktop's, when there is one
             self.start(worker)
         self.poll.register(0, select.POLLIN)
+        own = [f"{root}/sparktop-{os.getuid()}/{name}" for root in STATE_FOLDERS for name in (CLAIM, EVENT)]
+        if any(os.path.lexists(path) for path in own):
+            self.guarding().look_back()
         tending = True
         watched_out = False
         while True:
@@ -1539,6 +1564,8 @@ class Probe:
                 else:
                     self.poll.unregister(self.out)
             until = min(self.tick_at, self.heard_at + self.lease_s)
+            if self.guard is not None:
+                until = min(until, self.guard.due_at)
             ready = self.poll.poll(max(0, int((until - now) * 1000) + 1))
             for descriptor, events in ready:
                 if descriptor == 0:
@@ -1547,11 +1574,15 @@ class Probe:
                     if events & (select.POLLERR | select.POLLHUP):
                         self.leave("the reader is gone", say=False)
                     self.flush()
+                elif self.guard is not None and descriptor == self.guard.line.descriptor:
+                    self.guard.ready()
                 else:
                     for worker in self.workers:
                         if worker.data == descriptor:
                             self.read_worker(worker)
             now = time.monotonic()
+            if self.guard is not None:
+                self.guard.turn(now)
             if now - self.heard_at >= self.lease_s:
                 if select.select([0], [], [], 0)[0]:  # we were stopped, and not forgotten
                     self.hear()
