@@ -1,0 +1,139 @@
+"""Whether an engine that was started answers: its phases and counts on the way, and why it will not any more. Pure.
+
+What is shown of an engine may still be of the run before: Docker is asked every few seconds, and figures stay until the
+next scrape. So only what belongs to the new run counts: a container started anew, or processes that weren't there.
+"""
+
+from __future__ import annotations
+
+from sparktop.diagnose.live.ranks import Rank, other_ranks
+from sparktop.diagnose.live.window import span
+from sparktop.model.engine import Container, Engine, EngineState, LogFacts
+from sparktop.model.event import Severity
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import AwaitReady
+from sparktop.operate.judging import Judgement, Since, Verdict
+
+FAILED_SILENT_S = 15.0
+"""After a line that said it failed, its log has been silent for so long: it is not on its way any more."""
+_UP = (EngineState.READY, EngineState.SERVING)
+_OVER = ("exited", "dead", "removing")
+
+
+def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Judgement:
+    """Met when the engine of this container answers in its new run; failed when that ended or says that it failed."""
+    view = picture.node(node)
+    if view is None:
+        return Judgement(verdict=Verdict.WAITING, detail=f"no figures from {node} yet")
+    box = next((one for one in view.containers.containers if one.name == act.name), None)
+    engine = _engine(act.name, view)
+    if box is None and engine is not None:
+        box = engine.container
+    if not _is_anew(box, engine, act.name, since):
+        return Judgement(verdict=Verdict.WAITING, detail="started; not seen running yet")
+    log = _of_this_run(engine, box)
+    if box is not None and (ended := _ended(box, engine, log, since.before)) is not None:
+        return Judgement(verdict=Verdict.FAILED, detail=ended)
+    if engine is None:
+        return Judgement(verdict=Verdict.WAITING, detail="its container runs; no engine is seen in it yet")
+    if engine.state is EngineState.EXITED:
+        return Judgement(verdict=Verdict.FAILED, detail=_told(engine.exit_detail or "its process ended", log))
+    if log is not None and log.failure and (engine.state in _UP or _is_silent(log, view)):
+        return Judgement(verdict=Verdict.FAILED, detail=_told("it has not ended, and its log says that it failed", log))
+    if engine.state in _UP and _is_fresh(engine, since):
+        return Judgement(verdict=Verdict.MET, detail=_ready(engine), ratio=1.0)
+    if act.is_worker and _has_head_up(engine, view, picture, since):
+        return Judgement(verdict=Verdict.MET, detail="its head answers", ratio=1.0)
+    return _coming(engine, log)
+
+
+def _engine(name: str, view: NodeView) -> Engine | None:
+    """The engine in the container of that name, a living one first; else one of that name without a container."""
+    found = [one for one in view.engines if (one.container.name if one.container else one.name) == name]
+    return min(found, key=lambda one: one.state is EngineState.EXITED, default=None)
+
+
+def _is_anew(box: Container | None, engine: Engine | None, name: str, since: Since) -> bool:
+    """Whether what is seen is of a run that began after the change did; by the node's own stamps, not by ours."""
+    old = _engine(name, since.before) if since.before else None
+    if box is not None:
+        before = next(
+            (one for one in (since.before.containers.containers if since.before else ()) if one.name == name),
+            old.container if old else None,
+        )
+        if before is None:
+            return box.status != "created"
+        return (box.container_id, box.started_wall_s) != (before.container_id, before.started_wall_s)
+    if engine is None:
+        return False
+    return old is None or old.state is EngineState.EXITED or not set(old.pids) & set(engine.pids)
+
+
+def _of_this_run(engine: Engine | None, box: Container | None) -> LogFacts | None:
+    """What its log says, unless its newest line is older than the container's start."""
+    log = engine.log if engine else None
+    if log is None or box is None or box.started_wall_s is None:
+        return log
+    return log if (log.last_line_wall_s or 0.0) >= box.started_wall_s - 1.0 else None
+
+
+def _ended(box: Container, engine: Engine | None, log: LogFacts | None, before: NodeView | None) -> str | None:
+    was = next(
+        (one for one in (before.containers.containers if before else ()) if one.container_id == box.container_id), None
+    )
+    if box.status == "restarting":
+        return _told("its container ends and is started again and again", log)
+    if box.status in _OVER:
+        ended = engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {box.exit_code}"
+        return _told(ended, log)
+    if box.restart_count > 0 and (was is None or box.restart_count > was.restart_count):
+        return _told(f"it ended and was started again {box.restart_count} times by its restart policy", log)
+    return None
+
+
+def _told(what: str, log: LogFacts | None) -> str:
+    """How it ended, its first line of error, and what is known of that."""
+    parts = [what]
+    if log is not None and log.failure:
+        parts.append(f'its log: "{log.failure[:200]}"')
+    worst = [one for one in (log.findings if log else ()) if one.severity is Severity.CRITICAL]
+    if worst:
+        parts.append(worst[0].title)
+    return ". ".join(parts)
+
+
+def _is_silent(log: LogFacts, view: NodeView) -> bool:
+    now_s = view.sample.wall_s if view.sample else None
+    return now_s is not None and now_s - (log.last_line_wall_s or 0.0) >= FAILED_SILENT_S
+
+
+def _is_fresh(engine: Engine, since: Since) -> bool:
+    """Figures of before the wait began are of the run before."""
+    return engine.metrics is None or engine.metrics.wall_s >= since.began_wall_s
+
+
+def _has_head_up(engine: Engine, view: NodeView, picture: FleetState, since: Since) -> bool:
+    """A further rank has no figures of its own, and often no log: its head's first answer is its own too."""
+    others = other_ranks(Rank(node=view, engine=engine), picture)
+    return any(other.engine.state in _UP and _is_fresh(other.engine, since) for other in others)
+
+
+def _ready(engine: Engine) -> str:
+    took = f" after {span(engine.uptime_s)}" if engine.uptime_s is not None else ""
+    return f"answers{took}"
+
+
+def _coming(engine: Engine, log: LogFacts | None) -> Judgement:
+    progress = engine.progress or (log.progress if log else None)
+    phase = (progress.phase if progress else "") or (log.phase if log else "")
+    words = {
+        EngineState.LOADING: f"loading{f' {phase}' if phase else ''}",
+        EngineState.CAPTURING: "capturing graphs",
+        EngineState.STARTING: f"starting{f', {phase}' if phase else ''}",
+    }.get(engine.state, "running, and says nothing yet")
+    ratio = None
+    if progress is not None and progress.total > 0:
+        words += f" {progress.done}/{progress.total}"
+        ratio = min(1.0, progress.done / progress.total)
+    up = f", {span(engine.uptime_s)} so far" if engine.uptime_s is not None else ""
+    return Judgement(verdict=Verdict.WAITING, detail=words + up, ratio=ratio)
