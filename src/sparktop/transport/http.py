@@ -91,7 +91,7 @@ class EndpointClient:
         self._client = None
 
     async def _ask(self, path: str, now_s: float) -> Reply:
-        httpx = await in_thread(_import_httpx)
+        httpx = await in_thread(import_httpx)
         where = f"{self._host}:{self._port}"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -114,22 +114,9 @@ class EndpointClient:
             return Reply(state=EndpointState.NOT_METRICS, detail=detail, asked_s=now_s)
 
     async def _open(self) -> httpx.AsyncClient:
-        import httpx
-
-        path = await self._stack.enter_async_context(self._transport.tcp_socket(self._host, self._port))
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        limits = httpx.Limits(max_connections=1)
-        client = httpx.AsyncClient(
-            # Nothing is verified because nothing is TLS; reading the authorities' certificates would take 20 ms.
-            transport=httpx.AsyncHTTPTransport(uds=str(path), limits=limits, verify=False),
-            base_url=f"http://{host}:{self._port}",
-            headers={"User-Agent": "sparktop", "Accept-Encoding": "identity", "Accept": "text/plain, */*;q=0.1"},
-            follow_redirects=False,
-            trust_env=False,
-            timeout=self._timeout_s,
-        )
-        self._client = await self._stack.enter_async_context(client)
-        return self._client
+        made = await open_client(self._stack, self._transport, self._host, self._port, timeout=self._timeout_s)
+        self._client = made
+        return made
 
     async def _read(self, client: httpx.AsyncClient, path: str, now_s: float) -> Reply:
         where = f"{self._host}:{self._port}{path}"
@@ -161,7 +148,33 @@ class EndpointClient:
         return Reply(state=state, detail=detail, status=status, content_type=content_type, body=body, asked_s=now_s)
 
 
-def _import_httpx() -> ModuleType:
-    import httpx  # 60 ms, off the loop
+async def open_client(
+    stack: AsyncExitStack, transport: Transport, host: str, port: int, *, timeout: float | httpx.Timeout
+) -> httpx.AsyncClient:
+    """A client whose one connection is forwarded to host:port as the node sees it; closed with the stack.
+
+    Raises:
+        TransportError: the connection gives no forward.
+    """
+    await in_thread(import_httpx)
+    import httpx
+
+    path = await stack.enter_async_context(transport.tcp_socket(host, port))
+    shown = f"[{host}]" if ":" in host else host
+    client = httpx.AsyncClient(
+        # Nothing is verified because nothing is TLS; reading the authorities' certificates would take 20 ms.
+        transport=httpx.AsyncHTTPTransport(uds=str(path), limits=httpx.Limits(max_connections=1), verify=False),
+        base_url=f"http://{shown}:{port}",
+        headers={"User-Agent": "sparktop", "Accept-Encoding": "identity", "Accept": "text/plain, */*;q=0.1"},
+        follow_redirects=False,
+        trust_env=False,
+        timeout=timeout,
+    )
+    return await stack.enter_async_context(client)
+
+
+def import_httpx() -> ModuleType:
+    """60 ms, so off the loop."""
+    import httpx
 
     return httpx
