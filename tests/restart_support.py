@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests import pictures_support as made
 
-from sparktop.model.engine import Container, Engine, EngineKind, EngineState, LogFacts
+from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.fleet import Baseline, FleetState, NodeView
 from sparktop.model.plan import Plan, Refusal, Request, Step
 from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges, Survey
@@ -143,5 +145,29 @@ def ended(engine: Engine, **more: Any) -> Engine:
     )
 
 
-SGLANG = EngineKind.SGLANG
-QUIET = LogFacts()
+def golden(name: str, text: str) -> None:
+    """Compare with tests/cases/operate/NAME.txt; SPARKTOP_GOLDENS=write writes it, to be read before it is kept."""
+    path = Path(__file__).parent / "cases" / "operate" / f"{name}.txt"
+    if os.environ.get("SPARKTOP_GOLDENS") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == path.read_text(encoding="utf-8")
+
+
+def whole(plan: Plan | Refusal) -> str:
+    """All of a plan that its reader sees."""
+    assert isinstance(plan, Plan), plan
+    parts = [
+        f"{plan.title}  [{plan.risk.value}]",
+        plan.effect,
+        *(f"! {warning}" for warning in plan.warnings),
+        "",
+        told(plan),
+        "",
+        "way back:",
+        told(plan, back=True),
+        "",
+        "the same as commands:",
+        *plan.equivalent,
+    ]
+    return "\n".join(parts)

@@ -45,7 +45,7 @@ def warnings(request: Request, starts: Sequence[Start], steps: Sequence[Step], s
         if note:
             yield note
     if any(one.part.box is not None and one.part.box.restarts for one in starts):
-        yield "The restart policy is off until the end; where the run ends early it stays so, and the way back is offered."
+        yield "The restart policy is off until the end; a run that ends early leaves it off, and offers the way back."
     if request.options.get("smoke", "yes") != "no" and head.engine.endpoint is None and head.runs:
         yield f"No endpoint of {head.name} is known yet: the request goes where it will be found to listen."
 

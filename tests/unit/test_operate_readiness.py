@@ -1,0 +1,171 @@
+"""Whether an engine that was started answers, and why it will not any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests import pictures_support as made
+from tests.restart_support import ended, head, worker
+
+from sparktop.model.engine import EngineState, LogFacts, Progress
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
+from sparktop.model.plan import AwaitReady
+from sparktop.operate.judging import Since, Verdict
+from sparktop.operate.readiness import judge_ready
+
+ACT = AwaitReady(name="vllm-qwen36")
+STARTED_S = made.WALL_S - 40
+BEGAN = Since(began_monotonic_s=made.NOW_S - 41, began_wall_s=made.WALL_S - 41, before=made.node())
+
+
+def anew(state: EngineState, **more: object):
+    """The engine in its new run, started 40 s ago."""
+    box = made.container(**{"started_wall_s": STARTED_S, **more.pop("box", {})})
+    options = {"metrics": None, "rates": None, "uptime_s": 40.0, "pids": (90001,), "log": None, **more}
+    return made.engine(state=state, container=box, **options)
+
+
+def judged(*engines, act: AwaitReady = ACT, since: Since = BEGAN, **more: object):
+    return judge_ready(act, made.picture(made.node(engines=engines, **more)), "spark1", since)
+
+
+def test_loading_is_told_with_its_count() -> None:
+    found = judged(anew(EngineState.LOADING, progress=Progress(phase="weights", done=12, total=37)))
+    assert found.verdict is Verdict.WAITING
+    assert found.detail == "loading weights 12/37, 40 s so far"
+    assert found.ratio == pytest.approx(12 / 37)
+
+
+def test_capturing_is_told_with_its_count() -> None:
+    found = judged(anew(EngineState.CAPTURING, progress=Progress(phase="capture", done=20, total=36)))
+    assert found.detail == "capturing graphs 20/36, 40 s so far"
+    assert found.ratio == pytest.approx(20 / 36)
+
+
+def test_starting_and_unknown_are_told_plainly() -> None:
+    assert judged(
+        anew(EngineState.STARTING, log=LogFacts(phase="compile", last_line_wall_s=made.WALL_S))
+    ).detail.startswith("starting, compile")
+    assert judged(anew(EngineState.UNKNOWN)).detail.startswith("running, and says nothing yet")
+
+
+@pytest.mark.parametrize("state", [EngineState.READY, EngineState.SERVING])
+def test_ready_in_its_new_run_it_is_met(state: EngineState) -> None:
+    fresh = made.engine().metrics
+    found = judged(anew(state, metrics=fresh))
+    assert found.verdict is Verdict.MET
+    assert found.detail == "answers after 40 s"
+
+
+def test_run_of_before_that_still_shows_is_not_taken_for_the_new_one() -> None:
+    """Docker is asked every three seconds: the picture may be of before the stop."""
+    found = judged(made.engine())
+    assert found.verdict is Verdict.WAITING
+    assert "not seen running yet" in found.detail
+    assert judged(ended(made.engine())).verdict is Verdict.WAITING
+
+
+def test_figures_of_the_run_before_do_not_make_it_ready() -> None:
+    """They stay until the next scrape, and say that all is well."""
+    old = made.engine().metrics
+    assert old is not None
+    stale = replace(old, wall_s=made.WALL_S - 60)
+    assert judged(anew(EngineState.READY, metrics=stale)).verdict is Verdict.WAITING
+
+
+def test_run_that_ended_has_failed_with_its_first_error_and_what_that_is() -> None:
+    said = Finding(rule="memory.kv", severity=Severity.CRITICAL, title="No room is left for the KV cache")
+    log = LogFacts(
+        failure="ValueError: No available memory for the cache blocks", findings=(said,), last_line_wall_s=made.WALL_S
+    )
+    engine = anew(EngineState.EXITED, log=log, exit_detail="failed: its log says why (exit code 1)")
+    engine = replace(engine, container=replace(engine.container, status="exited", exit_code=1), endpoint=None)
+    found = judged(engine)
+    assert found.verdict is Verdict.FAILED
+    assert found.detail == (
+        'failed: its log says why (exit code 1). its log: "ValueError: No available memory for the cache blocks". '
+        "No room is left for the KV cache"
+    )
+
+
+def test_loop_has_failed() -> None:
+    again = judged(anew(EngineState.STARTING, box={"status": "restarting", "restart_count": 2}))
+    assert again.verdict is Verdict.FAILED
+    assert "started again and again" in again.detail
+    counted = judged(anew(EngineState.STARTING, box={"restart_count": 1}))
+    assert counted.verdict is Verdict.FAILED
+    assert "started again 1 times by its restart policy" in counted.detail
+
+
+def test_failure_in_its_log_is_waited_on_until_it_is_silent() -> None:
+    def log(silent_s: float) -> LogFacts:
+        return LogFacts(failure="EngineCore failed to start.", last_line_wall_s=made.WALL_S - silent_s)
+
+    assert judged(anew(EngineState.LOADING, log=log(2))).verdict is Verdict.WAITING
+    found = judged(anew(EngineState.LOADING, log=log(20)))
+    assert found.verdict is Verdict.FAILED
+    assert 'its log: "EngineCore failed to start."' in found.detail
+
+
+def test_engine_that_answers_while_its_log_says_that_it_died_has_failed() -> None:
+    """vLLM's /health stays green while its core is dead."""
+    log = LogFacts(failure="EngineDeadError", last_line_wall_s=made.WALL_S - 1)
+    assert judged(anew(EngineState.READY, log=log)).verdict is Verdict.FAILED
+
+
+def test_failure_of_the_run_before_is_none_of_this_one() -> None:
+    log = LogFacts(failure="killed while it stopped", last_line_wall_s=STARTED_S - 30)
+    assert judged(anew(EngineState.LOADING, log=log)).verdict is Verdict.WAITING
+
+
+def test_process_that_ended_in_a_container_that_runs_on_has_failed() -> None:
+    engine = anew(EngineState.EXITED, exit_detail="its process ended and the container still runs")
+    assert judged(engine).verdict is Verdict.FAILED
+
+
+def test_container_without_an_engine_yet_is_waited_for() -> None:
+    node = made.node(engines=())
+    box = made.container(started_wall_s=STARTED_S)
+    node = replace(node, containers=replace(node.containers, containers=(box,)))
+    assert "no engine is seen in it yet" in judge_ready(ACT, made.picture(node), "spark1", BEGAN).detail
+
+
+def test_new_container_of_the_name_counts_as_new() -> None:
+    engine = anew(EngineState.READY, box={"container_id": "f" * 64})
+    assert judged(engine).verdict is Verdict.MET
+    created = anew(EngineState.STARTING, box={"container_id": "f" * 64, "status": "created", "started_wall_s": None})
+    assert judged(created, since=replace(BEGAN, before=made.node(engines=()))).verdict is Verdict.WAITING
+
+
+def test_engine_without_a_container_is_known_by_its_processes() -> None:
+    old = made.engine("vllm:8000", container=None)
+    since = replace(BEGAN, before=made.node(engines=(old,)))
+    act = AwaitReady(name="vllm:8000")
+    assert judged(old, act=act, since=since).verdict is Verdict.WAITING
+    assert judged(replace(old, pids=(90001,)), act=act, since=since).verdict is Verdict.MET
+
+
+@pytest.mark.parametrize(
+    ("state", "metrics_age_s", "verdict"),
+    [
+        (EngineState.READY, 1, Verdict.MET),
+        (EngineState.LOADING, 1, Verdict.WAITING),
+        (EngineState.READY, 90, Verdict.WAITING),
+    ],
+)
+def test_further_rank_is_ready_when_its_head_is(state, metrics_age_s, verdict) -> None:
+    rank = worker()
+    rank = replace(rank, container=replace(rank.container, started_wall_s=STARTED_S), pids=(90002,), log=None)
+    first = head(state=state)
+    first = replace(first, metrics=replace(first.metrics, wall_s=made.WALL_S - metrics_age_s))
+    fleet = made.picture(made.node("spark1", engines=(first,)), made.node("spark2", engines=(rank,)))
+    since = replace(BEGAN, before=made.node("spark2", engines=(worker(),)))
+    found = judge_ready(AwaitReady(name="vllm-worker", is_worker=True), fleet, "spark2", since)
+    assert found.verdict is verdict
+
+
+def test_nothing_known_is_waited_for() -> None:
+    assert judge_ready(ACT, made.picture(), "elsewhere", BEGAN).verdict is Verdict.WAITING
+    assert judged().verdict is Verdict.WAITING
