@@ -91,12 +91,14 @@ class DockerCall:
 
     method: str
     path: str
-    """ "/containers/<64 hex>/stop"; "{NAME}" is what an earlier call of the same step saved."""
+    """ "/containers/<64 hex>/stop"; "{NAME}" is what an earlier call of the same step saved, also in a text of the
+    body. An undo whose {NAME} was never saved has nothing to undo and is left out."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     accepts: tuple[int, ...] = (200, 201, 204, 304)
     saves: str = ""
-    """Keeps the answer's Id under this name."""
+    """Keeps the answer's Id under this name: "{NEW}" in later calls of the step, and of later steps on that node, of
+    the way back too (`operate.saved` fills those in)."""
     limit_s: float = 30.0
     done_when: Expect | None = None
     """How to tell that it has been done, where the answer got lost (the daemon restarted in between): asked when it
@@ -218,7 +220,7 @@ class GuardOrder:
     """Words for the probe: end this container when memory runs out, without waiting for us."""
 
     container_id: str
-    """64 hex digits; empty disarms."""
+    """64 hex digits, or the "{NAME}" under which an earlier step on the node saved them; empty disarms."""
     container_name: str = ""
     floor_bytes: int = 0
     empty_within_s: float | None = None

@@ -1,0 +1,99 @@
+"""An engine's share of memory, computed for the machine it runs on, where a remedy leaves the figure to it. Pure.
+
+No constant serves (facts/engines.md 1E, C2): the largest share that leaves the host its reserve is
+(available with the engine stopped - reserve) / total, the least of all its nodes, rounded down to 0.01.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from sparktop.diagnose.live.expectation import share
+from sparktop.diagnose.live.ranks import flag
+from sparktop.diagnose.live.window import GIB, gib
+from sparktop.model.change import AUTO
+from sparktop.model.fleet import NodeView
+from sparktop.operate.flags import CannotEdit
+from sparktop.operate.pair import Rank
+from sparktop.operate.target import reachable_bytes
+
+SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
+RESERVE_DESKTOP_BYTES = 20 * GIB
+RESERVE_HEADLESS_BYTES = 12 * GIB
+MOST = 0.87
+"""Above it the first requests have been seen to take the host's memory (C2)."""
+LEAST = 0.10
+STEP = 0.05
+_LESS = re.compile(r"-0?\.\d{1,3}")
+
+
+def literal_flags(
+    flags: Mapping[str, str | None], team: Sequence[tuple[Rank, NodeView]]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """The flags with figures in place of AUTO and of "-0.05", and where they come from, in sentences.
+
+    Raises:
+        CannotEdit: a figure that can't be computed; says why.
+    """
+    out: dict[str, str | None] = {}
+    notes: list[str] = []
+    for name, value in flags.items():
+        dashed = name.replace("_", "-")
+        if value == AUTO and dashed in SHARES:
+            figure, note = largest_share(team)
+            out[name] = f"{figure:.2f}"
+            notes.append(f"{name} {figure:.2f}: {note}")
+        elif value is not None and _LESS.fullmatch(value):
+            out[name] = _less(name, dashed, float(value), team)
+        else:
+            out[name] = value
+    return out, tuple(notes)
+
+
+def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
+    """(the share that all its nodes can give, where it comes from).
+
+    Raises:
+        CannotEdit: a node's memory isn't known, or leaves too little.
+    """
+    found = []
+    for rank, view in team:
+        if view.sample is None:
+            raise CannotEdit(f"what memory {view.name} has isn't known at the moment")
+        memory = view.sample.memory
+        most = reachable_bytes(rank.engine, view) or memory.available_bytes
+        is_headless = view.facts is not None and view.facts.is_graphical is False
+        reserve = RESERVE_HEADLESS_BYTES if is_headless else RESERVE_DESKTOP_BYTES
+        figure = math.floor((most - reserve) / memory.total_bytes * 100 + 1e-9) / 100
+        who = "no desktop runs" if is_headless else "a desktop runs"
+        note = (
+            f"{gib(most)} can be available on {view.name} without it, {gib(reserve)} are left to the host ({who}), "
+            f"of {gib(memory.total_bytes)}"
+        )
+        found.append((figure, note))
+    figure, note = min(found)
+    if figure > MOST:
+        figure, note = MOST, f"{note}; never more than {MOST}"
+    now = min(share(rank.engine) for rank, _ in team)
+    if figure >= now:
+        figure, note = now - STEP, f"{STEP} less than now, as memory would have allowed {figure:.2f} already"
+    if figure < LEAST:
+        raise CannotEdit(f"no share of memory is left for it: {note}")
+    return round(figure, 2), note
+
+
+def _less(name: str, dashed: str, change: float, team: Sequence[tuple[Rank, NodeView]]) -> str:
+    """So much off what stands there, or off the version's default where it is a share."""
+    said = flag(team[0][0].engine.argv, name)
+    try:
+        now = float(said) if said is not None else share(team[0][0].engine) if dashed in SHARES else None
+    except ValueError:
+        now = None
+    if now is None:
+        raise CannotEdit(f"there is no figure of {name} to take {-change:g} off")
+    figure = round(now + change, 3)
+    if figure <= 0:
+        raise CannotEdit(f"{name} is {now:g}: {-change:g} less would leave nothing")
+    return f"{figure:.2f}" if round(figure, 2) == figure else f"{figure:g}"
