@@ -36,7 +36,9 @@ from sparktop.observe.followers import Followers
 from sparktop.observe.notices import notices
 from sparktop.probe.remote import mask_argv
 from sparktop.sim import dockerd, endpoint
+from sparktop.sim.acts import Act
 from sparktop.sim.http import Request
+from sparktop.sim.reaction import reacted
 from sparktop.sim.scenario import Scenario, load
 from sparktop.sim.script import Fault, FaultKind, NodeScript, Repeat
 from sparktop.sim.spark import Spark
@@ -89,6 +91,8 @@ class Stage:
         """
         self.unhurried = unhurried
         self.scenario = load(scenario) if isinstance(scenario, str) else scenario
+        self._held: int | None = None
+        """The showing in which something was done: there is none after it."""
         self.clock = ManualClock()
         self.began_s = self.clock.monotonic()
         self.diagnosis = Diagnosis(live_rules() if rules is None else rules)
@@ -110,6 +114,27 @@ class Stage:
             self.clock.advance(max(0.0, min(due_s, end_s) - self.t))
             if any([node.act() for node in self.nodes]):  # noqa: C419 - every node acts
                 yield self._publish()
+
+    def showing(self) -> tuple[int, float]:
+        """Which showing it is, and the second of it."""
+        if self._held is not None:
+            return self._held, self.t - self._held * self.scenario.length_s
+        if self.scenario.repeat is not Repeat.RESTART:
+            return 0, self.t
+        showing = max(0, int((self.t - 1e-6) // self.scenario.length_s))  # its last second belongs to it
+        return showing, self.t - showing * self.scenario.length_s
+
+    def do(self, act: Act, node: str = "spark1") -> Stage:
+        """Something is done to a node now, as the runner, Docker or the guard would do it."""
+        showing, t = self.showing()
+        if self.scenario.repeat is Repeat.RESTART:
+            self._held = showing
+        self.scenario = reacted(self.scenario, node, t, act)
+        return self
+
+    def spark(self, node: str) -> tuple[Spark, float]:
+        """A node as it is, and the second of its boot."""
+        return next(one for one in self.nodes if one.name == node).moment()
 
     def run(self, until_s: float | None = None) -> Stage:
         """Play to the end; then ask `first`, `shown`, `picture`."""
@@ -185,11 +210,11 @@ class _Node:
         self, stage: Stage, script: NodeScript, interval_s: float, begin_s: float, more: dict[str, Any]
     ) -> None:
         self._stage = stage
-        self._script = script
+        self.name = script.name
         self._interval_s = interval_s
         self._began_wall_s = stage.clock.wall()
-        self._showing = 0
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
+        self._showing = 0
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
         self.followers = Followers(self.book, clock=stage.clock, rules=shipped)
         self._talk: Talk | None = None
@@ -208,13 +233,14 @@ class _Node:
 
     def act(self) -> bool:
         """Do what is due; True when a picture is to be made of it."""
-        now, scenario = self._stage.t, self._stage.scenario
-        showing, t = 0, now
-        if scenario.repeat is Repeat.RESTART:
-            showing = max(0, int((now - 1e-6) // scenario.length_s))  # its last second belongs to it
-            t = now - showing * scenario.length_s
-        if showing != self._showing:
-            self._reboot(showing)
+        now = self._stage.t
+        spark, t = self.moment()
+        if spark.boot_id != self.spark.boot_id:
+            self._reboot(spark)
+        elif spark is not self.spark:
+            self.spark = spark
+            if self._talk is not None:
+                self._talk.spark = spark
         self._shift = now - t
         fault = self._fault(t)
         if fault is not None and fault.kind is not FaultKind.SLOW:
@@ -230,12 +256,20 @@ class _Node:
             getattr(self, f"_{what}")(t)
         return sampled
 
-    def _reboot(self, showing: int) -> None:
-        """Another showing: the connection ends and the machine has booted anew."""
-        scenario = self._stage.scenario
-        began_wall_s = self._began_wall_s + showing * scenario.length_s
+    def moment(self) -> tuple[Spark, float]:
+        """The node as it is, and the second of its boot."""
+        showing, t = self._stage.showing()
+        script = next(node for node in self._stage.scenario.nodes if node.name == self.name).at(t)
+        t -= script.began_s
+        if script is self.spark.script and showing == self._showing:
+            return self.spark, t
+        began_wall_s = self._began_wall_s + showing * self._stage.scenario.length_s + script.began_s
         self._showing = showing
-        self.spark = Spark(scenario, self._script, showing=showing, began_wall_s=began_wall_s)
+        return Spark(self._stage.scenario, script, showing=showing, began_wall_s=began_wall_s), t
+
+    def _reboot(self, spark: Spark) -> None:
+        """The connection ends: the machine has booted anew, or another showing begins."""
+        self.spark = spark
         self._talk, self._silent_since_s = None, None
         self._logs.clear()
         self._due = dict.fromkeys(self._due, self._stage.t)
@@ -244,9 +278,9 @@ class _Node:
     # The line
 
     def _fault(self, t: float) -> Fault | None:
-        if self._stage.scenario.repeat is Repeat.LOOP:
-            t %= self._stage.scenario.length_s
-        return next((fault for fault in self._script.faults if fault.start_s <= t < fault.end_s), None)
+        looped = t % self._stage.scenario.length_s if self._stage.scenario.repeat is Repeat.LOOP else t
+        faults = self.spark.script.faults
+        return next((one for one in faults if one.start_s <= (t if one.once else looped) < one.end_s), None)
 
     def _hear_nothing(self, t: float, fault: Fault) -> bool:
         if self._silent_since_s is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from math import ceil
 
-from sparktop.sim.script import EngineScript, Repeat, Scenario
-from sparktop.sim.tracks import noise
+from sparktop.sim.script import EngineScript
+from sparktop.sim.tracks import Track, noise
 
 TTFT_BUCKETS_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
@@ -16,18 +19,15 @@ ITL_BUCKETS_S = (
 )  # fmt: skip
 """facts/engines.md section 3.1."""
 
-_NAMES = ("prompt", "generation", "requests", "cached", "preemptions", "ttft_sum", "itl_sum")
-
 
 class EngineCounters:
     """Counters of one engine since its last start; `t` is seconds of the showing."""
 
-    def __init__(self, scenario: Scenario, engine: EngineScript) -> None:
-        self._scenario = scenario
+    def __init__(self, engine: EngineScript) -> None:
         self._engine = engine
 
     def at(self, t: float) -> dict[str, float]:
-        """Totals by the names of `_NAMES`, and cumulative buckets as ttft<i> and itl<i>."""
+        """Totals by the names of `_step`, and cumulative buckets as ttft<i> and itl<i>."""
         engine = self._engine
         since = max((start for start, _ in engine.serves if start <= t), default=0.0)
         now, then = self._total(max(t, 0.0)), self._total(max(since, 0.0))
@@ -50,28 +50,54 @@ class EngineCounters:
                 totals[key] += share * engine.generation_tokens
 
     def _total(self, t: float) -> dict[str, float]:
-        length = len(self._table) - 1
+        found = dict.fromkeys(self._names, 0.0)
+        for stretch in self._stretches:
+            if t > stretch.start_s:
+                part = self._counted(stretch, min(t, stretch.end_s) - stretch.start_s)
+                found = {key: value + part[key] for key, value in found.items()}
+        return found
+
+    def _counted(self, stretch: _Stretch, t: float) -> dict[str, float]:
+        if not stretch.table:
+            self._fill(stretch)
+        length = len(stretch.table) - 1
         rounds = 0.0
-        if self._scenario.repeat is Repeat.LOOP:
+        if stretch.repeats:
             rounds, t = divmod(t, length)
         second = min(int(t), length - 1)
-        low, high = self._table[second], self._table[second + 1]
-        part = t - second  # beyond the end of a scenario that holds, its last second goes on
-        whole = self._table[length]
+        low, high, whole = stretch.table[second], stretch.table[second + 1], stretch.table[length]
+        part = t - second  # beyond the last keyframe its last second goes on
         return {key: rounds * whole[key] + low[key] + (high[key] - low[key]) * part for key in low}
 
     @cached_property
-    def _table(self) -> list[dict[str, float]]:
+    def _stretches(self) -> list[_Stretch]:
+        """What lies between two changes of course: each repeats, or stands still after its last keyframe."""
+        parts = [part for track in self._engine.tracks.values() for part in track.stretches]
+        starts = [0.0, *sorted({part.from_s for part in parts if part.before is not None and part.from_s > 0})]
+        found: list[_Stretch] = []
+        for start, end in pairwise([*starts, float("inf")]):
+            holds = [track.holds(start) for track in self._engine.tracks.values()]
+            period = max((one.period_s or 0.0 for one in holds if len(one.times) > 1), default=0.0)
+            last = max(one.times[-1] for one in holds) - start
+            found.append(
+                _Stretch(start, end, repeats=bool(period), seconds=max(1, ceil(period or min(last, end - start)) + 1))
+            )
+        return found
+
+    def _fill(self, stretch: _Stretch) -> None:
         tracks = self._engine.tracks
-        rows = [dict.fromkeys([*_NAMES, *self._step(0, prompt=0.0, generation=0.0)], 0.0)]
-        for second in range(max(1, round(self._scenario.length_s))):
-            middle = second + 0.5
-            lively = 1 + 0.06 * noise(self._engine.port, self._engine.name, second, every_s=1.0)
-            prompt = tracks["prompt_tps"].mean(second, second + 1) * lively
-            generation = tracks["gen_tps"].mean(second, second + 1) * lively
-            step = self._step(middle, prompt=prompt, generation=generation)
-            rows.append({key: rows[-1][key] + step[key] for key in rows[-1]})
-        return rows
+        stretch.table.append(dict.fromkeys(self._names, 0.0))
+        for second in range(stretch.seconds - 1 if stretch.repeats else stretch.seconds):
+            begin = stretch.start_s + second
+            lively = 1 + 0.06 * noise(self._engine.port, self._engine.name, begin, every_s=1.0)
+            # Up to a change of course, and not over it: beyond it another stretch counts.
+            prompt, generation = (_mean(tracks[name], begin, stretch) * lively for name in ("prompt_tps", "gen_tps"))
+            step = self._step(begin + 0.5, prompt=prompt, generation=generation)
+            stretch.table.append({key: value + step[key] for key, value in stretch.table[-1].items()})
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self._step(0, prompt=0.0, generation=0.0))
 
     def _step(self, t: float, *, prompt: float, generation: float, busy: bool = True) -> dict[str, float]:
         tracks, engine = self._engine.tracks, self._engine
@@ -89,6 +115,22 @@ class EngineCounters:
         step |= {f"ttft{i}": requests * _share(le, ttft, 3.0) for i, le in enumerate(TTFT_BUCKETS_S)}
         step |= {f"itl{i}": generation * _share(le, itl, 8.0) for i, le in enumerate(ITL_BUCKETS_S)}
         return step
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """From one change of course to the next."""
+
+    start_s: float
+    end_s: float
+    repeats: bool
+    seconds: int
+    table: list[dict[str, float]] = field(default_factory=list)
+    """Totals after each second of it, as they are wanted."""
+
+
+def _mean(track: Track, begin_s: float, stretch: _Stretch) -> float:
+    return track.holds(stretch.start_s).alone.mean(begin_s, begin_s + 1)
 
 
 def _share(bound: float, median: float, steepness: float) -> float:

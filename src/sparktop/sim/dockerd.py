@@ -240,8 +240,9 @@ async def _log_stream(
     while follow and until is None:
         await rest(_POLL_S)
         now, until_s = moment()
-        if now is not spark:
+        if now.boot_id != spark.boot_id:
             return
+        spark = now
         found = [record for record in records(spark, live.script, last, until_s) if record.stream in streams]
         last = until_s
         if found:
@@ -265,8 +266,9 @@ async def _events(moment: Moment, rest: Rest, query: dict[str, str] | Any) -> As
     until = _seconds(query.get("until"))
     while True:
         now, t = moment()
-        if now is not spark:
+        if now.boot_id != spark.boot_id:
             return
+        spark = now
         for at, event in _container_events(spark):
             if last < at <= t:
                 yield (

@@ -44,10 +44,13 @@ def _of(
     if entry.total is not None:
         yield from _bar(spark, engine, entry, after_s, until_s)
         return
+    recurs = entry.every_s is not None or (spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0)
     for at in _times(spark, entry, after_s, until_s):
         if entry.busy and not _busy(engine, at, entry.every_s or 0.0):
             continue
-        if entry.every_s is not None and not any(r.start_s <= at < (r.end_s or at + 1) for r in container.runs):
+        if recurs and not any(r.start_s <= at < (at + 1 if r.end_s is None else r.end_s) for r in container.runs):
+            continue
+        if recurs and entry.every_s is None and engine is not None and not engine.serves_at(at):
             continue
         yield at, (entry.text.format_map(_fields(spark, engine, at)) + "\n").encode()
 

@@ -35,8 +35,7 @@ class LiveNode:
         self.script = script
         self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
         self._play = play
-        self._showing, _ = play.now()
-        self._spark = play.spark(script, self._showing)
+        self._boot_id = play.moment(script.name)[0].boot_id
         self._listener = Listener(self._serve)
         self._tasks: set[asyncio.Task[None]] = set()
         self._options = asyncssh.SSHServerConnectionOptions(
@@ -72,13 +71,12 @@ class LiveNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def moment(self) -> tuple[Spark, float]:
-        """The node as it is, and the second of its showing."""
-        showing, t = self._play.now()
-        if showing != self._showing:
-            self._showing = showing
-            self._spark = self._play.spark(self.script, showing)
+        """The node as it is, and the second of its boot's time."""
+        spark, t = self._play.moment(self.script.name)
+        if spark.boot_id != self._boot_id:
+            self._boot_id = spark.boot_id
             self._listener.reset()
-        return self._spark, t
+        return spark, t
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -88,7 +86,7 @@ class LiveNode:
     async def _watch(self) -> None:
         while True:
             self.moment()
-            fault = self._play.fault(self.script)
+            fault = self._play.fault(self.script.name)
             delay_s = fault.delay_s / self._play.speed if fault else 0.0
             await self._listener.set_fault(fault.kind if fault else None, delay_s)
             await asyncio.sleep(min(_WATCH_S, _WATCH_S / self._play.speed))
@@ -168,14 +166,16 @@ class _Conversation:
         self._node = node
         self._play = play
         self._process = process
-        self._spark, t = node.moment()
+        spark, t = node.moment()
+        self._boot_id = spark.boot_id
         self._talk = Talk(
-            self._spark,
+            spark,
             interval_s=arguments.interval_s,
             digest=f"{arguments.crc:08x}",
             lease_s=arguments.lease_s,
             began_s=t,
             now_s=play.clock.monotonic(),
+            react=lambda act: play.react(node.script.name, act),
         )
         self._wake = asyncio.Event()
         self._left: Leave | None = None
@@ -187,8 +187,9 @@ class _Conversation:
             self._process.stdout.write(self._talk.opening())
             while self._left is None:
                 spark, t = self._node.moment()
-                if spark is not self._spark:  # rebooted: the process is gone without a word
+                if spark.boot_id != self._boot_id:  # rebooted: the process is gone without a word
                     return
+                self._talk.spark = spark
                 self._process.stdout.write(self._talk.advance(t, self._play.clock.monotonic()))
                 await self._process.stdout.drain()
                 await self._rest(self._talk.due_s - t)

@@ -20,9 +20,11 @@ from sparktop.sim.script import (
     KernelEntry,
     LogEntry,
     Machine,
+    Needs,
     NodeScript,
     ProcessScript,
     RdmaScript,
+    Reaction,
     Repeat,
     Run,
     Scenario,
@@ -34,6 +36,8 @@ from sparktop.sim.tracks import Track
 __all__ = ["Scenario", "available", "load", "load_file"]
 
 _DAY_S = 86_400.0
+_PARTS = ("gpu", "desktop")
+"""Of a machine: what may take an action in its own way."""
 
 
 def available() -> tuple[tuple[str, str], ...]:
@@ -87,16 +91,19 @@ def _scenario(top: Section, name: str) -> Scenario:
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         raise top.error("nodes", f"names must differ: {', '.join(names)}")
+    remedies_s = top.numbers("remedies_s")
     top.done()
     return Scenario(
-        name=name, title=title, description=description.strip(), length_s=length_s, repeat=repeat, nodes=nodes
-    )
+        name=name, title=title, description=description.strip(), length_s=length_s, repeat=repeat, nodes=nodes,
+        remedies_s=remedies_s,
+    )  # fmt: skip
 
 
 def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
     name = node.text("name")
     boot_age_s = node.number("boot_age_days", 4.1) * _DAY_S
-    containers = tuple(_container(section) for section in node.sections("containers"))
+    reactions = {one.name: one for one in (_reaction(section) for section in node.sections("reactions"))}
+    containers = tuple(_container(section, reactions) for section in node.sections("containers"))
     known = {container.name: container for container in containers}
     if repeat is Repeat.LOOP:
         for container in containers:
@@ -120,7 +127,11 @@ def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
         interfaces=tuple(_interface(section, period_s) for section in node.sections("interfaces")),
         rdma=tuple(_rdma(section) for section in node.sections("rdma")),
         units=tuple(_unit(section, period_s) for section in node.sections("units")),
+        reactions=tuple(one for name, one in reactions.items() if name in _PARTS),
     )
+    for name in reactions:
+        if name not in (*known, *_PARTS):
+            raise node.error("reactions", f"{name!r} is no container of this node, nor {' nor '.join(_PARTS)}")
     node.done()
     return script
 
@@ -192,9 +203,36 @@ def _unit(section: Section, period_s: float | None) -> UnitScript:
     return unit
 
 
-def _container(section: Section) -> ContainerScript:
-    container = ContainerScript(
+def _reaction(section: Section) -> Reaction:
+    needs, default = section.section("needs"), Reaction(name="")
+    reaction = Reaction(
         name=section.text("name"),
+        group=section.text("group", ""),
+        stop_s=None if not section.flag("listens", default=True) else section.number("stop_s", default.stop_s),
+        load_s=section.number("load_s", default.load_s),
+        leaks_gib=section.number("leaks_gib", 0.0),
+        gpu_gib=section.optional_number("gpu_gib"),
+        tokens_per_s=section.optional_number("tokens_per_s"),
+        needs=Needs(
+            flags=needs.texts("flags"),
+            without=needs.texts("without"),
+            environment=needs.texts("environment"),
+            reboot=needs.flag("reboot"),
+            by_hand=needs.flag("by_hand"),
+        ),
+        fault=section.choice("fault", ("", "capture", "spin", "exit", "spike"), ""),
+        says=section.text("says", ""),
+    )
+    needs.done()
+    section.done()
+    return reaction
+
+
+def _container(section: Section, reactions: dict[str, Reaction]) -> ContainerScript:
+    name = section.text("name")
+    container = ContainerScript(
+        name=name,
+        reaction=reactions.get(name, Reaction(name=name)),
         image=section.text("image"),
         argv=section.texts("argv"),
         runs=tuple(_run(row) for row in section.sections("runs")),

@@ -6,8 +6,9 @@ Times are seconds of the scenario; what happened before it began has a negative 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from sparktop.sim.tracks import Track
 
@@ -61,6 +62,8 @@ class Fault:
     end_s: float
     kind: FaultKind
     delay_s: float = 0.0
+    once: bool = False
+    """Also where the scenario loops: it comes of something that was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,8 @@ class Run:
     end_s: float | None = None
     exit_code: int = 0
     oom_killed: bool = False
+    asked: bool = False
+    """Somebody started it, not its restart policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +163,47 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What must be so for a trouble to be over; nothing at all: starting anew is enough."""
+
+    flags: tuple[str, ...] = ()
+    """Of the command line, each "--flag" or "--flag value"."""
+    without: tuple[str, ...] = ()
+    """Flags, or names of the environment, that must not be there."""
+    environment: tuple[str, ...] = ()
+    """Names that must be set."""
+    reboot: bool = False
+    by_hand: bool = False
+    """Nothing helps that can be done over the line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """How a container, or a part of the machine, takes what is done to it."""
+
+    name: str
+    """A container's, or "gpu", or "desktop"."""
+    group: str = ""
+    """The engine whose rank it is; all of its ranks are needed. Empty: an engine of its own."""
+    stop_s: float | None = 3.0
+    """From SIGTERM to its end; None: it doesn't listen."""
+    load_s: float = 80.0
+    leaks_gib: float = 0.0
+    """Of its GPU memory, what nobody holds after its end, until a reboot."""
+    gpu_gib: float | None = None
+    """What it holds when it serves anew; else what its processes held at second 0."""
+    tokens_per_s: float | None = None
+    """When it serves anew; else the most it gave in the scenario."""
+    needs: Needs = Needs()
+    fault: str = ""
+    """What comes back while that isn't so: "capture", "spin", "exit", "spike"."""
+    says: str = ""
+    """For "exit": the last line of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerScript:
-    """A container and its lives."""
+    """A container and its lives; without any it has only been created."""
 
     name: str
     image: str
@@ -182,6 +226,16 @@ class ContainerScript:
     """NAME=soft:hard."""
     labels: tuple[str, ...] = ()
     memory_limit_gib: float = 0.0
+    reaction: Reaction = Reaction(name="")
+    key: str = ""
+    """What its id is made of, where that is not its name: it has been renamed, or took a name over."""
+    created_s: float | None = None
+    """Where it wasn't there from the beginning."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Laid over the inspection's Config: as it was asked for when it was created."""
+    host_config: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Lines that it says at every start, of the kernels it chose; else those of its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +285,10 @@ class EngineScript:
     """Generated tokens of an average request."""
     metrics: bool = True
 
+    def serves_at(self, t: float) -> bool:
+        """Whether its port answers."""
+        return any(start <= t < end for start, end in self.serves)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEntry:
@@ -260,6 +318,25 @@ class NodeScript:
     interfaces: tuple[InterfaceScript, ...] = ()
     rdma: tuple[RdmaScript, ...] = ()
     units: tuple[UnitScript, ...] = ()
+    reactions: tuple[Reaction, ...] = ()
+    """Of parts of the machine; a container has its own."""
+    boots: int = 0
+    """How often it was booted since the showing began."""
+    began_s: float = 0.0
+    """The second of the showing that is its second 0."""
+    next_boot: NodeScript | None = None
+    """What it is from that one's `began_s` on."""
+
+    def at(self, showing_s: float) -> NodeScript:
+        """What it is at a second of the showing: this, or what it has become by booting anew."""
+        script = self
+        while script.next_boot is not None and showing_s >= script.next_boot.began_s:
+            script = script.next_boot
+        return script
+
+    def reaction(self, name: str) -> Reaction:
+        """How a part of the machine takes what is done to it."""
+        return next((one for one in self.reactions if one.name == name), Reaction(name=name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,3 +349,5 @@ class Scenario:
     length_s: float
     repeat: Repeat
     nodes: tuple[NodeScript, ...]
+    remedies_s: tuple[float, ...] = ()
+    """When the scenario mends itself; once somebody else does something, it no longer will."""

@@ -26,7 +26,7 @@ def parse(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}", hint="correct that line; see https://toml.io") from error
 
 
-_BY_NAME = frozenset({"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units"})
+_BY_NAME = frozenset({"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units", "reactions"})
 _APPENDED = frozenset({"kernel", "log", "faults"})
 
 
@@ -122,6 +122,12 @@ class Section:
         if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
             raise self.error(key, "must be a list of strings")
         return tuple(value)
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(_is_number(part) for part in value):
+            raise self.error(key, "must be a list of numbers")
+        return tuple(float(part) for part in value)
 
     def track(self, key: str, default: float | None = None) -> Track:
         """A number that stands still, or a list of [second, value] in ascending order."""

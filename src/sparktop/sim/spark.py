@@ -18,7 +18,6 @@ from sparktop.sim.script import (
     KernelEntry,
     NodeScript,
     ProcessScript,
-    Repeat,
     Run,
     Scenario,
 )
@@ -26,8 +25,12 @@ from sparktop.sim.tracks import noise
 
 GIB = 1024**3
 _KIB_IN_GIB = 1024**2
-_FIRMWARE_GIB = 1.0
+FIRMWARE_GIB = 1.0
 """Held by nobody on a healthy machine too."""
+_KERNEL_GIB = {
+    "buffers": 0.06, "slab_reclaimable": 0.55, "slab_unreclaimable": 0.85, "page_tables": 0.16, "kernel_stack": 0.03,
+}  # fmt: skip
+KERNEL_GIB = sum(_KERNEL_GIB.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,8 @@ class LiveContainer:
     running: bool
     pid: int
     restarts: int
+    started: bool = True
+    """False: it was created, and `run` is only when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,8 @@ class Spark:
         self.script = script
         self._began_wall_s = began_wall_s
         self._identity = f"{scenario.name}/{script.name}"
-        self.boot_id = str(uuid.UUID(bytes=hashlib.sha256(f"{self._identity}/{showing}".encode()).digest()[:16]))
+        boot = f"{self._identity}/{showing}" + (f"/{script.boots}" if script.boots else "")
+        self.boot_id = str(uuid.UUID(bytes=hashlib.sha256(boot.encode()).digest()[:16]))
         self.machine_digest = hashlib.sha256(f"machine/{self._identity}".encode()).hexdigest()[:8]
         self.gpu_uuid = "GPU-" + str(uuid.UUID(bytes=hashlib.sha256(f"gpu/{self._identity}".encode()).digest()[:16]))
 
@@ -106,10 +112,6 @@ class Spark:
         """-1..1, smooth and repeatable."""
         return noise(self.script.seed, name, t)
 
-    def in_cycle(self, t: float) -> float:
-        """`t` within the scenario's length where it loops, else `t`."""
-        return t % self.scenario.length_s if self.scenario.repeat is Repeat.LOOP and t >= 0 else t
-
     # Processes and containers
 
     def containers(self, t: float) -> list[LiveContainer]:
@@ -118,11 +120,11 @@ class Spark:
 
     def _container(self, script: ContainerScript, t: float) -> LiveContainer | None:
         begun = [run for run in script.runs if run.start_s <= t]
-        if not begun:
+        if not begun and (script.created_s is None or script.created_s > t):
             return None
-        run = begun[-1]
+        run = begun[-1] if begun else Run(start_s=script.created_s or 0.0, end_s=script.created_s)
         running = run.end_s is None or t < run.end_s
-        if not running and script.auto_remove:
+        if not running and script.auto_remove and begun:
             return None
         first = next((p.pid for p in self.script.processes if p.container == script.name), 4000)
         return LiveContainer(
@@ -131,13 +133,15 @@ class Spark:
             image_id=script.image_id or "sha256:" + hashlib.sha256(script.image.encode()).hexdigest(),
             run=run,
             running=running,
-            pid=first + _pid_step(len(begun) - 1),
-            restarts=script.restart_count + (len(begun) - 1 if script.restart_policy != "no" else 0),
+            pid=first + _pid_step(max(0, len(begun) - 1)),
+            started=bool(begun),
+            restarts=_restarts(script, begun),
         )
 
     def container_id(self, name: str) -> str:
         """64 hex digits."""
-        return hashlib.sha256(f"container/{self._identity}/{name}".encode()).hexdigest()
+        key = next((one.key for one in self.script.containers if one.name == name), "") or name
+        return hashlib.sha256(f"container/{self._identity}/{key}".encode()).hexdigest()
 
     def processes(self, t: float) -> list[LiveProcess]:
         """The processes alive at `t` that a scan would report."""
@@ -176,18 +180,16 @@ class Spark:
         free = min(available, max(0.25, available - 0.95 * max(0.0, cached - shared)))
         gpu = sum(process.gpu_gib or 0.0 for process in self.processes(t))
         leaked = self.figure("leaked_gib", t)
-        kernel = {"buffers": 0.06, "slab_reclaimable": 0.55, "slab_unreclaimable": 0.85}
-        kernel |= {"page_tables": 0.16, "kernel_stack": 0.03}
         return MemoryState(
             total=total,
             available=available,
             free=free,
             cached=cached,
             shared=shared,
-            **kernel,
+            **_KERNEL_GIB,
             gpu=gpu,
             leaked=leaked,
-            anonymous=max(0.8, total - free - cached - sum(kernel.values()) - gpu - leaked - _FIRMWARE_GIB),
+            anonymous=max(0.8, total - free - cached - KERNEL_GIB - gpu - leaked - FIRMWARE_GIB),
             swap_used=self.figure("swap_gib", t),
         )
 
@@ -210,12 +212,19 @@ class Spark:
     @cached_property
     def counters(self) -> dict[str, EngineCounters]:
         """What each engine has counted, by its container's name."""
-        return {engine.name: EngineCounters(self.scenario, engine) for engine in self.script.engines}
+        return {engine.name: EngineCounters(engine) for engine in self.script.engines}
 
     def engine_at(self, port: int, t: float) -> EngineScript | None:
         """The engine that answers on a port at `t`; None while none does."""
-        t = self.in_cycle(t)
-        return next((e for e in self.script.engines if e.port == port and any(a <= t < b for a, b in e.serves)), None)
+        return next((e for e in self.script.engines if e.port == port and e.serves_at(t)), None)
+
+
+def _restarts(script: ContainerScript, begun: list[Run]) -> int:
+    """What its restart policy did since somebody last started it."""
+    asked = [i for i, run in enumerate(begun) if run.asked]
+    if asked:
+        return len(begun) - 1 - asked[-1]
+    return script.restart_count + (max(0, len(begun) - 1) if script.restart_policy != "no" else 0)
 
 
 def _pid_step(lives: int) -> int:

@@ -6,12 +6,14 @@ Times are seconds of the showing, but for the lease, which is the operator's clo
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, Pace
 from sparktop.probe.remote_desktop import SILENT_S
 from sparktop.sim import lines
+from sparktop.sim.acts import Act
 from sparktop.sim.spark import Spark
 from sparktop.wire import LEASE_S, WINDOW
 
@@ -47,9 +49,20 @@ class Talk:
     """One conversation: `advance` gives the bytes due by now, `hear` takes what the console sent."""
 
     def __init__(
-        self, spark: Spark, *, interval_s: float, digest: str, began_s: float, now_s: float, lease_s: float = LEASE_S
+        self,
+        spark: Spark,
+        *,
+        interval_s: float,
+        digest: str,
+        began_s: float,
+        now_s: float,
+        lease_s: float = LEASE_S,
+        react: Callable[[Act], None] | None = None,
     ) -> None:
-        self._spark = spark
+        self.spark = spark
+        """The node as it is; another one once something was done to it."""
+        self._react = react
+        """What the probe does to its node by itself: the guard."""
         self._began_s = began_s
         self._heard_s = now_s
         self._digest = digest
@@ -73,7 +86,7 @@ class Talk:
 
     def opening(self) -> bytes:
         """The first line: who this is."""
-        facts = lines.facts(self._spark)
+        facts = lines.facts(self.spark)
         body = {"kind": "hello", "protocol": PROTOCOL, "pid": 21_377, "digest": self._digest, "facts": facts}
         return _encode(body).encode() + b"\n"
 
@@ -121,7 +134,7 @@ class Talk:
             sent += self._sample(t)
         if t >= self._due["gpu"]:
             self._due["gpu"] = t + max(0.9, self._pace.interval_s * 0.9)
-            self._slots["gpu"] = lines.gpu(self._spark, t)
+            self._slots["gpu"] = lines.gpu(self.spark, t)
             self._collector("nvml", "ok", "", t)
         if t >= self._due["processes"]:
             self._scan(t)
@@ -130,7 +143,7 @@ class Talk:
         if t >= self._due["kernel"]:
             self._due["kernel"] = t + 0.25
             self._collector("kernel", "ok", "journal", t)
-            self._kernel += lines.kernel_messages(lines.kernel_rows(self._spark, self._kernel_until_s, t))
+            self._kernel += lines.kernel_messages(lines.kernel_rows(self.spark, self._kernel_until_s, t))
             self._kernel_until_s = t
         return sent + self._waiting()
 
@@ -139,25 +152,25 @@ class Talk:
             self._skipped += 1
             line = b""
         else:
-            boot_s = self._spark.boot_s(t)
-            memory = self._spark.memory(t)
+            boot_s = self.spark.boot_s(t)
+            memory = self.spark.memory(t)
             self._pace.saw(boot_s, int(memory.available * 1024**2), int(memory.total * 1024**2))
             body = lines.sample(
-                self._spark,
+                self.spark,
                 t,
                 interval_s=self._pace.next_s(boot_s),
                 skipped=self._skipped,
                 running_s=t - self._began_s,
             )
             line = self._queue("sample", body)
-        interval_s = self._pace.next_s(self._spark.boot_s(t))
+        interval_s = self._pace.next_s(self.spark.boot_s(t))
         self._due["sample"] += interval_s
         if self._due["sample"] <= t:
             self._due["sample"] = t + interval_s
         return line
 
     def _scan(self, t: float) -> None:
-        pressure = lines.pressure(self._spark, "psi", t)[2]
+        pressure = lines.pressure(self.spark, "psi", t)[2]
         paused = self._states.get("processes", ("", ""))[0] == "paused"
         if pressure > (PAUSE_PRESSURE / 2 if paused else PAUSE_PRESSURE):
             self._due["processes"] = t + 1.0
@@ -165,24 +178,24 @@ class Talk:
             self._collector("processes", "paused", detail, t)
             return
         self._due["processes"] = t + (1.9 if t - self._began_s < 20 else 4.9)
-        self._slots["processes"] = lines.processes(self._spark, t)
-        self._slots["network"] = lines.network(self._spark, t)
+        self._slots["processes"] = lines.processes(self.spark, t)
+        self._slots["network"] = lines.network(self.spark, t)
         self._collector("processes", "ok", "", t)
         if t >= self._facts_due_s:
             self._facts_due_s = t + FACTS_S
-            self._slots["facts"] = {"kind": "facts", **lines.slow_facts(self._spark, t)}
+            self._slots["facts"] = {"kind": "facts", **lines.slow_facts(self.spark, t)}
 
     def _look_at_desktop(self, t: float) -> float:
         """Say how the compositor does, asked every second time, and again at once when silent; when to look next."""
-        desk, live = self._desk, lines.compositor(self._spark, t)
-        if live is None or lines.pressure(self._spark, "psi", t)[2] > PAUSE_PRESSURE:
+        desk, live = self._desk, lines.compositor(self.spark, t)
+        if live is None or lines.pressure(self.spark, "psi", t)[2] > PAUSE_PRESSURE:
             return t + LOOK_S
-        if live.script.user_id != self._spark.script.machine.user_id:
+        if live.script.user_id != self.spark.script.machine.user_id:
             desk.answers = None
             next_s = t + LOOK_S
         elif desk.asked_s is None and not desk.asks:
             desk.asks, next_s = True, t + LOOK_S
-        elif self._spark.figure("desktop_answers", t) > 0.5:
+        elif self.spark.figure("desktop_answers", t) > 0.5:
             desk.answers, desk.silent_s, desk.asked_s, desk.asks, next_s = True, None, None, False, t + LOOK_S
         elif desk.asked_s is None:
             desk.asked_s, desk.unanswered = t, 0
@@ -193,14 +206,14 @@ class Talk:
             next_s = t + SILENT_S
             if desk.unanswered == 2:
                 desk.asked_s, desk.asks, next_s = None, False, t
-        self._slots["desktop"] = lines.desktop(self._spark, t, live, answers=desk.answers, silent_s=desk.silent_s)
+        self._slots["desktop"] = lines.desktop(self.spark, t, live, answers=desk.answers, silent_s=desk.silent_s)
         self._collector("desktop", "ok", "", t)
         return max(next_s, t + 0.1)
 
     def _collector(self, name: str, state: str, detail: str, t: float) -> None:
         if self._states.get(name) != (state, detail):
             self._states[name] = (state, detail)
-            since = round(self._spark.boot_s(t), 3)
+            since = round(self.spark.boot_s(t), 3)
             body = {"kind": "collector", "name": name, "state": state, "detail": detail, "since": since}
             self._slots[f"collector {name}"] = body
 

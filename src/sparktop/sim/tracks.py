@@ -14,7 +14,8 @@ class Track:
     """Keyframes (second, value), ascending; two at one second are a jump.
 
     Before the first and after the last keyframe the value stands still. With a period the track repeats for ever,
-    and its integral goes on rising, so that counters made from it never fall.
+    and its integral goes on rising, so that counters made from it never fall. Up to second `from_s` another track
+    may hold: what was, before something was done.
     """
 
     times: tuple[float, ...]
@@ -22,6 +23,8 @@ class Track:
     areas: tuple[float, ...]
     """Integral from the first keyframe to each one."""
     period_s: float | None = None
+    before: Track | None = None
+    from_s: float = 0.0
 
     @classmethod
     def of(cls, points: Sequence[tuple[float, float]], *, period_s: float | None = None) -> Track:
@@ -42,8 +45,41 @@ class Track:
         """The same track, starting over every `period_s` seconds from time 0 on."""
         return Track(self.times, self.values, self.areas, period_s)
 
+    def then(self, from_s: float, after: Track) -> Track:
+        """This track up to a second, another from it on."""
+        until = self
+        while until.before is not None and from_s <= until.from_s:
+            until = until.before  # what was to come after that second never comes
+        return Track(after.times, after.values, after.areas, after.period_s, until, from_s)
+
+    def cut(self, at_s: float) -> Track:
+        """This track up to a second, and its last value before it from then on."""
+        if self.before is None and self.period_s is None and self.times[-1] < at_s:
+            return self
+        return self.then(at_s, Track.constant(self.at(at_s - 1e-6)))
+
+    def last(self, t: float) -> float:
+        """Where it settles if nothing more is done; of a track that repeats, its value at second `t`."""
+        return self.at(t) if self.period_s else self.values[-1]
+
+    @property
+    def stretches(self) -> tuple[Track, ...]:
+        """The tracks that it is made of, the oldest first; each but the oldest holds from its `from_s` on."""
+        return (*(self.before.stretches if self.before else ()), self)
+
+    def holds(self, t: float) -> Track:
+        """That of its stretches which holds at second `t`."""
+        return next((part for part in reversed(self.stretches) if part.before is None or t >= part.from_s), self)
+
+    @property
+    def alone(self) -> Track:
+        """As if it had held from the beginning."""
+        return Track(self.times, self.values, self.areas, self.period_s)
+
     def at(self, t: float) -> float:
         """The value at second `t`; on a jump, the one after it."""
+        if self.before is not None and t < self.from_s:
+            return self.before.at(t)
         if len(self.values) == 1:
             return self.values[0]
         if self.period_s and t >= 0:
@@ -59,6 +95,13 @@ class Track:
 
     def integral(self, t: float) -> float:
         """The area from second 0 to second `t` (negative before 0): what a counter has counted."""
+        if self.before is not None:
+            if t < self.from_s:
+                return self.before.integral(t)
+            return self.before.integral(self.from_s) + self._own_integral(t) - self._own_integral(self.from_s)
+        return self._own_integral(t)
+
+    def _own_integral(self, t: float) -> float:
         if self.period_s and t > 0:
             rounds, rest = divmod(t, self.period_s)
             return rounds * self._between(0.0, self.period_s) + self._between(0.0, rest)
@@ -72,6 +115,14 @@ class Track:
 
     def risen(self, t: float) -> float:
         """The sum of all rises from second 0 to `t`; of a level (swap in use), what went in so far."""
+        if self.before is not None:
+            if t < self.from_s:
+                return self.before.risen(t)
+            jump = max(0.0, self.at(self.from_s) - self.before.at(self.from_s))
+            return self.before.risen(self.from_s) + jump + self._own_risen(t) - self._own_risen(self.from_s)
+        return self._own_risen(t)
+
+    def _own_risen(self, t: float) -> float:
         whole = 0.0
         if self.period_s and t > 0:
             rounds, t = divmod(t, self.period_s)

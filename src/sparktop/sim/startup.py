@@ -1,0 +1,171 @@
+"""What an engine says while it starts, and how much of its memory it holds when: vLLM's and SGLang's own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.sim.script import ContainerScript, EngineScript, LogEntry
+
+SHARES = ((0.0, 0.0), (0.06, 0.005), (0.2, 0.01), (0.72, 0.62), (0.76, 0.62), (0.785, 0.97), (0.95, 0.985), (1.0, 1.0))
+"""(part of the time, part of the memory): the weights take most of the time, the KV cache comes at once."""
+CAPTURE = 0.8
+"""Part of the time after which CUDA graphs are captured."""
+_EAGER = ("--enforce-eager", "--disable-cuda-graph")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of an engine."""
+
+    container: ContainerScript
+    engine: EngineScript | None
+    """None: a rank that serves nothing by itself."""
+    kind: str
+    version: str
+    model: str
+    begin_s: float
+    ready_s: float
+    gpu_gib: float
+    rank: int = 0
+
+    def at(self, part: float) -> float:
+        """The second of a part of the start."""
+        return self.begin_s + part * (self.ready_s - self.begin_s)
+
+    @property
+    def shares(self) -> list[tuple[float, float]]:
+        return [(self.at(part), share) for part, share in SHARES]
+
+
+def lines(start: Start, *, until_s: float = float("inf")) -> tuple[LogEntry, ...]:
+    """The log of a start, up to a second."""
+    found = _vllm(start) if start.kind == "vllm" else _sglang(start)
+    return tuple(entry for entry in found if entry.at_s < until_s and (entry.until_s or entry.at_s) <= until_s)
+
+
+def stuck(start: Start) -> LogEntry:
+    """A bar of the capture that never leaves 0."""
+    at = start.at(CAPTURE)
+    text, total = (_PIECEWISE, 51) if start.kind == "vllm" else (_BATCHES, 36)
+    return LogEntry(at_s=at, until_s=at, total=total, last=0, text=text)
+
+
+def leaving(container: ContainerScript, kind: str, at_s: float) -> tuple[LogEntry, ...]:
+    """The last words of one that was asked to end."""
+    if kind == "vllm":
+        return (LogEntry(at_s=at_s - 0.05, text="(APIServer pid=1) INFO:     Shutting down"),)
+    return (LogEntry(at_s=at_s - 0.05, text="[{sglang_time}] INFO:     Shutting down"),)
+
+
+def notes(container: ContainerScript) -> tuple[str, ...]:
+    """What it said of its kernels when it last started, and says at every start."""
+    said = [entry.text for entry in container.log if entry.every_s is None and entry.total is None]
+    found = [text for text in said if "] Using " in text or "Weight-only FP4" in text]
+    return container.notes or tuple(dict.fromkeys(found))
+
+
+_BAR = "{percent:3.0f}%|{bar}| {done}/{total} [{elapsed}<{left},  {rate:.2f}it/s]"
+_PIECEWISE = "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE): " + _BAR
+_BATCHES = "Capturing batches (bs=1 avail_mem={available_gib:.2f} GB): " + _BAR
+_SHARDS = (
+    " Loading safetensors checkpoint shards: {percent:3.0f}% Completed | {done}/{total} "
+    "[{elapsed}<{left},  {rate:.2f}it/s]"
+)
+_STATISTICS = (
+    "(APIServer pid=1) INFO {vllm_time} [loggers.py:217] Engine 000: Avg prompt throughput: {prompt_tps:.1f} tokens/s, "
+    "Avg generation throughput: {gen_tps:.1f} tokens/s, Running: {running:.0f} reqs, Waiting: {waiting:.0f} reqs, "
+    "GPU KV cache usage: {kv_percent:.1f}%, Prefix cache hit rate: {hit_percent:.1f}%"
+)
+_DECODE = (
+    "[{sglang_time} TP0] Decode batch, #running-req: {running:.0f}, #token: {kv_tokens:.0f}, token usage: {kv:.2f}, "
+    "cuda graph: GRAPH, gen throughput (token/s): {gen_tps:.2f}, #queue-req: {waiting:.0f}"
+)
+_AVAILABLE = "avail mem={available_gib:.2f} GB"
+
+Told = list[tuple[float, str]]
+"""(part of the time, line)."""
+
+
+def _vllm(start: Start) -> list[LogEntry]:
+    core = "(EngineCore_DP0 pid=152)"
+    who = f"(Worker_TP{start.rank} pid={301 - 14 * start.rank})" if "--nnodes" in start.container.argv else core
+    info, weights_s = f"{who} INFO {{vllm_time}} ", start.at(0.72) - start.at(0.2)
+    weights = f"{0.62 * start.gpu_gib:.2f} GiB memory and {weights_s + 2.1:.6f} seconds"
+    told: Told = [
+        (0.12, f"{info}[core.py:97] Initializing a V1 LLM engine (v{start.version}) with model='{start.model}'"),
+        (0.18, f"{info}[gpu_model_runner.py:4736] Starting to load model {start.model}..."),
+        (0.722, f"{info}[default_loader.py:384] Loading weights took {weights_s:.2f} seconds"),
+        (0.725, f"{info}[gpu_model_runner.py:4821] Model loading took {weights}"),
+    ]
+    graphs = start.rank == 0 and not _has(start.container, _EAGER)
+    if graphs:
+        took = f"{start.at(0.94) - start.at(CAPTURE):.0f} secs, took 0.98 GiB"
+        told.append((0.945, f"{info}[gpu_model_runner.py:6047] Graph capturing finished in {took}"))
+    if start.engine is not None:
+        api, core = "(APIServer pid=1) INFO", f"{core} INFO {{vllm_time}} "
+        took = f"{start.at(0.96) - start.at(0.73):.2f} seconds"
+        tokens = f"{int(start.gpu_gib * 3400):,} tokens"
+        told += [
+            (0.07, f"{api} {{vllm_time}} [utils.py:299] vLLM API server version {start.version}"),
+            (0.786, f"{core}[kv_cache_utils.py:1312] GPU KV cache size: {tokens}"),
+            (0.96, f"{core}[core.py:284] init engine (profile, create kv cache, warmup model) took {took}"),
+            (0.98, f"{api} {{vllm_time}} [launcher.py:46] Starting vLLM server on http://0.0.0.0:{start.engine.port}"),
+            (1.0, f"{api}:     Application startup complete."),
+        ]
+    found = _entries(start, told)
+    text = who + _SHARDS
+    found.append(LogEntry(at_s=start.at(0.2), until_s=start.at(0.72), total=14, last=14, newline=True, text=text))
+    if graphs:
+        found.append(LogEntry(at_s=start.at(CAPTURE), until_s=start.at(0.94), total=51, last=51, text=_PIECEWISE))
+    if start.engine is not None and not _says(start.container, "Avg generation throughput"):
+        found.append(LogEntry(at_s=start.ready_s, every_s=10.0, busy=True, text=_STATISTICS))
+    return found
+
+
+def _sglang(start: Start) -> list[LogEntry]:
+    stamp, eager = f"[{{sglang_time}} TP{start.rank}]", _has(start.container, _EAGER)
+    load_s, gib = start.at(0.72) - start.at(0.2), start.gpu_gib
+    loaded = f"elapsed={load_s:.2f} s, type=CausalLM, {_AVAILABLE}, mem usage={0.62 * gib:.2f} GB."
+    cache = f"#tokens: {int(gib * 1540)}, K size: {0.17 * gib:.2f} GB, V size: {0.17 * gib:.2f} GB"
+    joined = f"elapsed={start.at(0.15) - start.at(0.1):.2f} s, mem usage=0.12 GB"
+    told: Told = [
+        (0.1, f"{stamp} Init torch distributed begin."),
+        (0.15, f"{stamp} Init torch distributed ends. {joined}"),
+        (0.2, f"{stamp} Load weight begin. {_AVAILABLE}"),
+        (0.72, f"{stamp} Load weight end. {loaded}"),
+        (0.786, f"{stamp} KV Cache is allocated. {cache}"),
+        (0.79, f"{stamp} Memory pool end. {_AVAILABLE}"),
+    ]
+    if not eager:
+        took = f"Time elapsed: {start.at(0.945) - start.at(CAPTURE):.2f} s. mem usage=2.10 GB. {_AVAILABLE}."
+        told += [
+            (0.795, f"{stamp} Capture cuda graph begin. This can take up to several minutes. {_AVAILABLE}"),
+            (0.945, f"{stamp} Capture cuda graph end. {took}"),
+        ]
+    if start.engine is not None:
+        told += [
+            (0.05, f"[{{sglang_time}}] server_args=ServerArgs(model_path='{start.model}')"),
+            (1.0, "[{sglang_time}] The server is fired up and ready to roll!"),
+        ]
+    found = _entries(start, told)
+    if not eager and start.rank == 0:
+        found.append(LogEntry(at_s=start.at(CAPTURE), until_s=start.at(0.94), total=36, last=36, text=_BATCHES))
+    if start.engine is not None and not _says(start.container, "gen throughput"):
+        text = _DECODE.replace("GRAPH", str(not eager))
+        found.append(LogEntry(at_s=start.ready_s, every_s=3.0, busy=True, text=text))
+    return found
+
+
+def _entries(start: Start, told: Told) -> list[LogEntry]:
+    every = [*told, *((0.19, text) for text in notes(start.container))]
+    return [LogEntry(at_s=start.at(part), text=text) for part, text in every]
+
+
+def _has(container: ContainerScript, flags: Sequence[str]) -> bool:
+    return any(flag in container.argv for flag in flags)
+
+
+def _says(container: ContainerScript, words: str) -> bool:
+    """Whether its log goes on saying so by itself."""
+    return any(words in entry.text and entry.every_s is not None and entry.until_s is None for entry in container.log)
