@@ -11,8 +11,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.ui import svg
+from tests.ui.operating import FakeOperating
 from tests.ui.pictures import PICTURES, FakeWatch
 
 from sparktop.clock import ManualClock
@@ -27,9 +29,14 @@ def clock_of_pictures() -> ManualClock:
 
 
 def console(
-    picture: str, *, theme: str = "sparktop-dark", clock: ManualClock | None = None
+    picture: str,
+    *,
+    theme: str = "sparktop-dark",
+    clock: ManualClock | None = None,
+    operating: FakeOperating | None = None,
+    **more: Any,
 ) -> tuple[SparktopApp, FakeWatch]:
-    """An app that shows one picture, and the Watch behind it."""
+    """An app that shows one picture, and the Watch behind it; `operating` acts, where it is given."""
     clock = clock or clock_of_pictures()
     state = PICTURES[picture](clock)
     watch = FakeWatch(state)
@@ -39,17 +46,19 @@ def console(
         return watch
 
     names = tuple(view.name for view in state.nodes)
-    return SparktopApp(start=start, node_names=names, clock=clock, theme=theme, read_only=False), watch
+    app = SparktopApp(start=start, node_names=names, clock=clock, theme=theme, operating=lambda: operating, **more)
+    return app, watch
 
 
 async def render(picture: str, size: Size, *, theme: str, keys: tuple[str, ...] = ()) -> str:
     """The SVG of one picture after some keys."""
-    app, _ = console(picture, theme=theme)
+    app, _ = console(picture, theme=theme, operating=FakeOperating())
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.pause()
-        if keys:
-            await pilot.press(*keys)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.2)
         await pilot.pause()
         return svg.picture(app)
 

@@ -59,10 +59,12 @@ def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:
             assert {"app", "console", "findings"} & set(command.scopes), command.id
 
 
-def test_lower_case_keys_are_the_only_ones_so_far() -> None:
-    """Upper-case keys are kept for what changes a Spark; N is the search's, A the findings'."""
-    upper = {key for command in COMMANDS for key in command.keys if len(key) == 1 and key.isupper()}
-    assert upper == {"N", "A"}
+def test_upper_case_keys_are_for_what_changes_a_spark() -> None:
+    """But for N, the search's, and A, the findings'. What a lower-case key leads to shows a list first."""
+    upper = {key: command for command in COMMANDS for key in command.keys if len(key) == 1 and key.isupper()}
+    assert set(upper) == {"N", "A", "D", "R", "G"}
+    assert {key for key, command in upper.items() if command.changes} == {"D", "R", "G"}
+    assert {command.id for command in COMMANDS if command.changes and command.keys[0].islower()} == {"fix", "actions"}
 
 
 def test_names_of_keys() -> None:

@@ -17,6 +17,7 @@ from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish, Watch
+from sparktop.ui.acting import Acting
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import bindings
 from sparktop.ui.notify import Notifier, Notifying
@@ -25,7 +26,9 @@ from sparktop.ui.screens.console import ConsoleScreen
 from sparktop.ui.theme import DARK, LIGHT, THEMES, variable_defaults
 
 if TYPE_CHECKING:
+    from sparktop.operate.operating import Operating
     from sparktop.transport.base import Prompter
+    from sparktop.ui.screens.prompts import ConsolePrompter
 
 Start = Callable[[Publish, "Prompter"], Awaitable[Watch]]
 """Builds the watching; run only after the first paint, because what it imports takes time."""
@@ -66,11 +69,13 @@ class SparktopApp(App[int]):
         clock: Clock,
         title: str = "",
         read_only: bool = False,
+        protected: frozenset[str] = frozenset(),
+        operating: Callable[[], Operating | None] = lambda: None,
         theme: str = DARK.name,
         notifying: Notifying | None = None,
         attention: Attention | None = None,
     ) -> None:
-        """`attention` remembers what is acknowledged."""
+        """`operating` is asked for what acts once the watching stands; `attention` remembers what is acknowledged."""
         super().__init__()
         for own in THEMES:
             self.register_theme(own)
@@ -84,8 +89,24 @@ class SparktopApp(App[int]):
         self.watch_running: Watch | None = None
         attention = attention or Attention(clock)
         self.console_screen = ConsoleScreen(
-            node_names=node_names, clock=clock, title=title, read_only=read_only, attention=attention
+            node_names=node_names,
+            clock=clock,
+            title=title,
+            read_only=read_only,
+            protected=protected,
+            attention=attention,
         )
+        self._operating = operating
+        self._prompter: ConsolePrompter | None = None
+        self.acting = Acting(
+            self,
+            clock,
+            is_read_only=read_only,
+            picture=lambda: self.console_screen.fleet,
+            changed=self.console_screen.show_runs,
+            ask_sudo=self._ask_sudo,
+        )
+        self.console_screen.acting = self.acting
         self._notifier = Notifier(self, notifying or Notifying(), attention)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -111,12 +132,14 @@ class SparktopApp(App[int]):
         from sparktop.ui.screens.prompts import ConsolePrompter  # not needed for the first paint
 
         try:
-            starting = asyncio.ensure_future(self._start(self.publish, ConsolePrompter(self)))
+            self._prompter = ConsolePrompter(self)
+            starting = asyncio.ensure_future(self._start(self.publish, self._prompter))
             await self.console_screen.complete()
             watch = await starting
             gc.freeze()
             self.watch_running = watch
             self.console_screen.attach(watch)
+            self.acting.attach(self._operating())
             self.set_timer(SETTLED_S, _spare_the_collector)
             await watch.run()
         except SparktopError as error:
@@ -150,7 +173,21 @@ class SparktopApp(App[int]):
     # Commands of the scope "app"
 
     async def action_quit(self) -> None:
-        self.exit(self._exit_code)
+        """Leave; with a run under way only when that is meant."""
+        under_way = self.acting.under_way
+        if not under_way:
+            self.exit(self._exit_code)
+            return
+        from sparktop.ui.screens.leave import leaving
+
+        def decided(is_agreed: bool | None) -> None:
+            if is_agreed:
+                self.exit(self._exit_code)
+
+        self.push_screen(leaving(under_way), decided)
+
+    async def _ask_sudo(self, node: str, wrong_count: int) -> str | None:
+        return None if self._prompter is None else await self._prompter.sudo(node, wrong_count)
 
     def action_help(self) -> None:
         from sparktop.ui.screens.help import HelpScreen

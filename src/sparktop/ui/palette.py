@@ -19,7 +19,7 @@ class ConsoleCommands(Provider):
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
             for command in COMMANDS:
-                if command.in_palette:
+                if command.in_palette and not (command.changes and screen.is_read_only):
                     yield command, screen
 
     async def discover(self) -> Hits:

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sparktop.ui.command import Command
+from sparktop.ui.registry_acting import ACTING
 
+__all__ = ["COMMANDS", "Command"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One thing the operator can do: the keys that do it and the words that explain it."""
-
-    id: str
-    keys: tuple[str, ...]
-    """Textual's key names; the first is the one shown."""
-    title: str
-    """Two or three words: help, palette."""
-    description: str
-    """One sentence."""
-    group: str
-    action: str
-    """A Textual action, run on the widget, screen or app that holds the binding."""
-    scopes: tuple[str, ...]
-    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel"."""
-    footer: str = ""
-    """The word in the bottom line; empty keeps it out of there."""
-    footer_in: tuple[str, ...] = ()
-    """The views in whose bottom line it is; empty: in all."""
-    in_palette: bool = True
-
-
-COMMANDS: tuple[Command, ...] = (
+_SEEING: tuple[Command, ...] = (
     Command(
         id="help",
         keys=("question_mark", "f1"),
@@ -165,6 +144,8 @@ COMMANDS: tuple[Command, ...] = (
         scopes=("console",),
         in_palette=False,
     ),
+)
+_WORKING: tuple[Command, ...] = (
     Command(
         id="maximise",
         keys=("m",),
@@ -426,3 +407,4 @@ COMMANDS: tuple[Command, ...] = (
         scopes=("log", "kernel", "console"),
     ),
 )
+COMMANDS = (*_SEEING, *ACTING, *_WORKING)

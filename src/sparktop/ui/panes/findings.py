@@ -39,6 +39,13 @@ class FindingsPane(LineWidget, can_focus=True):
             super().__init__()
             self.finding = finding
 
+    class FixWanted(Message):
+        """The operator wants to do something about the selected finding."""
+
+        def __init__(self, finding: Finding) -> None:
+            super().__init__()
+            self.finding = finding
+
     class Changed(Message):
         """Something was acknowledged or put off, or that was taken back."""
 
@@ -185,6 +192,10 @@ class FindingsPane(LineWidget, can_focus=True):
 
     def action_open(self) -> None:
         self.action_details()
+
+    def action_fix(self) -> None:
+        if (row := self.selected) is not None:
+            self.post_message(self.FixWanted(row.finding))
 
     def action_logs(self) -> None:
         if (row := self.selected) is not None:

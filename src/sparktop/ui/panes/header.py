@@ -16,11 +16,19 @@ COST_WORTH_SAYING = 0.05
 """Percent of one core; less is shown as a bound."""
 
 
+ROOMY = 100
+"""Cells from which the keys stand two blanks apart."""
+
+
 class Header(LineWidget):
     """Nodes with their links and the age of their samples, what watching costs, and the time."""
 
-    def __init__(self, clock: Clock, *, title: str = "", read_only: bool = False) -> None:
+    def __init__(
+        self, clock: Clock, *, title: str = "", read_only: bool = False, protected: frozenset[str] = frozenset()
+    ) -> None:
+        """`protected` are nodes that nothing may be done to."""
         super().__init__(id="header")
+        self._protected = protected
         self._clock = clock
         self._title = title
         self._read_only = read_only
@@ -43,7 +51,7 @@ class Header(LineWidget):
         links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
         brand = Line.of(" ", ("sparktop", "brand"), "   ")
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
-        extras = [Line.of(("read-only", "quiet"))] if self._read_only else []
+        extras = [self._access()]
         if self._title:
             extras.append(Line.of((self._title, "quiet")))
         if costs := self._costs():
@@ -58,6 +66,17 @@ class Header(LineWidget):
             if left.width + right.width <= width:
                 return [left.fit(width - right.width) + right]
         return [left.cut(width)]
+
+    def _access(self) -> Line:
+        """Whether anything may be done, and to which nodes nothing."""
+        if self._read_only:
+            return Line.of(("read-only", "quiet"))
+        kept = [view.name for view in self._fleet.nodes if view.name in self._protected]
+        if not kept:
+            return Line.of(("read-write", "quiet"))
+        if len(kept) == len(self._fleet.nodes):
+            return Line.of(("protected", "quiet"))
+        return Line.of((f"read-write, {' and '.join(kept)} protected", "quiet"))
 
     def _costs(self) -> Line:
         known = [(v.name, v.probe_cpu_percent) for v in self._fleet.nodes if v.probe_cpu_percent is not None]
@@ -80,10 +99,13 @@ class KeyLine(LineWidget):
 
     ALWAYS = ("help", "quit")
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool = False) -> None:
+        """`read_only` leaves out what leads to a change."""
         super().__init__(id="keys")
+        self._read_only = read_only
         self._view = "overview"
         self._places: list[tuple[int, int, Command]] = []
+        self._is_tight = False
 
     def show(self, view: str) -> None:
         """Mark this view as the open one."""
@@ -92,6 +114,7 @@ class KeyLine(LineWidget):
 
     def draw(self, width: int, height: int) -> list[Line]:
         self._places = []
+        self._is_tight = width < ROOMY
         last = [command for command in COMMANDS if command.id in self.ALWAYS]
         first = [one for one in COMMANDS if one.footer and one.id not in self.ALWAYS and self._is_here(one)]
         reserved = sum(self._item(command).width + 1 for command in last)
@@ -105,12 +128,15 @@ class KeyLine(LineWidget):
         return [line]
 
     def _is_here(self, command: Command) -> bool:
+        if command.changes and self._read_only:
+            return False
         return not command.footer_in or self._view in command.footer_in
 
     def _item(self, command: Command) -> Line:
         tone = "tab" if command.id == self._view else "quiet"
+        after = "" if self._is_tight and tone != "tab" else " "
         return Line.of(
-            (f" {key_name(command.keys[0])}", "tab" if tone == "tab" else "key"), (f" {command.footer} ", tone)
+            (f" {key_name(command.keys[0])}", "tab" if tone == "tab" else "key"), (f" {command.footer}{after}", tone)
         )
 
     def _placed(self, line: Line, item: Line, command: Command) -> Line:

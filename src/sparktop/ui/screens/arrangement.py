@@ -30,6 +30,8 @@ class Asked:
     is_solo: bool = False
     """One node alone has been maximised."""
     verdict_lines: int = 1
+    run_lines: int = 0
+    """Runs under way, a line each."""
     engine_lines: int = 2
     """Heading and rows."""
     detail_lines: int = 0
@@ -42,6 +44,7 @@ class Asked:
 class Arrangement:
     """Lines for each part; 0 hides it."""
 
+    runs: int
     verdict: int
     findings: int
     nodes: int
@@ -61,7 +64,7 @@ def arrange(asked: Asked) -> Arrangement:
     side = asked.width >= SIDE_BY_SIDE and asked.nodes > 1 and not asked.is_solo
     most = next(lines for below, lines in VERDICT_LINES if asked.height < below)
     verdict = min(asked.verdict_lines, most)
-    rest = max(3, asked.height - 2 - verdict)
+    rest = max(3, asked.height - 2 - verdict - asked.run_lines)
     if asked.view == "nodes":
         stacked = not side and not asked.is_solo and rest >= 2 * MIN_NODE_ROWS + 2
         panes = asked.nodes if side or stacked else 1
@@ -99,6 +102,7 @@ def _of(
     both = not only and (asked.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS)
     shown = only or asked.bottom
     return Arrangement(
+        runs=asked.run_lines,
         verdict=verdict,
         findings=findings,
         nodes=nodes,

@@ -22,11 +22,14 @@ from sparktop.ui.panes.finding_lines import place_of
 from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.header import Header, KeyLine
 from sparktop.ui.panes.node import NodePane
+from sparktop.ui.panes.run_line import RunLine
 from sparktop.ui.panes.verdict import Verdict
+from sparktop.ui.screens.acting_keys import ActingKeys
 from sparktop.ui.screens.arrangement import VIEWS, Arrangement, Asked, arrange
 
 if TYPE_CHECKING:
     from sparktop.ui.screens.finding import FindingScreen
+    from sparktop.ui.wishes import Selection
 
 
 def _first_link(clock: Clock) -> Link:
@@ -34,7 +37,7 @@ def _first_link(clock: Clock) -> Link:
     return Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
 
 
-class ConsoleScreen(Screen[None]):
+class ConsoleScreen(ActingKeys, Screen[None]):
     """Shows each picture it is given; asks the Watch only for logs."""
 
     BINDINGS = bindings("console")
@@ -47,8 +50,10 @@ class ConsoleScreen(Screen[None]):
         clock: Clock,
         title: str = "",
         read_only: bool = False,
+        protected: frozenset[str] = frozenset(),
         attention: Attention | None = None,
     ) -> None:
+        """`protected` are nodes that nothing may be done to."""
         super().__init__()
         self._clock = clock
         self._attention = attention or Attention(clock)
@@ -61,18 +66,21 @@ class ConsoleScreen(Screen[None]):
         self._has_details = False
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
-        self.header = Header(clock, title=title, read_only=read_only)
+        self.is_read_only = read_only
+        self.header = Header(clock, title=title, read_only=read_only, protected=protected)
+        self.runs = RunLine()
         self.verdict = Verdict(clock, standing_of=self._attention.standing)
         self.findings = FindingsPane(clock, self._attention)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
         self._node_row = Container(*self.nodes, id="nodes")
         self.engines = EnginePane()
         self.bottom = Bottom(clock)
-        self.keys = KeyLine()
+        self.keys = KeyLine(read_only=read_only)
 
     def compose(self) -> ComposeResult:
         self._arrange()  # before anything is mounted: the first layout is then the right one
         yield self.header
+        yield self.runs
         yield self.verdict
         yield self.findings
         yield self._node_row
@@ -84,6 +92,11 @@ class ConsoleScreen(Screen[None]):
     def view(self) -> str:
         """The open view, one of VIEWS."""
         return self._view
+
+    @property
+    def fleet(self) -> FleetState:
+        """The picture shown."""
+        return self._fleet
 
     @property
     def selected_node(self) -> NodeView | None:
@@ -106,6 +119,11 @@ class ConsoleScreen(Screen[None]):
         self._watch = watch
         self.bottom.attach(watch)
         self._follow_log()
+
+    def show_runs(self) -> None:
+        """What is being done has moved on."""
+        self.runs.show(self.acting.shown if self.acting is not None else ())
+        self._arrange()
 
     def show(self, fleet: FleetState) -> None:
         """Show this picture; a pane paints only what changed."""
@@ -157,6 +175,7 @@ class ConsoleScreen(Screen[None]):
                 nodes=len(self.nodes),
                 is_solo=self._is_solo,
                 verdict_lines=self.verdict.wanted_lines,
+                run_lines=self.runs.wanted_lines,
                 engine_lines=self.engines.wanted_lines,
                 detail_lines=self.engines.detail_lines(width) if self._has_details else 0,
                 bottom=self._bottom if self.engines.selected or self._view == "log" else "kernel",
@@ -173,6 +192,8 @@ class ConsoleScreen(Screen[None]):
 
     def _apply(self, arranged: Arrangement) -> None:
         self.verdict.styles.height = arranged.verdict
+        self.runs.styles.height = arranged.runs
+        self.runs.display = arranged.runs > 0
         nodes, bottom = self._node_row, self.bottom
         parts: tuple[tuple[Widget, int], ...] = (
             (self.findings, arranged.findings),
@@ -228,6 +249,10 @@ class ConsoleScreen(Screen[None]):
     def _finding_wanted(self, message: FindingsPane.DetailsWanted) -> None:
         self._open_finding(message.finding)
 
+    @on(FindingsPane.FixWanted)
+    def _fix_wanted(self, message: FindingsPane.FixWanted) -> None:
+        self.fix(message.finding)
+
     @on(FindingsPane.PlaceWanted)
     def _place_wanted(self, message: FindingsPane.PlaceWanted) -> None:
         self._open_place(message.finding)
@@ -237,7 +262,11 @@ class ConsoleScreen(Screen[None]):
 
         pane = self.findings
         self._details = FindingScreen(
-            pane.told(finding), acknowledge=pane.acknowledge, snooze=pane.snooze, open_place=self._open_place
+            pane.told(finding),
+            acknowledge=pane.acknowledge,
+            snooze=pane.snooze,
+            open_place=self._open_place,
+            fix=self.fix,
         )
         self.app.push_screen(self._details)
 
@@ -362,6 +391,20 @@ class ConsoleScreen(Screen[None]):
             self._watch.retry_now(name)
         text = f"reconnecting to {', '.join(down)}" if down else "all nodes are live"
         self.notify(text, markup=False, timeout=3)
+
+    def selection(self) -> Selection:
+        """Where the operator is: the engine under the cursor; the node whose pane has the focus, else that engine's."""
+        from sparktop.ui.wishes import Selection
+
+        row, pane, view = self.engines.selected, self._focused_pane(), self.selected_node
+        engine = row.engine.name if row is not None else ""
+        if isinstance(pane, NodePane):
+            return Selection(node=pane.node_name, engine=engine)
+        return Selection(node=row.node if row is not None else view.name if view is not None else "", engine=engine)
+
+    @on(RunLine.Wanted)
+    def _run_wanted(self) -> None:
+        self.action_runs()
 
     def action_logs(self) -> None:
         self.action_view("log")

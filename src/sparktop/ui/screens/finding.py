@@ -29,7 +29,8 @@ class FindingPage(Page):
     def keys(self) -> tuple[str, ...]:
         place = ("l its log",) if place_of(self.told.finding) else ()
         marks = () if self.told.finding.phase is Phase.RESOLVED else ("a acknowledge", "z snooze")
-        return (*place, *marks, "y copy")
+        fix = ("f fix",) if self.told.finding.remedies else ()
+        return (*place, *marks, "y copy", *fix)
 
     def content(self, width: int) -> tuple[Line, ...]:
         return tuple(details(self.told, width))
@@ -44,14 +45,16 @@ class FindingScreen(PageScreen):
         Binding("a", "acknowledge", "Acknowledge", show=False),
         Binding("z", "snooze", "Snooze", show=False),
         Binding("l", "place", "Its log", show=False),
+        Binding("f", "fix", "Fix", show=False),
     ]
 
-    def __init__(self, told: Told, *, acknowledge: Act, snooze: Act, open_place: Act) -> None:
+    def __init__(self, told: Told, *, acknowledge: Act, snooze: Act, open_place: Act, fix: Act) -> None:
         self._finding_page = FindingPage(told)
         super().__init__(self._finding_page)
         self._acknowledge = acknowledge
         self._snooze = snooze
         self._open_place = open_place
+        self._fix = fix
 
     @property
     def finding(self) -> Finding:
@@ -74,6 +77,10 @@ class FindingScreen(PageScreen):
         if place_of(self.finding) is not None:
             self.dismiss(None)
             self._open_place(self.finding)
+
+    def action_fix(self) -> None:
+        self.dismiss(None)
+        self._fix(self.finding)
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(mask(plain(self._finding_page.told)))

@@ -133,6 +133,7 @@ class SecretScreen(Prompt[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Give up", show=False)]
     AUTO_FOCUS = "Input"
+    VERB = "log in"
 
     def __init__(self, question: SecretQuestion) -> None:
         super().__init__()
@@ -140,7 +141,7 @@ class SecretScreen(Prompt[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = Text(f"log in  {self._question.host}")
+            box.border_title = Text(f"{self.VERB}  {self._question.host}")
             box.border_subtitle = Text("Enter send   Esc give up")
             with VerticalScroll(can_focus=False):
                 yield Static(classes="question", markup=False)
@@ -170,6 +171,26 @@ class SecretScreen(Prompt[str | None]):
             field.value = ""
 
 
+class SudoScreen(SecretScreen):
+    """The password for sudo on one node; sent only after sudo itself has asked, and kept nowhere."""
+
+    VERB = "sudo"
+
+    def __init__(self, node: str, wrong_count: int) -> None:
+        super().__init__(SecretQuestion(host=node, prompt="sudo password:"))
+        self._wrong_count = wrong_count
+
+    def paragraphs(self) -> list[Line]:
+        wrong = self._wrong_count
+        said = f"▲ {'That was' if wrong == 1 else f'{wrong} times it was'} not the password."
+        return [
+            *([Line.of((said, "warning")), Line()] if wrong else []),
+            Line.of((f"sudo on {self._question.host} wants your password.", "strong")),
+            Line.of(("It is used for this run and kept nowhere. Giving up changes nothing.", "quiet")),
+            Line(),
+        ]
+
+
 class ConsolePrompter:
     """A transport's Prompter over a running app. Nodes that ask at once are asked for one after the other.
 
@@ -186,6 +207,10 @@ class ConsolePrompter:
 
     async def secret(self, question: SecretQuestion) -> str | None:
         return await self._ask(SecretScreen(question))
+
+    async def sudo(self, node: str, wrong_count: int) -> str | None:
+        """The password of the user on that node, of which so many were wrong so far; None: the operator gave up."""
+        return await self._ask(SudoScreen(node, wrong_count))
 
     async def _ask(self, screen: Prompt[Answer]) -> Answer | None:
         async with self._turn:

@@ -1,0 +1,341 @@
+"""From a key to a run: which action, on what, the plan, its review, the run. One thing is asked at a time.
+
+Nothing is changed before the review's Run is pressed; what may be run at all is the executor's to say, not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from textual.app import App
+from textual.screen import Screen
+
+from sparktop.clock import Clock
+from sparktop.errors import SparktopError
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Refusal, Request, Run
+
+if TYPE_CHECKING:
+    from sparktop.operate.actions import Action
+    from sparktop.operate.operating import Execution, Operating
+    from sparktop.ui.screens.run import RunScreen
+    from sparktop.ui.wishes import Selection, Wish
+
+PATIENCE_S = 0.25
+"""A plan that comes sooner needs no dialog that says it is being made."""
+
+Answer = TypeVar("Answer")
+AskSudo = Callable[[str, int], Awaitable[str | None]]
+"""Asks for a node's sudo password, of which so many were wrong; None when the operator gave up."""
+
+
+class Acting:
+    """What the keys of the group Acting do, and the runs of this session."""
+
+    def __init__(
+        self,
+        app: App[Any],
+        clock: Clock,
+        *,
+        is_read_only: bool,
+        picture: Callable[[], FleetState],
+        changed: Callable[[], None],
+        ask_sudo: AskSudo,
+    ) -> None:
+        """`picture` is the newest; `changed` is called when `shown` may be another."""
+        self._app = app
+        self._clock = clock
+        self._is_read_only = is_read_only
+        self._picture = picture
+        self._tell = changed
+        self._ask_sudo = ask_sudo
+        self._operating: Operating | None = None
+        self._runs: dict[str, Run] = {}
+        self._executions: dict[str, Execution] = {}
+        self._unread: set[str] = set()
+        """Runs that are over, and whose end nobody has looked at."""
+        self._open: RunScreen | None = None
+        self._is_asking = False
+
+    def attach(self, operating: Operating | None) -> None:
+        """From now on plans can be made."""
+        self._operating = operating
+
+    # What is to be seen
+
+    @property
+    def under_way(self) -> tuple[Run, ...]:
+        return tuple(run for run in self._runs.values() if not run.state.is_over)
+
+    @property
+    def shown(self) -> tuple[Run, ...]:
+        """Runs for the console's top: those under way, then those whose end hasn't been looked at."""
+        return (*self.under_way, *(run for run in self._runs.values() if run.id in self._unread))
+
+    # What the keys ask for
+
+    def fix(self, finding: Finding | None) -> None:
+        """Choose among a finding's remedies."""
+        if finding is None:
+            self._say("nothing is wrong that could be fixed")
+        elif self._may():
+            self._work(self._fix(finding))
+
+    def act(self, name: str, at: Selection) -> None:
+        """One action, on what is selected, or chosen where that leaves a choice."""
+        from sparktop.operate.actions import action
+
+        known = action(name)
+        assert known is not None, name
+        if self._may():
+            self._work(self._act(known, at))
+
+    def choose(self, at: Selection) -> None:
+        """Choose among all actions."""
+        if self._may():
+            self._work(self._choose(at))
+
+    def open_run(self) -> None:
+        """Show the run under way, else the last; several are chosen from."""
+        runs = list(reversed(self._runs.values()))
+        if not runs:
+            self._say("nothing has been done in this session")
+            return
+        first = [run for run in runs if not run.state.is_over] or runs
+        if len(runs) == 1 or (len(first) == 1 and not first[0].state.is_over):
+            self._show(first[0])
+        else:
+            self._work(self._choose_run(runs))
+
+    # How it goes
+
+    async def _fix(self, finding: Finding) -> None:
+        from sparktop.operate.actions import action
+        from sparktop.ui.screens.ask import ChooseScreen
+        from sparktop.ui.screens.fix import choices, introduction
+        from sparktop.ui.wishes import mending
+
+        remedy = await self._ask(
+            ChooseScreen("fix", choices(finding), intro=introduction(finding), verb="shows the plan")
+        )
+        known = action(remedy.action or "") if remedy is not None else None
+        if remedy is None or known is None:
+            return
+        request = await self._one_of(known, mending(known, remedy, finding, self._picture()))
+        if request is not None:
+            request = await self._prepared(known, request, (remedy.title, *remedy.steps))
+        if request is not None:
+            await self._review(known, request)
+
+    async def _act(self, known: Action, at: Selection) -> None:
+        from sparktop.ui.wishes import selected
+
+        request = await self._one_of(known, selected(known, self._picture(), at))
+        if request is not None:
+            request = await self._prepared(known, request)
+        if request is not None:
+            await self._review(known, request)
+
+    async def _prepared(self, known: Action, request: Request, intro: Sequence[str] = ()) -> Request | None:
+        """With what has to be said before there can be a plan: which change, which way, which floor."""
+        from sparktop.ui.wishes import armed
+
+        if known.name == "relaunch":
+            return await self._changed(request, intro)
+        if known.name == "guard" and armed(self._picture().node(request.nodes[0])):
+            return replace(request, options={"off": "yes"})
+        if known.name == "guard":
+            return await self._options(known, request)
+        if any(option.name == "way" for option in known.options):
+            return await self._way(known, request)
+        return request
+
+    async def _choose(self, at: Selection) -> None:
+        from sparktop.ui.screens.ask import ChooseScreen
+        from sparktop.ui.screens.fix import actions
+
+        known = await self._ask(ChooseScreen("actions", actions(self._picture(), at), verb="shows the plan"))
+        if known is not None:
+            await self._act(known, at)
+
+    async def _one_of(self, known: Action, found: Sequence[Wish]) -> Request | None:
+        """The only one, or the one that is chosen."""
+        from sparktop.ui.screens.ask import Choice, ChooseScreen
+        from sparktop.ui.widgets.ink import Line
+
+        if not found:
+            what = {"engine": "engine", "process": "process on the GPU"}.get(known.target, "node")
+            self._say(f"{known.title.lower()}: there is no {what} to do it to")
+            return None
+        if len(found) == 1:
+            return found[0].request
+        rows = [
+            Choice(label=Line.of((wish.label, "value"), (f"  {wish.note}" if wish.note else "", "quiet")), value=wish)
+            for wish in found
+        ]
+        wish = await self._ask(ChooseScreen(known.title.lower(), rows))
+        return wish.request if wish is not None else None
+
+    async def _changed(self, request: Request, intro: Sequence[str]) -> Request | None:
+        from sparktop.ui.screens.change import ChangeScreen
+
+        change = await self._ask(ChangeScreen(f"change  {request.target}", request.change, intro=intro))
+        return None if change is None else replace(request, change=change)
+
+    async def _options(self, known: Action, request: Request) -> Request | None:
+        from sparktop.ui.screens.ask import OptionsScreen
+
+        shown = [option for option in known.options if option.name != "off"]
+        title = f"{known.title.lower()}  {request.target or ' and '.join(request.nodes)}"
+        given = await self._ask(OptionsScreen(title, shown, request.options, intro=(known.description,)))
+        return None if given is None else replace(request, options=given)
+
+    async def _way(self, known: Action, request: Request) -> Request | None:
+        """One of the ways that an action can be done."""
+        from sparktop.ui.screens.ask import ChooseScreen
+        from sparktop.ui.screens.fix import ways
+
+        way = await self._ask(ChooseScreen(known.title.lower(), ways(known), verb="shows the plan"))
+        return None if way is None else replace(request, options={"way": way})
+
+    async def _review(self, known: Action | None, request: Request) -> None:
+        """The plan as it stands, again and again while its options are set anew."""
+        answer = await self._plan(request)
+        while answer is not None:
+            verdict = await self._judged(known, answer)
+            if verdict == "run" and isinstance(answer, Plan):
+                self._start(answer)
+                return
+            if verdict != "set" or known is None:
+                return
+            wanted = await (self._changed(request, ()) if known.name == "relaunch" else self._options(known, request))
+            if wanted is not None:
+                request = wanted
+                answer = await self._plan(request)
+
+    async def _judged(self, known: Action | None, answer: Plan | Refusal) -> str | None:
+        from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
+
+        settings = "" if known is None else "change" if known.name == "relaunch" else "options" if known.options else ""
+        if isinstance(answer, Plan):
+            return await self._ask(ReviewScreen(answer, settings=settings))
+        title = known.title.lower() if known is not None else answer.request.action
+        return await self._ask(RefusalScreen(answer, title=title, settings=settings))
+
+    async def _plan(self, request: Request) -> Plan | Refusal | None:
+        """Ask the nodes and plan; None when the operator would not wait."""
+        from sparktop.ui.screens.ask import WaitScreen
+
+        assert self._operating is not None
+        planning = asyncio.ensure_future(self._operating.plan(request))
+        try:
+            await asyncio.wait((planning,), timeout=PATIENCE_S)
+            waiting = WaitScreen(f"Asking {' and '.join(request.nodes)} what it takes", planning)
+            if not planning.done() and not await self._ask(waiting):
+                return None
+            return planning.result()
+        except SparktopError as error:
+            return Refusal(request=request, reason=error.message, remedies=(error.hint,) if error.hint else ())
+        except Exception as error:  # noqa: BLE001 - a planner's fault must not end the console at night
+            self._app.log.error(error)
+            return Refusal(request=request, reason=f"a fault in sparktop: {type(error).__name__}: {error}")
+        finally:
+            planning.cancel()
+
+    def _start(self, plan: Plan) -> None:
+        assert self._operating is not None
+        execution = self._operating.start(plan, secret=self._ask_sudo, changed=self._follow)
+        run = execution.run
+        self._executions[run.id] = execution
+        self._runs[run.id] = run
+        self._show(run)
+        self._tell()
+
+    def _follow(self, run: Run) -> None:
+        """A run has a new state."""
+        before = self._runs.get(run.id)
+        self._runs[run.id] = run
+        screen = self._open
+        is_seen = screen is not None and screen.is_attached and screen.run_shown.id == run.id
+        if is_seen and screen is not None:
+            screen.show(run)
+        elif run.state.is_over and (before is None or not before.state.is_over):
+            self._unread.add(run.id)
+        self._tell()
+
+    def _show(self, run: Run) -> None:
+        from sparktop.ui.screens.run import RunScreen
+
+        self._unread.discard(run.id)
+        self._open = RunScreen(
+            self._runs[run.id],
+            self._clock,
+            abort=lambda: self._executions[run.id].abort(),
+            back=lambda: self._go_back(run.id),
+            again=lambda: self._again(run.plan.request),
+        )
+        self._app.push_screen(self._open, lambda _: self._tell())
+
+    def _go_back(self, run_id: str) -> None:
+        plan = self._operating.way_back(self._runs[run_id]) if self._operating is not None else None
+        if plan is None:
+            self._say("there is no way back any more")
+        else:
+            self._work(self._review_back(plan))
+
+    async def _review_back(self, plan: Plan) -> None:
+        if await self._judged(None, plan) == "run":
+            self._start(plan)
+
+    def _again(self, request: Request) -> None:
+        from sparktop.operate.actions import action
+
+        if self._may():
+            self._work(self._review(action(request.action), request))
+
+    async def _choose_run(self, runs: Sequence[Run]) -> None:
+        from sparktop.ui.panes.run_lines import state_line
+        from sparktop.ui.screens.ask import Choice, ChooseScreen
+        from sparktop.ui.widgets.ink import Line
+
+        now_s = self._clock.wall()
+        rows = [
+            Choice(label=Line.of((run.plan.title, "value")), notes=(state_line(run, now_s),), value=run) for run in runs
+        ]
+        run = await self._ask(ChooseScreen("runs of this session", rows, verb="open"))
+        if run is not None:
+            self._show(run)
+
+    # Small things
+
+    def _may(self) -> bool:
+        """Whether anything may be asked for now; says why not."""
+        if self._is_read_only or (self._operating is not None and self._operating.is_read_only):
+            self._say("read-only: this console changes nothing; start it without --read-only, or take read_only "
+                      "out of config.toml", severity="warning")  # fmt: skip
+            return False
+        if self._operating is None:
+            self._say("not connected yet: nothing can be planned before a node answers")
+            return False
+        return not self._is_asking
+
+    def _work(self, going: Coroutine[Any, Any, None]) -> None:
+        self._is_asking = True
+
+        async def guarded() -> None:
+            try:
+                await going
+            finally:
+                self._is_asking = False
+
+        self._app.run_worker(guarded(), name="acting", group="acting")
+
+    async def _ask(self, screen: Screen[Answer]) -> Answer | None:
+        return await self._app.push_screen_wait(screen)
+
+    def _say(self, text: str, *, severity: str = "information") -> None:
+        self._app.notify(text, severity=severity, markup=False, timeout=6)  # type: ignore[arg-type]

@@ -1,0 +1,582 @@
+"""From a key to a run: nothing is run but by its button, what is shown is masked, and closing stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.ui import claims, operating, pictures, svg
+from tests.ui.look import clock_of_pictures, console
+from tests.ui.operating import FakeOperating
+from tests.ui.test_app import ready, screen, until
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, TextArea
+
+from sparktop.errors import LinkLost
+from sparktop.model.change import Change
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState
+from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.plan import Plan, Refusal, Request, RunState
+from sparktop.ui.app import SparktopApp
+from sparktop.ui.screens.ask import ChooseScreen, ConfirmScreen, OptionsScreen, WaitScreen
+from sparktop.ui.screens.change import ChangeScreen
+from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.screens.prompts import SudoScreen
+from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
+from sparktop.ui.screens.run import RunScreen
+
+NARROW, USUAL = (80, 24), (120, 40)
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+async def at(pilot: Pilot[int], kind: type, words: str = "") -> None:
+    """Until such a screen is on top and says so."""
+    await until(
+        pilot, lambda: isinstance(pilot.app.screen, kind) and words in screen(pilot), what=f"{kind.__name__} {words}"
+    )
+    await pilot.pause()
+
+
+async def open_run(pilot: Pilot[int]) -> None:
+    """A safe restart under way, its screen on top."""
+    await pilot.press("R")
+    await at(pilot, ReviewScreen)
+    await pilot.press("tab", "enter")
+    await at(pilot, RunScreen)
+
+
+def notified(app: SparktopApp) -> str:
+    return "\n".join(note.message for note in app._notifications)
+
+
+@pytest.mark.parametrize("key", ["enter", "escape"])
+async def test_a_review_shows_the_plan_and_its_cancel_has_the_focus(key: str) -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "Safe restart of vllm-minimax on spark1")
+        text = screen(pilot)
+        for wanted in (
+            "▲ disruptive", "on spark1, at most 25 min", "down for some 5 minutes", "The 3 requests",
+            "docker: POST /containers/3f1c9a04d2be/stop?t=60", "If it goes wrong, the way back", "docker stop -t 60",
+        ):  # fmt: skip
+            assert wanted in text
+        assert isinstance(app.focused, Button)
+        assert app.focused.id == "cancel"
+        await pilot.press(key)
+        await at(pilot, ConsoleScreen)
+    assert side.executions == ()
+    assert [one.action for one in side.asked] == ["safe-restart"]
+
+
+@pytest.mark.parametrize("keys", [("tab", "enter"), ("right", "enter")])
+async def test_running_takes_a_step(keys: tuple[str, ...]) -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen)
+        await pilot.press(*keys)
+        await at(pilot, RunScreen, "Stop vllm-minimax")
+    assert len(side.executions) == 1
+
+
+@pytest.mark.parametrize("size", [(60, 20), NARROW, USUAL, (200, 50)])
+@pytest.mark.parametrize("make", [operating.restart, operating.reboot, operating.hostile])
+async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], make: Callable[..., Plan]) -> None:
+    side = FakeOperating()
+    side.answer = make
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app._state is not None and app.acting._operating is not None)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "Cancel")
+        for _ in range(12):
+            lines = svg.plain(app)
+            assert len(lines) == size[1]
+            assert max(map(len, lines)) <= size[0]
+            assert "Cancel" in lines[-2] or any("Cancel" in line and "Run" in line for line in lines)
+            assert not [char for line in lines for char in line if ord(char) < 32 or 0x7F <= ord(char) < 0xA0]
+            await pilot.press("pagedown")
+        await pilot.pause()
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+
+
+async def test_text_of_a_plan_is_never_markup() -> None:
+    side = FakeOperating()
+    side.answer = operating.hostile
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "a[/x] $(reboot)")
+        assert "\x1b" not in screen(pilot)
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "a[/x] $(reboot)")
+        side.executions[0].at(0, operating.HOSTILE, 0.5)
+        await pilot.press("escape")
+        await until(pilot, lambda: "a[/x] $(reboot)" in svg.plain(app)[1])
+        side.executions[0].end(RunState.FAILED, 0, message=operating.HOSTILE, hint=operating.HOSTILE)
+        await pilot.pause()
+        assert "]52;" not in screen(pilot)
+        assert "‮" not in screen(pilot)
+
+
+async def test_what_destroys_wants_the_nodes_name_typed() -> None:
+    side = FakeOperating()
+    side.answer = operating.reboot
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("x")
+        await at(pilot, ChooseScreen, "Reboot")
+        await pilot.press("end", "enter")
+        await at(pilot, ChooseScreen, "spark2")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen, "Type spark1")
+        assert "✖ destructive" in screen(pilot)
+        run = app.screen.query_one("#run", Button)
+        assert isinstance(app.focused, Button)
+        assert run.disabled
+        await pilot.press("tab")
+        assert isinstance(app.focused, Input)
+        await pilot.press(*"spark2", "enter")
+        assert run.disabled
+        assert isinstance(app.screen, ReviewScreen)
+        await pilot.press("backspace", "1")
+        assert not run.disabled
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.focused is run
+        assert side.executions == (), "Enter in the field leads to the button, and runs nothing"
+        await pilot.press("enter")
+        await at(pilot, RunScreen)
+    assert len(side.executions) == 1
+
+
+async def test_what_is_copied_and_shown_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = FakeOperating()
+    copied: list[str] = []
+    app, _ = console("decode", operating=side)
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(160, 60)) as pilot:
+        await ready(pilot)
+        await pilot.press("x")
+        await at(pilot, ChooseScreen, "Relaunch")
+        await pilot.press("2")
+        await at(pilot, ChangeScreen)
+        app.screen.query_one(TextArea).text = "HF_TOKEN=hunter2hunter2\n--max-num-seqs=8"
+        await until(pilot, lambda: "changes 1 flag, 1 variable" in screen(pilot))
+        await pilot.press("ctrl+s")
+        await at(pilot, ReviewScreen, "--api-key")
+        assert "hunter2" not in screen(pilot)
+        assert "+ --max-num-seqs=8" in screen(pilot)
+        await pilot.press("y")
+    assert copied
+    assert "hunter2" not in copied[0]
+    assert "--max-model-len 131072" in copied[0]
+    assert side.asked[0].change.environment == {"HF_TOKEN": "hunter2hunter2"}
+
+
+async def test_a_refusal_says_why_and_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = FakeOperating()
+    side.answer = lambda request: Refusal(
+        request=request, reason="no docker for ops", remedies=("sudo usermod -aG docker ops",)
+    )
+    copied: list[str] = []
+    app, _ = console("decode", operating=side)
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, RefusalScreen, "✖ no docker for ops")
+        assert "sudo usermod -aG docker ops" in screen(pilot)
+        assert "Nothing was done." in screen(pilot)
+        await pilot.press("y", "enter")
+        await at(pilot, ConsoleScreen)
+    assert copied == ["sudo usermod -aG docker ops"]
+
+
+async def test_closing_a_run_leaves_it_alone_and_its_line_leads_back() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        run = side.executions[0]
+        run.at(3, "available 96.4 of 108 GiB, there in 0:10", 0.89)
+        await at(pilot, RunScreen, "▰▰")
+        assert "step 4 of 8" in screen(pilot)
+        assert "89 %" in screen(pilot)
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen, "Safe restart of vllm-minimax")
+        assert "4/8 available 96.4" in svg.plain(app)[1]
+        assert run.aborted == 0
+        run.at(5, "loading weights 12/37")
+        await until(pilot, lambda: "6/8 loading weights 12/37" in svg.plain(app)[1])
+        await pilot.press("o")
+        await at(pilot, RunScreen, "loading weights 12/37")
+        await pilot.press("escape")
+        run.end(RunState.DONE, message="vllm-minimax answers again.")
+        await until(pilot, lambda: "✓ Safe restart of vllm-minimax on spark1  done  vllm" in svg.plain(app)[1])
+        await pilot.press("o")
+        await at(pilot, RunScreen, "8 of 8 steps done")
+        await pilot.press("escape")
+        await until(pilot, lambda: "Safe restart" not in screen(pilot), what="the line of a run that was read to go")
+
+
+async def test_an_abort_says_what_it_means_and_is_asked_for_twice() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        run = side.executions[0]
+        run.at(2)
+        await pilot.press("a")
+        await at(pilot, ConfirmScreen, "finished there, or undone")
+        assert isinstance(app.focused, Button)
+        assert app.focused.id == "no"
+        await pilot.press("enter")
+        await at(pilot, RunScreen)
+        assert run.aborted == 0
+        run.at(3, "available 60 of 108 GiB")
+        await pilot.press("a")
+        await at(pilot, ConfirmScreen, "ends at once")
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "aborting")
+        assert run.aborted == 1
+        assert "a abort" not in screen(pilot)
+        await pilot.press("a")
+        await pilot.pause()
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_run_that_failed_offers_its_way_back_as_a_plan() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        run = side.executions[0]
+        run.end(RunState.FAILED, 3, message="The memory did not come back.", hint="Reboot spark1.", can_go_back=True,
+                evidence_path="/tmp/e.tar.gz", after={"spark1": {"available_gib": 96.4}})  # fmt: skip
+        await at(pilot, RunScreen, "The memory did not come back.")
+        text = screen(pilot)
+        for wanted in ("✖ failed", "3 of 8 steps done", "Reboot spark1.", "b shows the way back", "/tmp/e.tar.gz",
+                       "available 45.4 → 96.4 GiB", "– Start vllm-minimax"):  # fmt: skip
+            assert wanted in text
+        await pilot.press("b")
+        await at(pilot, ReviewScreen, "Way back of Safe restart")
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "Way back of")
+        assert len(side.executions) == 2
+        await pilot.press("escape", "o")
+        await at(pilot, RunScreen, "Way back of")
+
+
+async def test_what_the_gate_refused_can_be_planned_anew() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        side.executions[0].end(RunState.REFUSED, -1, message="The picture is 40 s old.")
+        await at(pilot, RunScreen, "The picture is 40 s old.")
+        await pilot.press("p")
+        await at(pilot, ReviewScreen)
+        assert [one.action for one in side.asked] == ["safe-restart", "safe-restart"]
+
+
+@pytest.mark.parametrize("key", ["f", "x", "R", "D", "G"])
+@pytest.mark.parametrize("by", ["console", "operating"])
+async def test_a_read_only_console_says_so(key: str, by: str) -> None:
+    side = FakeOperating(is_read_only=True)
+    app, _ = console("deadlock", operating=side, read_only=by == "console")
+    async with app.run_test(size=(160, 40)) as pilot:
+        await ready(pilot)
+        if by == "console":
+            assert "read-only" in svg.plain(app)[0]
+            assert "fix" not in svg.plain(app)[-1]
+            assert "drop caches" not in svg.plain(app)[-1]
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(app.screen, ConsoleScreen)
+        assert "read-only: this console changes nothing" in notified(app)
+    assert side.asked == []
+
+
+async def test_before_anything_can_act_a_key_says_so() -> None:
+    app, _ = console("deadlock")
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        assert "not connected yet" in notified(app)
+
+
+async def test_a_protected_node_is_named_in_the_header() -> None:
+    app, _ = console("decode", protected=frozenset({"spark2"}))
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        assert "read-write, spark2 protected" in svg.plain(app)[0]
+
+
+async def test_fix_offers_the_remedies_and_names_the_finding() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "Restart both ranks together")
+        assert "costs the three held requests" in screen(pilot)
+        await pilot.press("enter")
+        await at(pilot, ChooseScreen, "vllm-minimax on spark2")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen)
+    (asked,) = side.asked
+    assert asked.action == "safe-restart"
+    assert asked.finding is not None
+    assert asked.finding.rule == "gpu.spin-deadlock"
+
+
+def with_finding(make: Callable[[float], Finding]) -> FleetState:
+    clock = clock_of_pictures()
+    return claims.with_findings(pictures.decode(clock), clock, make)
+
+
+async def test_a_remedy_by_hand_is_read_and_a_suspicion_is_called_one() -> None:
+    side = FakeOperating()
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        app.publish(with_finding(claims.rdma))
+        await until(pilot, lambda: "No byte moves" in screen(pilot))
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "only suspected")
+        assert "to be sure: ib_write_bw" in screen(pilot)
+        assert "No remedy is known" in screen(pilot)
+        await pilot.press("enter", "1")
+        await pilot.pause()
+        assert isinstance(app.screen, ChooseScreen)
+    assert side.asked == []
+
+
+async def test_a_relaunch_is_edited_before_it_is_planned() -> None:
+    def claim(wall_s: float) -> Finding:
+        made = claims.spin(wall_s)
+        change = Change(by_engine={"vllm": Change(flags={"--enforce-eager": ""}, environment={"OLD": None})})
+        return replace(made, nodes=("spark2",), remedies=(replace(made.remedies[1], change=change),))
+
+    side = FakeOperating()
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        app.publish(with_finding(claim))
+        await until(pilot, lambda: "Spin deadlock" in screen(pilot))
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "start without CUDA graphs")
+        await pilot.press("1")
+        await at(pilot, ChangeScreen, "unset OLD")
+        area = app.screen.query_one(TextArea)
+        assert area.text == "--enforce-eager\nunset OLD"
+        area.text += "\nwhat is this"
+        await until(pilot, lambda: "▲ line 3" in screen(pilot))
+        assert app.screen.query_one("#review", Button).disabled
+        await pilot.press("ctrl+s")
+        assert isinstance(app.screen, ChangeScreen)
+        area.text = "--enforce-eager\n--max-num-seqs 8"
+        await until(pilot, lambda: "changes 2 flags" in screen(pilot))
+        await pilot.press("ctrl+s")
+        await at(pilot, ReviewScreen, "What changes")
+        assert "+ --enforce-eager" in screen(pilot)
+        await pilot.press("o")
+        await at(pilot, ChangeScreen)
+    (asked,) = side.asked
+    assert (asked.nodes, asked.target) == (("spark2",), "vllm-minimax")
+    assert asked.change.flags == {"--enforce-eager": "", "--max-num-seqs": "8"}
+
+
+async def test_drop_caches_asks_on_which_of_two() -> None:
+    side = FakeOperating()
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        app.console_screen.nodes[1].focus()
+        await pilot.press("D")
+        await at(pilot, ChooseScreen, "spark1 and spark2")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen, "Drop caches on spark2")
+        assert "sudo /usr/sbin/sysctl -w vm.drop_caches=3" in screen(pilot)
+        await pilot.press("escape", "D")
+        await at(pilot, ChooseScreen)
+        await pilot.press("3")
+        await at(pilot, ReviewScreen, "Drop caches on spark1 and spark2")
+    assert [one.nodes for one in side.asked] == [("spark2",), ("spark1", "spark2")]
+
+
+async def test_with_one_node_there_is_nothing_to_choose() -> None:
+    side = FakeOperating()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("D")
+        await at(pilot, ReviewScreen, "Drop caches on spark1")
+
+
+async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
+    side = FakeOperating()
+    side.answer = lambda request: Refusal(request=request, reason="seen")
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("G")
+        await at(pilot, OptionsScreen, "available memory below which it acts, GiB")
+        await pilot.press("end", "backspace", "6", "enter")
+        await at(pilot, RefusalScreen)
+        await pilot.press("escape")
+        state = pictures.one(clock_of_pictures())
+        guard = GuardState(phase=GuardPhase.ARMED, container_name="vllm-minimax")
+        app.publish(replace(state, nodes=(replace(state.nodes[0], guard=guard),)))
+        await until(pilot, lambda: app.console_screen.fleet.nodes[0].guard is not None)
+        await pilot.press("G")
+        await at(pilot, RefusalScreen)
+    assert [dict(one.options) for one in side.asked] == [{"floor_gib": "6"}, {"off": "yes"}]
+    assert [(one.nodes, one.target) for one in side.asked] == [(("spark1",), "vllm-minimax")] * 2
+
+
+async def test_an_option_that_cannot_be_is_told_before_planning() -> None:
+    side = FakeOperating()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen)
+        await pilot.press("o")
+        await at(pilot, OptionsScreen, "yes, no")
+        fields = {field.name: field for field in app.screen.query(Input)}
+        fields["smoke"].value = "perhaps"
+        fields["target_gib"].value = "96"
+        await pilot.press("enter")
+        await at(pilot, OptionsScreen, "▲ send one request")
+        fields["smoke"].value = "no"
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen)
+    assert [dict(one.options) for one in side.asked] == [{}, {"target_gib": "96", "smoke": "no"}]
+
+
+async def test_a_slow_plan_is_waited_for_or_not() -> None:
+    side = FakeOperating()
+    side.gate = asyncio.Event()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, WaitScreen, "Asking spark1")
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+        await pilot.press("R")
+        await at(pilot, WaitScreen)
+        side.gate.set()
+        await at(pilot, ReviewScreen)
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (LinkLost("spark1: the connection ended", hint="r tries again"), "spark1: the connection ended"),
+        (ValueError("[/x]"), "a fault in sparktop: ValueError: [/x]"),
+    ],
+)
+async def test_a_plan_that_could_not_be_made_is_a_refusal(failure: Exception, words: str) -> None:
+    side = FakeOperating()
+    side.failure = failure
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, RefusalScreen, words)
+
+
+async def test_two_keys_at_once_open_one_review() -> None:
+    side = FakeOperating()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        app.acting.act("safe-restart", app.console_screen.selection())
+        app.acting.act("safe-restart", app.console_screen.selection())
+        await at(pilot, ReviewScreen)
+        await pilot.pause(0.1)
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+    assert len(side.asked) == 1
+
+
+async def test_leaving_while_something_runs_is_asked_about() -> None:
+    side = FakeOperating()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        side.executions[0].at(2)
+        await pilot.press("escape", "q")
+        await at(pilot, ConfirmScreen, "finishes, or is undone")
+        await pilot.press("enter")
+        await at(pilot, ConsoleScreen)
+        await pilot.press("q")
+        await at(pilot, ConfirmScreen)
+        await pilot.press("tab", "enter")
+    assert app.return_value == 0
+
+
+async def test_sudo_is_asked_for_with_the_count_of_wrong_ones() -> None:
+    side = FakeOperating()
+    app, _ = console("one", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        assert side.secret is not None
+        answer = asyncio.ensure_future(side.secret("spark1", 0))
+        await at(pilot, SudoScreen, "sudo on spark1 wants your password")
+        assert "not the password" not in screen(pilot)
+        await pilot.press(*"geheim")
+        assert "geheim" not in screen(pilot)
+        await pilot.press("enter")
+        assert await answer == "geheim"
+        answer = asyncio.ensure_future(side.secret("spark1", 2))
+        await at(pilot, SudoScreen, "2 times it was not the password")
+        await pilot.press("escape")
+        assert await answer is None
+        await at(pilot, RunScreen)
+
+
+async def test_the_requests_of_the_actions_menu_are_of_what_is_selected() -> None:
+    side = FakeOperating()
+    side.answer = lambda request: Refusal(request=request, reason="seen")
+    app, _ = console("decode", operating=side)
+    asked: list[Request] = []
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("j")  # the engine on spark2
+        for digit in "34":
+            await pilot.press("x")
+            await at(pilot, ChooseScreen, "Break restart loop")
+            await pilot.press(digit)
+            await at(pilot, RefusalScreen)
+            await pilot.press("escape")
+            await at(pilot, ConsoleScreen)
+        asked = side.asked
+    assert [(one.action, one.nodes, one.target) for one in asked] == [
+        ("stop-engine", ("spark2",), "vllm-minimax"),
+        ("break-restart-loop", ("spark2",), "vllm-minimax"),
+    ]
