@@ -136,11 +136,15 @@ def test_what_is_not_so_is_not_armed(start: Start, docker: FakeDocker, changes: 
     assert docker.kill_count == 0
 
 
-def test_one_that_does_not_run_is_not_armed(start: Start, docker: FakeDocker) -> None:
+def test_it_can_be_armed_before_a_start(start: Start, docker: FakeDocker, place: Place) -> None:
     docker.running = False
     probe = start()
     probe.send(order())
-    assert "isn't running" in phase(probe, GuardPhase.DISARMED).detail
+    assert "isn't running" in phase(probe, GuardPhase.ARMED).detail
+    docker.running = True
+    place.set_available(3 * GIB)
+    phase(probe, GuardPhase.FIRED)
+    poll(lambda: not docker.running)
 
 
 @pytest.mark.parametrize("words", [{"id": "x"}, {"floor": 0}, {"within": -1}, {"floor": "y"}, {"floor": None}])

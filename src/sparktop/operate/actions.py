@@ -154,8 +154,12 @@ ACTIONS: tuple[Action, ...] = (
         target="engine",
         planner="guard",
         options=(
-            Option(name="floor_gib", description="available memory below which it acts", default="4"),
-            Option(name="empty_within_s", description="acts too when memory would be empty within so many seconds"),
+            Option(name="floor_gib", description="available memory below which it acts; else 4, or 3 % of all"),
+            Option(
+                name="empty_within_s",
+                description="acts too when memory would be empty within so many seconds, 0: never; else 2, and never "
+                "while it loads",
+            ),
             Option(name="stay_minutes", description="stays armed so long after the console has gone", default="0"),
             Option(name="off", description="disarm", default="no", choices=("yes", "no")),
         ),

@@ -48,7 +48,7 @@ class Guard:
         self.state = "off"
         """off; watching; ending: the request is out, and Docker hasn't answered yet."""
         self.verified = False
-        """Docker has shown this container by this name, running."""
+        """Docker has shown this container by this name."""
         self.message: Message = {}
         self.untold = False
         """What is in the journal has reached no console yet."""
@@ -288,8 +288,6 @@ class Guard:
             return
         elif found["id"] != self.order["id"] or found["name"] != self.order["name"]:
             wrong = f"that container is called {found['name']} now"
-        elif not self.verified and not found["running"]:
-            wrong = "that container isn't running"
         elif not (self.verified or self.order["again"]) and self.is_low():  # arming is no order to end it at once
             wrong = f"only {self.readings[-1][1] / 1024**2:.1f} GiB are available, which is below that floor already"
         if wrong:
@@ -297,6 +295,7 @@ class Guard:
             self.say("disarmed", wrong)
             return
         self.verified = True
+        # It may be armed before a start: a load is what it is for.
         self.say("armed", "" if found["running"] else "the container isn't running at the moment")
 
     def killed(self, status: int, body: bytes, now: float) -> None:
