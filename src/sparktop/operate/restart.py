@@ -16,6 +16,7 @@ from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate import restartwords as words
 from sparktop.operate import sharedfiles, unitsteps
+from sparktop.operate.downsteps import down_steps
 from sparktop.operate.enginechoice import alone_refusal, the_team
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.machine import evidence_step, resolved_step
@@ -74,12 +75,12 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     up = [starts[order[rank.node]] for rank in start_order(team)]
     steps = [
         evidence_step([part.node for part in found], [part.name for part in found]),
-        *_down(down, grace_s),
+        *down_steps(down, grace_s),
         *(memory(one, limit_s) for one in starts),
         *_room(starts, survey),
         *_up(up, starts),
         *_proof(request, starts),
-        *(guard_back(one) for one in starts if one.part.origin.kind is not Kind.UNIT),
+        *(guard_back(one) for one in starts if one.part.box is not None),
         *(steps_of.policy_back(box, mark) for box, mark in _kept_up(found)),
         *resolved_step(request, found[0].node),
     ]
@@ -166,24 +167,6 @@ def _start(part: Part, wanted: int | None) -> Start:
     return Start(part=part, target=target, floor_bytes=floor_of(part), load_s=load_s(part.engine))
 
 
-def _down(order: Sequence[Part], grace_s: float) -> Iterator[Step]:
-    """Everything that ends it, rank by rank in each state."""
-    for part in order:
-        if part.box is not None and part.box.restarts:
-            yield steps_of.policy_off(part.box, part.mark)
-    for part in order:
-        if part.origin.kind is Kind.UNIT:
-            yield unitsteps.stop(part, grace_s)
-        elif part.box is not None and part.runs:
-            yield steps_of.stop(part.box, part.mark, grace_s)
-            yield steps_of.kill(part.box, part.mark)
-    for part in order:
-        box = part.box
-        yield steps_of.gone(
-            part.engine, part.node, part.mark, box.container_id if box else "", box.pid if box else None
-        )
-
-
 def _room(starts: Sequence[Start], survey: Survey) -> Iterator[Step]:
     """What may still be in the way of the next start: files in /dev/shm, and page cache where free memory counts."""
     for one in starts:
@@ -222,9 +205,10 @@ def _kept_up(found: Sequence[Part]) -> Iterator[tuple[Inspected, str]]:
 
 def _way_back(order: Sequence[Start], limit_s: float) -> Iterator[Step]:
     """To how it was: running, with its policy. Memory first, except where nothing was stopped."""
+    for one in order:
+        if one.part.box is not None:
+            yield replace(memory(one, limit_s, one.part.box.container_id), id=f"back-memory{one.part.mark}")
     boxes = [(one, one.part.box) for one in order if one.part.origin.kind is not Kind.UNIT and one.part.box is not None]
-    for one, box in boxes:
-        yield replace(memory(one, limit_s, box.container_id), id=f"back-memory{one.part.mark}")
     for one, box in boxes:
         if one.part.runs:
             yield replace(steps_of.start_again(box, one.part.mark), id=f"back-start{one.part.mark}")

@@ -55,7 +55,7 @@ def _part_warnings(one: Start, survey: Survey) -> Iterator[str]:
     if part.origin.kind is Kind.UNIT:
         yield (
             f"{part.origin.unit} runs it on {part.node}: the service is stopped and started. A container that it makes "
-            "anew has no id yet, so the guard can't be armed over it."
+            "anew has no id before, so the guard is armed over it only when it has loaded."
         )
     step = sharedfiles.step(part.engine, part.view, survey, part.mark)
     if step is not None and not may(step, part.node, survey):

@@ -17,6 +17,7 @@ from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
     Command,
+    DockerCall,
     GuardOrder,
     OnFailure,
     Privilege,
@@ -25,6 +26,7 @@ from sparktop.model.plan import (
     Step,
 )
 from sparktop.operate.caches import DROP, DROP_LIMIT_S, SYNC, SYNC_LIMIT_S
+from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind
 from sparktop.operate.part import Part
 from sparktop.operate.privilege import root_argvs, root_refusal
@@ -113,10 +115,16 @@ def drop_step(one: Start) -> Step | None:
 
 
 def guard_on(one: Start, *, serving: bool = False) -> Iterator[Step]:
-    """Arm the guard; a container that a service makes anew has no id yet."""
+    """Arm the guard; a container that a service makes anew has its id only when it runs."""
     box = one.part.box
-    if box is None or one.part.origin.kind is Kind.UNIT:
+    if box is None:
         return
+    container_id = box.container_id
+    if one.part.origin.kind is Kind.UNIT:
+        if not serving:
+            return
+        container_id = "{ANEW}"
+        yield _anew(box, one.part.mark)
     within = EMPTY_WITHIN_S if serving else None
     rate = f" or {EMPTY_WITHIN_S:.0f} s from empty" if serving else ""
     yield Step(
@@ -124,11 +132,25 @@ def guard_on(one: Start, *, serving: bool = False) -> Iterator[Step]:
         title=f"Arm the guard over {box.name}: below {gib(one.floor_bytes)}{rate}",
         node=box.node,
         act=GuardOrder(
-            container_id=box.container_id, container_name=box.name, floor_bytes=one.floor_bytes, empty_within_s=within
+            container_id=container_id, container_name=box.name, floor_bytes=one.floor_bytes, empty_within_s=within
         ),
         limit_s=15.0,
         verifies="the probe says that it is armed",
         undone_by="G disarms it",
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+def _anew(box: Inspected, mark: str) -> Step:
+    """Which container the service has made: its name is the same, its id another."""
+    return Step(
+        id=f"anew{mark}",
+        title=f"Look which container {box.name} is now",
+        node=box.node,
+        act=Remote(
+            operations=(DockerCall(method="GET", path=f"/containers/{box.name}/json", accepts=(200,), saves="ANEW"),)
+        ),
+        limit_s=30.0,
         on_failure=OnFailure.GO_ON,
     )
 
