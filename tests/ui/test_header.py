@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
@@ -9,8 +11,10 @@ from tests.ui.look import clock_of_pictures
 from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, Notice
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.ui.panes.header import Header, KeyLine
 from sparktop.ui.panes.link_text import SIGNS
+from sparktop.ui.panes.node_lines import node_body
 from sparktop.ui.panes.verdict import Verdict
 
 
@@ -94,3 +98,65 @@ def test_help_and_quit_are_always_among_the_keys(width: int) -> None:
     assert line.width <= width
     assert "? help" in line.plain
     assert "q quit" in line.plain
+
+
+ARMED = GuardState(
+    phase=GuardPhase.ARMED, container_id="a" * 64, container_name="vllm-qwen36", floor_bytes=4 << 30, empty_within_s=2.0
+)
+FIRED = replace(
+    ARMED, phase=GuardPhase.FIRED, available_bytes=4_187_593_113, answered_s=0.04, detail="3.9 GiB were available",
+    since_wall_s=1_795_231_964.0,
+)  # fmt: skip
+
+
+def guarded(clock: ManualClock, *guards: GuardState | None) -> FleetState:
+    fleet = pictures.decode(clock)
+    return replace(
+        fleet, nodes=tuple(replace(view, guard=guard) for view, guard in zip(fleet.nodes, guards, strict=True))
+    )
+
+
+@pytest.mark.parametrize(
+    ("guards", "words"),
+    [
+        ((None, None), "guard off"),
+        ((ARMED, None), "guard vllm-qwen36 < 4.0 GiB"),
+        ((None, FIRED), "guard fired on spark2"),
+        ((replace(ARMED, phase=GuardPhase.DISARMED), None), "guard off"),
+        ((replace(ARMED, phase=GuardPhase.FAILED), ARMED), "guard spark1 failed, spark2 armed"),
+        ((replace(ARMED, container_name="x" * 90), None), "x… < 4.0 GiB"),
+    ],
+)
+def test_the_guard_is_visible(clock: ManualClock, guards: tuple[GuardState | None, ...], words: str) -> None:
+    line = Header(clock)
+    line._fleet = guarded(clock, *guards)
+    assert words in line.draw(140, 1)[0].plain
+
+
+def test_an_armed_guard_outlasts_the_clock_and_one_that_is_off_does_not(clock: ManualClock) -> None:
+    line = Header(clock)
+    line._fleet = guarded(clock, ARMED, None)
+    assert "guard vllm-qwen36 < 4.0 GiB" in line.draw(80, 1)[0].plain
+    assert "03:12" not in line.draw(80, 1)[0].plain
+    assert "guard armed" in line.draw(60, 1)[0].plain
+    line._fleet = guarded(clock, None, None)
+    assert "guard" not in line.draw(60, 1)[0].plain
+    assert "03:12:44" in line.draw(60, 1)[0].plain
+
+
+@pytest.mark.parametrize(
+    ("guard", "words"),
+    [
+        (ARMED, "guard armed: ends vllm-qwen36 < 4.0 GiB, or 2 s from empty"),
+        (replace(ARMED, stay_s=1800.0), "stays 30 min"),
+        (replace(ARMED, until_wall_s=1_795_231_964.0), "until 03:32:44"),
+        (FIRED, "guard ended vllm-qwen36 at 3.9 GiB 03:32:44  3.9 GiB were available"),
+        (replace(FIRED, answered_s=None), "guard ending vllm-qwen36"),
+        (replace(FIRED, phase=GuardPhase.FAILED, detail="no Docker"), "guard failed 03:32:44  no Docker"),
+    ],
+)
+def test_the_pane_of_its_node_says_what_it_does(clock: ManualClock, guard: GuardState, words: str) -> None:
+    (view, _) = guarded(clock, guard, None).nodes
+    lines = [line.plain for line in node_body(view, width=100, height=12, now_s=clock.monotonic())]
+    assert any(words in line for line in lines), lines
+    assert not any("guard" in one.plain for one in node_body(replace(view, guard=None), width=100, height=12, now_s=0))

@@ -9,6 +9,7 @@ from sparktop.clock import Clock
 from sparktop.model.fleet import FleetState
 from sparktop.ui.commands import COMMANDS, Command, key_name
 from sparktop.ui.format import clock_time, percent
+from sparktop.ui.panes.guard_text import guard_brief, guard_word, is_worth_its_room
 from sparktop.ui.panes.link_text import badge
 from sparktop.ui.widgets.ink import Line, LineWidget
 
@@ -21,7 +22,7 @@ ROOMY = 100
 
 
 class Header(LineWidget):
-    """Nodes with their links and the age of their samples, what watching costs, and the time."""
+    """Nodes with their links and the age of their samples, the guard, what watching costs, and the time."""
 
     def __init__(
         self, clock: Clock, *, title: str = "", read_only: bool = False, protected: frozenset[str] = frozenset()
@@ -36,9 +37,9 @@ class Header(LineWidget):
 
     def show(self, fleet: FleetState) -> None:
         """Show the links of this picture; ages move with the tick, so that they don't flicker with each message."""
-        before = [(view.name, view.link.state) for view in self._fleet.nodes]
+        before = [(view.name, view.link.state, view.guard) for view in self._fleet.nodes]
         self._fleet = fleet
-        if before != [(view.name, view.link.state) for view in fleet.nodes]:
+        if before != [(view.name, view.link.state, view.guard) for view in fleet.nodes]:
             self.redraw()
 
     def tick(self) -> None:
@@ -51,17 +52,21 @@ class Header(LineWidget):
         links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
         brand = Line.of(" ", ("sparktop", "brand"), "   ")
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
-        extras = [self._access()]
+        guard = guard_brief(self._fleet)
+        extras = [guard, self._access()]
         if self._title:
             extras.append(Line.of((self._title, "quiet")))
         if costs := self._costs():
             extras.append(costs)
         left = brand + links
-        if left.width + clock.width > width:
+        is_guarded = is_worth_its_room(self._fleet)
+        if left.width + (guard if is_guarded else clock).width > width:
             left = Line.of(" ") + links
-        # What goes first when there is no room: the cost, then the title, then the word read-only, then the time.
-        rights = [[*extras[:keep], clock] for keep in range(len(extras), -1, -1)]
-        for parts in (*rights, []):
+        # What goes first when there is no room: the cost, the title, the word read-only, a guard that is off, and of a
+        # guard that isn't and the time, the time.
+        rights = [[*extras[:keep], clock] for keep in range(len(extras), 0, -1)]
+        last = [[guard], [guard_word(self._fleet)]] if is_guarded else [[clock]]
+        for parts in (*rights, *last, []):
             right = Line(tuple(run for part in parts for run in (*part.runs, ("   " if part is not clock else "", ""))))
             if left.width + right.width <= width:
                 return [left.fit(width - right.width) + right]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparktop.model.fleet import Holder, LinkState, NodeView
 from sparktop.ui.format import NA, gib, percent
+from sparktop.ui.panes.guard_text import guard_line
 from sparktop.ui.panes.link_text import story, trouble
 from sparktop.ui.panes.node_figures import (
     available_tone,
@@ -66,6 +67,7 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
     if view.ledger is not None:
         drawn, rest = memory_bar(view.ledger, width)
         bar, unnamed = room.take([drawn]), tuple(rest)
+    guard = room.take(guard_line(view, width))
     gpu = room.take([gpu_line(view, width)])
     unwell = room.some(collectors(view, width, 2 if room.left > 8 else 1)[: max(1, room.left // 3)])
     past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
@@ -99,7 +101,7 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
         graph_rows += len(room.take([BLANK] * min(room.left, MAX_GRAPH_ROWS - graph_rows)))
     graph = _graph(view, width, graph_rows, now_s, axis=bool(axis)) if graph_rows else []
     figures = [
-        *head, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
+        *head, *guard, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
         *processes, *host, *system,
     ]  # fmt: skip
     return [*alert, *(figures if live else [line.faded() for line in figures]), *unwell, *past]
