@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktop.operate import redaction
 from sparktop.operate.redaction import BY_KEY_BLOCK, BY_NAME, BY_SERIAL, BY_VALUE, ON_THE_SPARK, Redactor
 from sparktop.operate.secretforms import forms
+from sparktop.probe.remote import is_secret_name, mask_text
 
 INSPECT = {
     "Config": {
@@ -149,6 +151,36 @@ def test_the_report_counts_and_never_tells() -> None:
     assert "1 values had been masked on the Spark" in report
     assert "canary" not in report + repr(redactor)
     assert redactor.counts["log", ON_THE_SPARK] == 1
+
+
+@given(st.text(alphabet="abcdefghikoprstuwyKAPISTOEN_-.", max_size=24))
+def test_whatever_the_probe_takes_for_a_secret_is_hinted_at(text: str) -> None:
+    for word in (text, f"{text}_token", f"{text}-api-key", f"{text}Pwd", f"{text}.AUTH", f"{text}accessKey"):
+        if is_secret_name(word):
+            assert redaction._HINT.search(word), word
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf_AbCdEfGhIjKlMnOpQrSt", "nvapi-abcdefghijkl-1", "ghp_abcdefghijklmnop12", "github_pat_abcdefghijklmnop1",
+        "AKIAABCDEFGHIJKL", "xoxb-12345678-x", "sk-abcdefghijklmnop", "eyJhbGciOi.eyJzdWIi.sig", "Bearer abcdef12",
+        "Basic dXNlcjpwYXNz", "http://user:pw@host/",
+    ],
+)  # fmt: skip
+def test_so_is_whatever_it_knows_by_its_pattern(text: str) -> None:
+    assert mask_text(text) != text
+    assert redaction._HINT.search(text)
+
+
+def test_a_long_log_is_redacted_as_a_short_one() -> None:
+    quiet = "INFO 11-21 03:12:44 [loader.py:12] Avg prompt throughput: 12.1 tokens/s, running: 3 reqs\n"
+    told = "INFO started with HF_TOKEN=abcdef0123456789 and more\nAuthorization:\n  Bearer zyxwvu9876543210\n"
+    text = quiet * 3000 + told + quiet * 3000 + told * 40 + quiet * 5 + "last: 'api_key': 'qwertzuiop1234567'"
+    assert len(text) > 4 * redaction.WHOLE_CHARS
+    redactor = Redactor()
+    assert redactor.learn_text("log", text) == mask_text(text)
+    assert "".join(redaction._parted(text)) == text
 
 
 _SECRET = st.text(

@@ -22,6 +22,10 @@ LEARNT_CHARS = 6
 FORM_CHARS = 5
 """What base64 leaves of the shortest, wherever in the encoded text it begins."""
 LEARNT_AT_MOST = 300
+WHOLE_CHARS = 64 * 1024
+"""A longer text is looked through in pieces: most lines of a log hold nothing that looks like a secret."""
+LINES_AFTER = 3
+NEAR_CHARS = 1000
 BY_NAME = "named as a secret"
 BY_PATTERN = "name or pattern in text"
 BY_VALUE = "value of a secret found elsewhere"
@@ -39,6 +43,12 @@ _COMMON = (
     "true false none null empty default auto enabled disabled required optional password secret token localhost "
     "user username changeme unknown <masked>"
 )
+_HINT = re.compile(
+    r"token(?!s\b|iz)|secret|pass|pwd|key|credential|cookie|bearer|basic|auth"
+    r"|hf_|nvapi-|gh[pousr]_|github_pat|akia|xox|sk-|eyj|://[^/\s]*@",
+    re.IGNORECASE,
+)
+"""Whatever the probe's rules could find in a text has one of these in it; a test holds them together."""
 _NAMED_ENTRY = re.compile(r"([A-Za-z_][\w.-]{0,120})=(.*)", re.DOTALL)
 
 
@@ -186,7 +196,12 @@ class Redactor:
         return MASK
 
     def _by_pattern(self, item: str, text: str) -> str:
-        masked = mask_text(text)
+        if len(text) <= WHOLE_CHARS:
+            return self._masked(item, text)
+        return "".join(self._masked(item, part) for part in _parted(text))
+
+    def _masked(self, item: str, text: str) -> str:
+        masked = mask_text(text) if _HINT.search(text) else text
         if masked == text:
             return text
         for value in _taken_out(text, masked):
@@ -211,6 +226,24 @@ class Redactor:
             every = {form for form in every if form not in MASK}
             self._ready = tuple(sorted(every, key=lambda form: (-len(form), form)))
         return self._ready
+
+
+def _parted(text: str) -> Iterator[str]:
+    """A long text in pieces of whole lines: those that may hold a secret with the lines after it, and the rest."""
+    done = 0
+    while hint := _HINT.search(text, done):
+        begin, end = max(done, text.rfind("\n", done, hint.start()) + 1), hint.end()
+        while True:
+            for _ in range(LINES_AFTER + 1):
+                end = text.find("\n", end) + 1 or len(text)
+            more = _HINT.search(text, end, min(len(text), end + NEAR_CHARS))
+            if more is None or end - begin > WHOLE_CHARS:
+                break
+            end = more.end()
+        yield text[done:begin]
+        yield text[begin:end]
+        done = end
+    yield text[done:]
 
 
 def _taken_out(text: str, masked: str) -> Iterator[str]:
