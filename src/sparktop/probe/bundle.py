@@ -35,6 +35,7 @@ NO_PYTHON_MARK = b"SPARKTOP-NOPY"
 OLD_PYTHON_MARK = b"SPARKTOP-OLDPY"
 
 # No single quote may stand in it (the shell's script holds it in some), and any Python 3 must be able to parse it.
+# "@" is what it starts: the probe, or the runner.
 _STAGE_0 = f"""
 import os,sys,zlib
 if sys.version_info<(3,10):
@@ -45,22 +46,24 @@ while len(b)<n:
     if not d:break
     b+=d
 if len(b)<n or zlib.crc32(b)!=int(c,16):
-    sys.stderr.write("sparktop: the probe arrived damaged: %d of %d bytes\\n"%(len(b),n));sys.exit({CUT_EXIT})
-z=zlib.decompressobj();g={{"__name__":"sparktop_probe"}}
-exec(compile(z.decompress(b),"sparktop-probe","exec"),g)
+    sys.stderr.write("sparktop: the @ arrived damaged: %d of %d bytes\\n"%(len(b),n));sys.exit({CUT_EXIT})
+z=zlib.decompressobj();g={{"__name__":"sparktop_@"}}
+exec(compile(z.decompress(b),"sparktop-@","exec"),g)
 b=z.unused_data;del z
 g["main"](b,c,k,float(i),float((sys.argv[5:]+["{LEASE_S:g}"])[0]))
 """.strip()
 
-_SCRIPT = (
-    f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON_MARK.decode()}; exit {NO_PYTHON_EXIT}; }}; "
-    f"exec python3 -I -S -B -c '{_STAGE_0}' \"$@\""
-)
+_FIND_PYTHON = f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON_MARK.decode()}; exit {NO_PYTHON_EXIT}; }}; "
+
+
+def script(what: str) -> str:
+    """The shell's text that starts what is sent to it: "probe" or "runner"."""
+    return f"{_FIND_PYTHON}exec python3 -I -S -B -c '{_STAGE_0.replace('@', what)}' \"$@\""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start one probe: run `argv`, write `payload` to its standard input, wait for `SPARKTOP <nonce>`."""
+    """How to start a probe or a runner: run `argv`, write `payload` to its input, wait for `SPARKTOP <nonce>`."""
 
     argv: tuple[str, ...]
     payload: bytes
@@ -100,7 +103,7 @@ def launch(*, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | No
     if lease_s != LEASE_S:
         arguments.append(f"{lease_s:g}")
     return Launch(
-        argv=("/bin/sh", "-c", _SCRIPT, NAME, *arguments),
+        argv=("/bin/sh", "-c", script("probe"), NAME, *arguments),
         payload=payload,
         nonce=nonce,
         digest=digest,
@@ -133,11 +136,11 @@ def _nvml_module() -> bytes:
     return Path(found.origin).read_bytes()
 
 
-def parse_command(command: str) -> Arguments | None:
+def parse_command(command: str, name: str = NAME) -> Arguments | None:
     """The arguments of a probe's command line, as an SSH server gets it; None for any other command."""
     try:
         words = shlex.split(command)
-        return _arguments(words[words.index(NAME) + 1 :])
+        return _arguments(words[words.index(name) + 1 :])
     except (ValueError, IndexError):
         return None
 
@@ -153,8 +156,8 @@ def _arguments(words: Sequence[str]) -> Arguments:
     )
 
 
-def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: bytes) -> str:
-    """Why no probe came up, and what to do, in a sentence or two for the operator.
+def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: bytes, what: str = "probe") -> str:
+    """Why no probe (or runner) came up, and what to do, in a sentence or two for the operator.
 
     Args:
         exit_status: of the remote command; None when it ended by a signal or the line broke.
@@ -164,16 +167,14 @@ def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: byte
     said = sanitise.line((stderr_tail.strip().splitlines() or [""])[-1], limit=200).strip()
     printed = sanitise.line(stdout_head[:400].strip().partition(b"\n")[0], limit=200).strip()
     if exit_status == NO_PYTHON_EXIT or NO_PYTHON_MARK in stdout_head:
-        return "There is no python3 on that machine, and the probe needs one. Install it: `sudo apt install python3`."
+        return f"There is no python3 on that machine, and the {what} needs one. Install it: `sudo apt install python3`."
     if exit_status == OLD_PYTHON_EXIT or OLD_PYTHON_MARK in stdout_head:
         _, _, version = stdout_head.partition(OLD_PYTHON_MARK)
         which = sanitise.name(version.strip().partition(b"\n")[0])
-        return (
-            f"Its python3 is {which or 'too old'}; the probe needs 3.10 or newer. Install a newer one as python3 there."
-        )
+        return f"Its python3 is {which or 'too old'}; the {what} needs 3.10 or newer. Install that as python3 there."
     if exit_status == CUT_EXIT:
         detail = said or "cut short"
-        return f"The probe's source arrived damaged ({detail}): something on the way changes what is sent. Try again."
+        return f"The {what}'s source arrived damaged ({detail}): something on the way changes what is sent. Try again."
     if exit_status == NOT_LINUX_EXIT:
         return "That machine is not Linux; sparktop reads /proc and can only watch Linux machines."
     if exit_status in (126, 127):
@@ -183,7 +184,7 @@ def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: byte
         return f"That account has no shell ({printed or said}); use one that may run commands."
     words = f": {said or printed}" if said or printed else ""
     if exit_status is None:
-        return f"The probe was ended before it said anything{words}. Is the machine out of memory, or the line broken?"
+        return f"The {what} was ended before it said anything{words}. Is the machine out of memory, or the line broken?"
     if exit_status == 0 and not said and printed:
-        return f"It ran something else in place of the probe{words}. A forced command for this key, or a login script?"
-    return f"The probe ended with exit status {exit_status}{words}. Try `ssh HOST python3 -V` by hand."
+        return f"It ran something else in place of the {what}{words}. A forced command for this key, or a login script?"
+    return f"The {what} ended with exit status {exit_status}{words}. Try `ssh HOST python3 -V` by hand."

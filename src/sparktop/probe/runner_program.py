@@ -1,0 +1,291 @@
+"""The runner: a program run within bounds, and as root (the rest: `runner`).
+
+A program is argv and never a shell's text; it runs in a process group of its own, which is ended when its time is over.
+As root: directly, else `sudo -n`, else sudo with a password. The password is written only after sudo's own random
+prompt was seen (piped blindly it would land in the command's input: facts/reliability.md section 3.1), and standard
+input is closed behind it, so that a wrong one is not asked for again there and no command waits for words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+if __name__ != "sparktop_runner":  # on a Spark this text runs among the runner's own names
+    from sparktop.probe.runner_journal import Unable
+
+TERM_S = 5.0
+"""Between TERM and KILL, and after KILL."""
+SEEN_BYTES = 16 * 1024
+"""The end of what a program says that is looked at; four times what is kept of it, so that a secret is masked whole."""
+PASSWORDS_AT_MOST = 3
+_NEEDS_PASSWORD = re.compile(rb"^sudo[\w-]*: .*(?:a password is required|authentication is required)", re.MULTILINE)
+_NEEDS_TTY = re.compile(rb"^sudo[\w-]*: .*have a tty", re.MULTILINE)
+_DENIED = re.compile(
+    rb"^(?:Sorry, user \S+ (?:is not allowed to execute|may not run sudo)|\S+ is not in the sudoers file"
+    rb"|sudo[\w-]*: (?:Sorry|I'm sorry) .*\. I'm afraid I can't do that)",
+    re.MULTILINE,
+)
+_WRONG = re.compile(rb"^sudo[\w-]*: (?:\d+ incorrect |Authentication fail|Maximum \d+ incorrect)", re.MULTILINE)
+
+
+def environment(overlay: dict[str, str] | None = None) -> dict[str, str]:
+    """The user's own, with the folders of administration, and `overlay` over it."""
+    own = dict(os.environ)
+    path = own.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    own["PATH"] = path + "".join(":" + folder for folder in ("/usr/sbin", "/sbin") if folder not in path.split(":"))
+    return {**own, **(overlay or {})}
+
+
+class Program:
+    """One that runs: what it says is collected, and it is ended with its group when its time is over."""
+
+    def __init__(
+        self,
+        argv: list[str],
+        *,
+        overlay: dict[str, str] | None = None,
+        keep: int = SEEN_BYTES,
+        is_tail: bool = True,
+        errors_apart: bool = False,
+        types: bool = False,
+    ) -> None:
+        """`keep` bytes of what it says, the end of it or the beginning; `types`: its input stays open for `type`.
+
+        Raises:
+            OSError: there is no such program, or no memory for a process.
+        """
+        self.keep = keep
+        self.is_tail = is_tail
+        self.said = bytearray()
+        self.errors = bytearray()
+        self.cut = False
+        self.timed_out = False
+        self.left = False
+        """It wouldn't be ended: it is another user's (sudo's), or stuck in the kernel."""
+        self.input = -1
+        out, out_write = os.pipe()
+        err, err_write = os.pipe() if errors_apart else (-1, -1)
+        typed = -1
+        opened = [out_write, err_write]
+        actions: list[tuple[object, ...]] = [
+            (os.POSIX_SPAWN_DUP2, out_write, 1),
+            (os.POSIX_SPAWN_DUP2, err_write if errors_apart else out_write, 2),
+        ]
+        if types:
+            typed, self.input = os.pipe()
+            opened.append(typed)
+            actions.append((os.POSIX_SPAWN_DUP2, typed, 0))
+        else:
+            actions.append((os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0))
+        try:
+            # A relative path would be looked for in whatever folder we are in; what has no slash, in PATH.
+            self.pid = os.posix_spawnp(
+                argv[0],
+                argv,
+                environment(overlay),
+                file_actions=actions,
+                setpgroup=0,
+                setsigdef=[signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM],
+            )
+        except (OSError, ValueError):
+            for descriptor in (out, err, self.input):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            raise
+        finally:
+            for descriptor in opened:
+                if descriptor >= 0:
+                    os.close(descriptor)
+        self.ended = os.pidfd_open(self.pid)
+        self.poll = select.poll()
+        self.sources = {out: self.said}
+        if errors_apart:
+            self.sources[err] = self.errors
+        for descriptor in (self.ended, *self.sources):
+            self.poll.register(descriptor, select.POLLIN)
+
+    def type(self, words: bytes) -> None:
+        """Write to its input, and close it: there is nothing more to come."""
+        if self.input >= 0:
+            try:
+                os.write(self.input, words)
+            except OSError:
+                pass  # it has ended, and says why
+            os.close(self.input)
+            self.input = -1
+
+    def wait(self, seconds: float, *, heard: Callable[[], object] | None = None, control: int = -1) -> int | None:
+        """Its exit code (minus the signal's number); None when its time was over.
+
+        `heard` is called when it has said something, and ends the wait when it gives something true (-1 is returned
+        then and it goes on); when `control` has hung up, its time is over.
+        """
+        deadline = time.monotonic() + seconds
+        signals = [signal.SIGTERM, signal.SIGKILL]
+        if control >= 0:
+            self.poll.register(control, 0)
+        while True:
+            ready = self.poll.poll(max(0, int((deadline - time.monotonic()) * 1000) + 1))
+            names = [descriptor for descriptor, _ in ready]
+            spoke = [descriptor for descriptor in names if descriptor in self.sources]
+            for descriptor in spoke:
+                self._take(descriptor)
+            if self.ended in names:
+                for descriptor in list(self.sources):  # what it said last; a child of its own may keep the pipe open
+                    while descriptor in self.sources and select.select([descriptor], [], [], 0)[0]:
+                        self._take(descriptor)
+                code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                self.close()
+                return None if self.timed_out else code
+            if spoke and heard is not None and not self.timed_out and heard():
+                return -1
+            if control in names:
+                self.poll.unregister(control)
+                control, deadline = -1, 0.0
+            if time.monotonic() >= deadline:
+                self.timed_out = True
+                if not signals:
+                    self.left = True
+                    self.close()
+                    return None
+                try:
+                    os.killpg(self.pid, signals.pop(0))
+                except PermissionError:
+                    signals.clear()  # sudo's: it is root's, and ended by `timeout` beneath it
+                except ProcessLookupError:
+                    pass
+                deadline = time.monotonic() + TERM_S
+
+    def close(self) -> None:
+        self.type(b"")
+        for descriptor in (*self.sources, self.ended):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.sources = {}
+        self.ended = -1
+
+    def _take(self, descriptor: int) -> None:
+        chunk = os.read(descriptor, 65536)
+        kept = self.sources[descriptor]
+        if not chunk:
+            self.poll.unregister(descriptor)
+            os.close(descriptor)
+            del self.sources[descriptor]
+            return
+        limit = self.keep if kept is self.said else SEEN_BYTES
+        kept += chunk
+        if len(kept) > limit:
+            if kept is self.said:
+                self.cut = True
+            if self.is_tail or kept is not self.said:
+                del kept[: len(kept) - limit]
+            else:
+                del kept[limit:]
+
+
+def start_problem(argv: list[str], error: Exception) -> str:
+    """Why a program couldn't be started."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no program {argv[0]} on this machine"
+    return f"{argv[0]} can't be started: {getattr(error, 'strerror', None) or error}"
+
+
+class AsRoot:
+    """One program as root, by the first way that sudo lets it go."""
+
+    def __init__(self, argv: list[str], seconds: float, secret: Callable[[int], str | None]) -> None:
+        """`secret` asks for the password, given how many were wrong so far.
+
+        Raises:
+            Unable: from `run`, when sudo won't have it; then nothing was done.
+        """
+        self.argv = argv
+        self.seconds = seconds
+        self.secret = secret
+        # A program of root's can't be ended by us: `timeout`, as root beneath sudo, ends it. Where a rule of sudo's
+        # permits the exact command alone, it goes without.
+        self.forms = [["timeout", "-k", f"{TERM_S:g}", f"{seconds:g}", *argv], argv]
+        self.said = b""
+        self.left = False
+
+    def run(self, still: Callable[[], bool] = lambda: True) -> int | None:
+        """Its exit code, None when its time was over; `still` is asked before each try whether it is wanted yet."""
+        if os.getuid() == 0:
+            program = Program(self.argv)
+            code = program.wait(self.seconds)
+            self.said, self.left = bytes(program.said), program.left
+            return code
+        for form in self.forms:
+            if not still():
+                return 0
+            code = self._try(["sudo", "-n", "--", *form])
+            if code != 1 or not self._refusal():
+                return self._bounded(code, form)
+        refusal = self._refusal()
+        if refusal != "password":
+            raise Unable(refusal)
+        return self._with_password(still)
+
+    def _with_password(self, still: Callable[[], bool]) -> int | None:
+        wrong = 0
+        while wrong < PASSWORDS_AT_MOST:
+            password = self.secret(wrong)
+            if password is None:
+                raise Unable("no password was given for sudo; nothing was done")
+            for form in self.forms:
+                if not still():
+                    return 0
+                marker = "sparktop-" + os.urandom(12).hex()
+                code, asked = self._try_typing(marker, password, form)
+                refusal = self._refusal() if code == 1 else ""
+                if asked > 1 or refusal == "password" or (code == 1 and _WRONG.search(self.said)):
+                    wrong += 1
+                    break
+                if not refusal:
+                    return self._bounded(code, form)
+            else:
+                raise Unable(refusal)
+        raise Unable(f"sudo refused the password {wrong} times; nothing was done")
+
+    def _try(self, argv: list[str]) -> int | None:
+        program = Program(argv, overlay={"LC_ALL": "C"})
+        code = program.wait(self.seconds + 2 * TERM_S)
+        self.said, self.left = bytes(program.said), program.left
+        return code
+
+    def _try_typing(self, marker: str, password: str, form: list[str]) -> tuple[int | None, int]:
+        """(exit code, how often sudo asked): the password is written once, after it asked."""
+        mark = marker.encode()
+        argv = ["sudo", "-S", "-k", "-p", marker, "--", *form]
+        program = Program(argv, overlay={"LC_ALL": "C"}, types=True)
+        code = program.wait(self.seconds + 2 * TERM_S, heard=lambda: mark in program.said)
+        if code != -1 or program.ended < 0:
+            self.said, self.left = bytes(program.said), program.left
+            return code, self.said.count(mark)
+        program.type(password.encode() + b"\n")
+        code = program.wait(self.seconds + 2 * TERM_S)
+        said = bytes(program.said)
+        asked = max(1, said.count(mark))
+        self.said, self.left = said.rpartition(mark)[2].lstrip(b"]"), program.left
+        if asked == 1 and self.said.startswith(b" Password:"):  # sudo-rs
+            self.said = self.said[10:]
+        return code, asked
+
+    def _bounded(self, code: int | None, form: list[str]) -> int | None:
+        return None if form is not self.argv and code in (124, 137) else code
+
+    def _refusal(self) -> str:
+        """What of sudo's own words means that it ran nothing: "password", or a sentence; empty: it ran."""
+        if _NEEDS_TTY.search(self.said):
+            return "sudo wants a terminal on this machine (requiretty), and there is none here"
+        if _DENIED.search(self.said):
+            return "sudo does not permit this to the user who is logged in; nothing was done"
+        return "password" if _NEEDS_PASSWORD.search(self.said) else ""

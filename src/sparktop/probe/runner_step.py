@@ -1,0 +1,379 @@
+"""The runner: one step, in a process of its own that goes on without the runner (the rest: `runner`).
+
+Its journal has every result before anybody is told; once begun, a step is finished or undone here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from sparktop.probe.remote import mask_text
+
+    Words = dict[str, Any]
+if __name__ != "sparktop_runner":  # on a Spark this text runs among the runner's own names
+    from sparktop.probe.remote import mask_text
+    from sparktop.probe.runner_docker import DockerEngine, DockerLost, is_same, percent, said_by_docker, value_at
+    from sparktop.probe.runner_journal import Unable, append, file_name, read_text, started_ticks
+    from sparktop.probe.runner_program import AsRoot, Program, start_problem
+
+KEPT_CHARS = 4096
+RETURN_S = 60.0
+"""How long a Docker Engine that went away is waited for."""
+SECRET_S = 600.0
+POLL_S = 0.25
+
+
+class Failed(Exception):
+    """Why an operation failed; with what is known of it."""
+
+    def __init__(self, problem: str, *, code: int | None = None, output: str = "") -> None:
+        super().__init__(problem)
+        self.code = code
+        self.output = output
+
+
+def kept(said: bytes) -> str:
+    """The end of what a program said, masked; what a cut may have left of a secret is beyond what is kept."""
+    return mask_text(said.decode("utf-8", "replace"))[-KEPT_CHARS:].strip()
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-300:] if lines else ""
+
+
+class StepWork:
+    """The operations of one step, one after another."""
+
+    def __init__(
+        self, request: Words, *, folder: tuple[str, int], docker: str, journal: int, tell: Callable[[Words], None],
+        answers: int,
+    ) -> None:  # fmt: skip
+        """`folder` is the private one (path, descriptor); `answers` a pipe of JSON lines with passwords."""
+        self.request = request
+        self.path, self.folder = folder
+        self.docker = DockerEngine(docker)
+        self.journal = journal
+        self.tell = tell
+        self.answers = answers
+        self.saved: dict[str, str] = {}
+        self.deadline = 0.0
+        self.heard = b""
+        self.number = 0
+
+    def run(self) -> None:
+        """All of it, to its end in the journal."""
+        operations, undo = self.request["operations"], self.request.get("undo") or []
+        self.deadline = time.monotonic() + float(self.request["limit"])
+        problem = ""
+        for index, operation in enumerate(operations):
+            result = self._one(operation, index, is_undo=False)
+            if not result["ok"]:
+                problem = result["problem"]
+                break
+        undone = None
+        if problem and undo:
+            undone = True
+            for index, operation in enumerate(undo):
+                self.deadline = time.monotonic() + 1e9  # each has its own limit, and none is left out
+                undone = self._one(operation, index, is_undo=True)["ok"] and undone
+        state = "failed" if problem else "done"
+        append(self.journal, {"end": {"state": state, "problem": problem, "undone": undone, "saved": self.saved}})
+
+    def _one(self, operation: Words, index: int, *, is_undo: bool) -> Words:
+        began = time.monotonic()
+        result: Words = {
+            "index": index, "undo": is_undo, "ok": True, "code": None, "output": "", "problem": "", "seconds": 0.0,
+            "was_done": False,
+        }  # fmt: skip
+        try:
+            if began >= self.deadline:
+                raise Failed(f"the step's time ({float(self.request['limit']):g} s) was over before this began")
+            self._do(operation, result, is_undo=is_undo)
+        except Failed as failure:
+            result.update(ok=False, problem=mask_text(str(failure)), code=failure.code, output=failure.output)
+        except Unable as unable:
+            result.update(ok=False, problem=str(unable))
+        except Exception as error:  # whatever it is, the rest has to be undone
+            result.update(ok=False, problem=f"the runner failed at it: {type(error).__name__}: {mask_text(str(error))}")
+        result["seconds"] = round(time.monotonic() - began, 3)
+        try:
+            append(self.journal, {"result": result})
+        except OSError:
+            pass  # going on matters more; an end that can't be written either says that it has to be looked at
+        self.tell({"kind": "result", **result})
+        return result
+
+    def _do(self, operation: Words, result: Words, *, is_undo: bool) -> None:
+        kind = operation.get("do")
+        if kind == "command":
+            self._command(operation, result)
+        elif kind == "docker":
+            self._docker(operation, result, is_undo=is_undo)
+        elif kind == "expect":
+            self._expect(operation)
+        elif kind == "signal":
+            self._signal(operation, result)
+        else:
+            raise Failed(f"the runner knows no operation {str(kind)[:40]!r}")
+
+    def _seconds(self, operation: Words) -> float:
+        return max(0.1, min(float(operation.get("limit") or 30.0), self.deadline - time.monotonic()))
+
+    # -- programs
+
+    def _command(self, command: Words, result: Words) -> None:
+        asked = command.get("done_when")
+        if asked and self._run(asked, fails=False)[0]:
+            result["was_done"] = True
+            return
+        well, code, output = self._run(command, fails=True)
+        result.update(code=code, output=output)
+        if not well:
+            name = str(command["argv"][0]).rpartition("/")[2]
+            said = last_line(output)
+            raise Failed(f"{name} ended {_exit(code)}" + (f": {said}" if said else ""), code=code, output=output)
+
+    def _run(self, command: Words, *, fails: bool) -> tuple[bool, int | None, str]:
+        """(its exit code is accepted, the code, what it said)."""
+        argv = [str(word) for word in command["argv"]]
+        seconds = self._seconds(command)
+        accepts = command.get("accepts") or [0]
+        content = self._content(command["content"]) if command.get("content") else ""
+        if content:
+            argv = [word.replace("{content}", f"{self.path}/{content}") for word in argv]
+        try:
+            if command.get("root"):
+                root = AsRoot(argv, seconds, self._secret)
+                code, said, left = root.run(), root.said, root.left
+            else:
+                program = Program(argv, overlay=command.get("environment") or {})
+                code = program.wait(seconds)
+                said, left = bytes(program.said), program.left
+        except (OSError, ValueError) as error:
+            if fails:
+                raise Failed(start_problem(["sudo"] if command.get("root") and os.getuid() else argv, error)) from None
+            return False, None, ""
+        finally:
+            if content:
+                os.unlink(content, dir_fd=self.folder)
+        output = kept(said)
+        if code is None and fails:
+            what = "it would not be ended and may still run" if left else "it was ended"
+            name = argv[0].rpartition("/")[2]
+            raise Failed(f"{name} took more than {seconds:g} s: {what}", output=output)
+        return code in accepts, code, output
+
+    def _content(self, text: str) -> str:
+        """A file of mode 0600 in the private folder, for as long as the program runs; its name."""
+        self.number += 1
+        name = f"{file_name(self.request['run'], self.request['step'])[:-5]}.{self.number}.content"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(name, flags, 0o600, dir_fd=self.folder)
+        try:
+            rest = memoryview(text.encode("utf-8", "surrogatepass"))
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        except OSError:
+            os.unlink(name, dir_fd=self.folder)
+            raise
+        finally:
+            os.close(file)
+        return name
+
+    def _secret(self, wrong: int) -> str | None:
+        """The operator's password for sudo, through the runner; the step's time stands still meanwhile."""
+        began = time.monotonic()
+        self.tell({"kind": "ask secret", "wrong": wrong})
+        try:
+            while b"\n" not in self.heard:
+                left = SECRET_S - (time.monotonic() - began)
+                if left <= 0:
+                    raise Unable("nobody gave the password for sudo in time; nothing was done")
+                if not select.select([self.answers], [], [], left)[0]:
+                    continue
+                chunk = os.read(self.answers, 65536)
+                if not chunk:
+                    raise Unable("the link broke while sudo asked for the password; nothing was done")
+                self.heard += chunk
+            line, _, self.heard = self.heard.partition(b"\n")
+            answer = json.loads(line)
+            return answer if isinstance(answer, str) else None
+        finally:
+            self.deadline += time.monotonic() - began
+
+    # -- one process
+
+    def _signal(self, order: Words, result: Words) -> None:
+        pid, started = int(order["pid"]), int(order["started"])
+        number = getattr(signal, "SIG" + str(order.get("signal") or "TERM"))
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:
+            process = -1
+        try:
+            if process < 0 or started_ticks(pid) != started:
+                result["was_done"] = True
+                return
+            try:
+                signal.pidfd_send_signal(process, number)
+            except ProcessLookupError:
+                result["was_done"] = True
+                return
+            except PermissionError:
+                if not order.get("root"):
+                    raise Failed(f"process {pid} is another user's") from None
+                argv = ["/usr/bin/kill", "-s", str(order.get("signal") or "TERM"), str(pid)]
+                root = AsRoot(argv, 10.0, self._secret)
+                code = root.run(lambda: started_ticks(pid) == started)
+                if code != 0 and started_ticks(pid) == started:
+                    output = kept(root.said)
+                    raise Failed(f"kill ended {_exit(code)}: {last_line(output)}", code=code, output=output) from None
+            within = min(float(order.get("ends_within") or 0.0), self.deadline - time.monotonic())
+            if within > 0 and not select.select([process], [], [], within)[0] and order.get("must_end"):
+                raise Failed(f"process {pid} is still there after {within:g} s{_held_by(pid)}")
+        finally:
+            if process >= 0:
+                os.close(process)
+
+    # -- Docker
+
+    def _filled(self, path: str) -> str | None:
+        """A path with what was saved put in; None where it names what was never saved."""
+        for name in _names_in(path):
+            if name not in self.saved:
+                return None
+            path = path.replace("{" + name + "}", percent(self.saved[name]))
+        return path
+
+    def _docker(self, call: Words, result: Words, *, is_undo: bool) -> None:
+        path = self._filled(str(call["path"]))
+        if path is None:
+            if not is_undo:
+                raise Failed(f"an earlier call did not give what {str(call['path'])[:100]} needs")
+            result["was_done"] = True  # what it would take back was never made
+            return
+        method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
+        done_when = call.get("done_when")
+        repeats = 1
+        while True:
+            try:
+                seconds = self._seconds(call)
+                status, _, answer, _ = self.docker.ask(method, path, query, body, seconds=seconds)
+                break
+            except DockerLost as lost:
+                if not lost.late:
+                    self._await_engine(str(lost))
+                if lost.sent:
+                    if done_when and (found := self._holds(done_when))[0]:
+                        self._save(call, found[1])
+                        result["was_done"] = True
+                        return
+                    if lost.late or repeats == 0 or not (done_when or method == "GET"):
+                        unknown = "" if done_when else "; whether it was done is not known"
+                        raise Failed(f"{lost}{unknown}") from None
+                    repeats -= 1
+                if time.monotonic() >= self.deadline:
+                    raise Failed(str(lost)) from None
+        result["code"] = status
+        if status not in (call.get("accepts") or (200, 201, 204, 304)):
+            raise Failed(said_by_docker(status, answer), code=status)
+        try:
+            words = json.loads(answer) if answer.strip() else None
+        except ValueError:
+            words = None
+        self._save(call, words)
+        if isinstance(words, dict) and words.get("Warnings"):
+            result["output"] = kept("\n".join(str(line) for line in words["Warnings"]).encode())
+
+    def _save(self, call: Words, words: object) -> None:
+        name = call.get("saves")
+        if not name:
+            return
+        found = words.get("Id") if isinstance(words, dict) else None
+        if not isinstance(found, str) or not found:
+            raise Failed("Docker's answer has no Id")
+        self.saved[str(name)] = found
+
+    def _await_engine(self, reason: str) -> None:
+        """Wait until the Docker Engine answers again: it may have been restarted.
+
+        Raises:
+            Failed: it doesn't come back.
+        """
+        began = time.monotonic()
+        within = min(RETURN_S, self.deadline - began)
+        while True:
+            try:
+                self.docker.negotiate(5.0)
+                return
+            except DockerLost as lost:
+                reason = str(lost)
+            if time.monotonic() - began > within or "may not use" in reason:
+                raise Failed(reason)
+            time.sleep(POLL_S)
+
+    def _holds(self, expect: Words) -> tuple[bool, Any, str]:
+        """(it holds, the answer, what was found in its place)."""
+        path = self._filled(str(expect["path"]))
+        if path is None:
+            return False, None, "what it asks about was never made"
+        where, _, query = path.partition("?")
+        pairs = dict(part.partition("=")[::2] for part in query.split("&") if part)
+        status, _, body, _ = self.docker.ask("GET", where, pairs, seconds=min(10.0, RETURN_S))
+        if status != 200:
+            return False, None, said_by_docker(status, body)
+        words = json.loads(body)
+        for name, wanted in (expect.get("equals") or {}).items():
+            found = value_at(words, name)
+            if not is_same(found, wanted):
+                return False, words, f"{name} is {json.dumps(found)[:200]}, not {json.dumps(wanted)[:200]}"
+        return True, words, ""
+
+    def _expect(self, expect: Words) -> None:
+        until = min(time.monotonic() + float(expect.get("within") or 0.0), self.deadline)
+        while True:
+            try:
+                holds, _, found = self._holds(expect)
+                if holds:
+                    return
+            except DockerLost as lost:
+                found = str(lost)
+                if not lost.late:
+                    self._await_engine(found)
+                    until = max(until, time.monotonic() + POLL_S)
+            if time.monotonic() >= until:
+                raise Failed("; ".join(part for part in (str(expect.get("otherwise") or ""), found) if part))
+            time.sleep(POLL_S)
+
+
+def _names_in(path: str) -> list[str]:
+    return [piece.partition("}")[0] for piece in path.split("{")[1:] if "}" in piece]
+
+
+def _exit(code: int | None) -> str:
+    if code is None:
+        return "without an exit code"
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+
+
+def _held_by(pid: int) -> str:
+    """The state of a process and where in the kernel it waits."""
+    try:
+        state = read_text(f"/proc/{pid}/stat", 1024).rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    try:
+        where = read_text(f"/proc/{pid}/wchan", 200).strip()
+    except OSError:
+        where = ""
+    return f" (state {state}{', in ' + where if where not in ('', '0') else ''})"
