@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.probe.remote import MASK, is_secret_name, mask_argv, mask_text
+from sparktop.operate.knownsecrets import is_secret
+from sparktop.probe.remote import MASK, mask_argv
 
 Json = Mapping[str, Any]
 
@@ -80,17 +81,12 @@ def docker_run(
 
 def secret_names(environment: Sequence[str]) -> tuple[str, ...]:
     """Variables whose values are not shown."""
-    return tuple(name for name, _, value in (pair.partition("=") for pair in environment) if _is_secret(name, value))
+    return tuple(name for name, _, value in (pair.partition("=") for pair in environment) if is_secret(name, value))
 
 
 def shown_line(text: str) -> str:
     """The line fit for a terminal: a new line within a word would begin another command."""
     return "\n".join(sanitise.line(line, limit=16000) for line in text.splitlines())
-
-
-def _is_secret(name: str, value: str) -> bool:
-    is_named = is_secret_name(name) or name.upper().endswith(("KEY", "KEYS"))
-    return bool(value) and (is_named or mask_text(value) != value)
 
 
 def _options(body: Json, image: Json, mask: bool) -> Iterator[tuple[str, str | None]]:
@@ -204,7 +200,7 @@ def _log(config: Json, mask: bool) -> Iterator[tuple[str, str]]:
     if config.get("Type") not in (None, "", "json-file") or config.get("Config"):
         yield "log-driver", str(config.get("Type"))
     for name, value in _mapping(config.get("Config")).items():
-        yield "log-opt", f"{name}={MASK if mask and _is_secret(str(name), str(value)) else value}"
+        yield "log-opt", f"{name}={MASK if mask and is_secret(str(name), str(value)) else value}"
 
 
 def _endpoint(settings: Json) -> Iterator[tuple[str, str]]:
@@ -240,10 +236,10 @@ def _config(body: Json, image: Json, mask: bool) -> Iterator[tuple[str, str | No
         name, equals, value = pair.partition("=")
         if pair in inherited:
             continue
-        yield "env", name if not equals or (mask and _is_secret(name, value)) else pair
+        yield "env", name if not equals or (mask and is_secret(name, value)) else pair
     for name, value in _mapping(body.get("Labels")).items():
         if _mapping(image.get("Labels")).get(name) != value:
-            yield "label", f"{name}={MASK if mask and _is_secret(str(name), str(value)) else value}"
+            yield "label", f"{name}={MASK if mask and is_secret(str(name), str(value)) else value}"
     bound = {
         str(bind).split(":")[1] for bind in _items(_mapping(body.get("HostConfig")).get("Binds")) if ":" in str(bind)
     }

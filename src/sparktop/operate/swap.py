@@ -1,0 +1,289 @@
+"""A plain container made once more with a change, the old one kept aside until the operator removes it; the plan. Pure.
+
+The old one is stopped and its memory awaited as a safe restart does it; then, in one step that the Spark finishes or
+undoes by itself, it is renamed, the new one is made under its name from the same image, and started. The new one gets
+no restart policy before it has served (facts/engines.md C13, 6.2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
+from sparktop.operate import containersteps as steps_of
+from sparktop.operate import sharedfiles, swapsteps, swapwords
+from sparktop.operate.changing import Changing, image_path
+from sparktop.operate.commandline import changed
+from sparktop.operate.flags import CannotEdit, Changed
+from sparktop.operate.inspected import Inspected
+from sparktop.operate.knownsecrets import secrets_of
+from sparktop.operate.machine import evidence_step, resolved_step
+from sparktop.operate.pair import start_order, stop_order
+from sparktop.operate.recreate import CannotRecreate, Recreation, recreation
+from sparktop.operate.startsteps import (
+    Start,
+    drop_step,
+    floor_of,
+    guard_back,
+    guard_on,
+    load_s,
+    may,
+    memory,
+    ready,
+    smoke,
+)
+from sparktop.operate.survey import Ask, Survey
+from sparktop.operate.target import gib_option, memory_target
+
+MEMORY_LIMIT_S = 300.0
+_POLICY_OFF: Mapping[str, Any] = {"Name": "no", "MaximumRetryCount": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """One rank's old container and the new one that takes its place."""
+
+    changing: Changing
+    box: Inspected
+    start: Start
+    made: Recreation = field(repr=False)
+    policy: Mapping[str, Any]
+    """The restart policy that the new one gets when it has served."""
+    before_name: str
+    after_name: str
+    """What the new one is called when it is set aside again."""
+    stamp: str
+    image_ref: str
+    """How the body names the image."""
+    flags: tuple[Changed, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.box.name
+
+    @property
+    def mark(self) -> str:
+        return self.changing.part.mark
+
+    @property
+    def image_id(self) -> str:
+        """Of the image it is made from."""
+        one = self.changing
+        return str(one.new_image.get("Id") or "") if one.new_image is not None else one.image_id
+
+    @property
+    def was_up(self) -> bool:
+        """Whether the old one ran; one that only failed again and again is not started again on the way back."""
+        return self.box.running and not self.box.loops
+
+
+def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    """Nothing beyond what is asked of every relaunch."""
+    return ()
+
+
+def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
+    """The swap of every rank, or what stands in its way."""
+    try:
+        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        wanted = gib_option(request.options.get("target_gib", ""))
+    except ValueError as error:
+        return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))
+    swaps: list[Swap] = []
+    for one in found:
+        made = _swap(request, one, picture, wanted)
+        if isinstance(made, Refusal):
+            return made
+        swaps.append(made)
+    differences = swapwords.differences(swaps)
+    if not differences:
+        return Refusal(
+            request=request,
+            reason=f"{swaps[0].name} runs with all of this already: there is nothing to change",
+            remedies=("to start it again as it is: safe-restart",),
+        )
+    team = tuple(one.part.rank for one in found)
+    order = {one.changing.part.node: one for one in swaps}
+    down = [order[rank.node] for rank in stop_order(team)]
+    up = [order[rank.node] for rank in start_order(team)]
+    steps = tuple(_steps(request, swaps, down, up, grace_s, survey))
+    head, where = swaps[0], " and ".join(one.box.node for one in swaps)
+    return Plan(
+        request=request,
+        title=f"Relaunch {head.name} on {where} with {swapwords.summary(differences)}",
+        risk=Risk.DISRUPTIVE,
+        steps=steps,
+        way_back=tuple(_way_back(up, grace_s)),
+        effect=swapwords.effect(request, swaps),
+        warnings=tuple(dict.fromkeys(swapwords.warnings(request, swaps, steps, survey))),
+        differences=differences,
+        equivalent=tuple(swapwords.equivalent(down, up, grace_s)),
+        seen_monotonic_s=picture.monotonic_s,
+        secrets=tuple(
+            dict.fromkeys(
+                value
+                for one in swaps
+                for value in (
+                    *secrets_of(one.changing.raw.get("Config") or {}),
+                    *secrets_of(one.made.body, one.changing.change.environment),
+                )
+            )
+        ),
+    )
+
+
+def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | None) -> Swap | Refusal:
+    box = one.part.box
+    assert box is not None  # only what runs in a container gets here
+    refused = _unmakeable(request, one, box)
+    if refused is not None:
+        return refused
+    config = one.raw.get("Config") or {}
+    same_tag = one.tagged is not None and one.tagged.get("Id") == one.image_id and one.image_name
+    reference = one.change.image or (one.image_name if same_tag else one.image_id)
+    try:
+        words = changed(
+            [str(word) for word in config.get("Entrypoint") or ()],
+            [str(word) for word in config.get("Cmd") or ()],
+            one.change.flags,
+            one.change.environment,
+        )
+        made = recreation(
+            one.raw,
+            one.image,
+            image_name=reference,
+            new_image=one.new_image,
+            entrypoint=words.entrypoint if words.flags or words.variables else None,
+            command=words.command if words.flags or words.variables else None,
+            environment=one.change.environment,
+            options=one.change.options,
+        )
+    except CannotEdit as error:
+        return Refusal(
+            request=request,
+            reason=f"the command line of {box.name} on {box.node} can't be changed from here: {error}",
+            remedies=(
+                "start it once with the change yourself, by `docker run` or a recipe; then relaunch works on it",
+            ),
+        )
+    except CannotRecreate as error:
+        return Refusal(request=request, reason=error.reason, remedies=error.remedies)
+    body = dict(made.body)
+    host = dict(body["HostConfig"])
+    policy = host.get("RestartPolicy") or _POLICY_OFF
+    host["RestartPolicy"] = dict(_POLICY_OFF)
+    body["HostConfig"] = host
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(picture.wall_s))
+    told = tuple(word for flag in words.flags if flag.after is not None for word in (flag.name, flag.after))
+    engine = replace(one.part.engine, argv=(*one.part.engine.argv[:1], *told, *one.part.engine.argv[1:]))
+    target = memory_target(engine, one.part.view, wanted_bytes=wanted)
+    assert target is not None  # parts() has a sample of every node
+    return Swap(
+        changing=one,
+        box=box,
+        start=Start(part=one.part, target=target, floor_bytes=floor_of(one.part), load_s=load_s(one.part.engine)),
+        made=replace(made, body=body),
+        policy=policy,
+        before_name=f"{box.name}-before-{stamp}",
+        after_name=f"{box.name}-failed-{stamp}",
+        stamp=stamp,
+        image_ref=reference,
+        flags=words.flags,
+    )
+
+
+def _unmakeable(request: Request, one: Changing, box: Inspected) -> Refusal | None:
+    if box.status in ("paused", "removing", "dead"):
+        return Refusal(
+            request=request,
+            reason=f"{box.name} on {box.node} is {box.status}",
+            remedies=(f"docker unpause {box.name}",) if box.status == "paused" else ("look again in a minute",),
+        )
+    if one.change.image and one.new_image is None:
+        return Refusal(
+            request=request,
+            reason=f"the image {one.change.image} is not on {box.node}",
+            remedies=(f"on {box.node}: docker pull {one.change.image}",)
+            if image_path(one.change.image)
+            else ("give it as NAME:TAG or NAME@sha256:...",),
+        )
+    if one.image is None and one.new_image is None:
+        named = one.image_name if one.tagged is not None else ""
+        return Refusal(
+            request=request,
+            reason=f"the image that {box.name} was made from is not on {box.node} any more: nothing can be made of it",
+            remedies=(
+                *((f"relaunch it with what {named} is now: image {named}",) if named else ()),
+                f"on {box.node}: docker commit {box.name} {box.name}-kept   # makes an image of the container itself",
+            ),
+        )
+    return None
+
+
+def _steps(
+    request: Request, swaps: Sequence[Swap], down: Sequence[Swap], up: Sequence[Swap], grace_s: float, survey: Survey
+) -> Iterator[Step]:
+    yield evidence_step([one.box.node for one in swaps], [one.name for one in swaps])
+    for one in swaps:
+        yield swapsteps.can_be_made(one)
+    for one in down:
+        if one.box.restarts:
+            yield steps_of.policy_off(one.box, one.mark)
+    for one in down:
+        if one.changing.part.runs:
+            yield steps_of.stop(one.box, one.mark, grace_s)
+            yield steps_of.kill(one.box, one.mark)
+    for one in down:
+        part = one.changing.part
+        yield steps_of.gone(part.engine, part.node, one.mark, one.box.container_id, one.box.pid)
+    for one in swaps:
+        yield memory(one.start, MEMORY_LIMIT_S)
+    for one in swaps:
+        yield from _room(one, survey)
+    for one in up:
+        yield swapsteps.swap(one)
+        yield from (swapsteps.over_the_new(step) for step in guard_on(one.start))
+    for one in swaps:
+        yield swapsteps.or_back(ready(one.start))
+    if request.options.get("smoke", "yes") != "no":
+        for one in swaps:
+            yield from (swapsteps.over_the_new(step) for step in guard_on(one.start, serving=True))
+        yield swapsteps.first_request(smoke(swaps[0].start), swaps[0])
+    for one in swaps:
+        yield guard_back(one.start)
+    for one in swaps:
+        if one.policy.get("Name") not in ("", "no", None):
+            yield swapsteps.policy_on(one)
+    yield from resolved_step(request, swaps[0].box.node)
+    if request.options.get("keep_old", "yes") == "no":
+        for one in swaps:
+            if not one.box.auto_remove:
+                yield swapsteps.remove_old(one)
+
+
+def _room(one: Swap, survey: Survey) -> Iterator[Step]:
+    part = one.changing.part
+    for step in (sharedfiles.step(part.engine, part.view, survey, one.mark), drop_step(one.start)):
+        if step is not None and may(step, part.node, survey):
+            yield step
+
+
+def _way_back(up: Sequence[Swap], grace_s: float) -> Iterator[Step]:
+    """The new ones aside, memory, the old ones back in their places; a step does nothing where that is so already."""
+    for one in up:
+        yield swapsteps.aside(one, grace_s)
+    for one in up:
+        yield replace(guard_back(one.start), id=f"back-guard{one.mark}")
+    for one in up:
+        if one.was_up:
+            unless = "" if one.box.auto_remove else one.box.container_id
+            yield replace(memory(one.start, MEMORY_LIMIT_S, unless), id=f"back-memory{one.mark}")
+    for one in up:
+        yield swapsteps.old_back(one)
+    for one in up:
+        if one.was_up:
+            yield replace(ready(one.start), id=f"back-ready{one.mark}")

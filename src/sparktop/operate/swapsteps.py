@@ -1,0 +1,291 @@
+"""The steps that only a swap has: the swap itself, and the way back from it. Pure.
+
+The new container's id isn't known when the plan is made: "{NEW}" stands for it (`saved`). The old one keeps its id
+through the renaming, and its way back by name is taken only from the name that the swap gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sparktop.model.plan import (
+    DockerCall,
+    Expect,
+    GuardOrder,
+    OnFailure,
+    Operation,
+    Remote,
+    SmokeTest,
+    Step,
+)
+from sparktop.operate import containersteps as steps_of
+from sparktop.operate.changing import image_path
+from sparktop.operate.recreate import recreation
+
+if TYPE_CHECKING:
+    from sparktop.operate.swap import Swap
+
+NEW = "{NEW}"
+_NEW_PATH = f"/containers/{NEW}"
+
+
+def can_be_made(one: Swap) -> Step:
+    """Before anything is stopped: the image is there, and the old one is what the plan was made of."""
+    return Step(
+        id=f"check{one.mark}",
+        title=f"Check that {one.name} and its image are as they were",
+        node=one.box.node,
+        act=Remote(operations=(steps_of.same_run(one.box), _image(one))),
+        limit_s=30.0,
+        verifies="same container, same run, same image",
+    )
+
+
+def swap(one: Swap) -> Step:
+    """Rename, make, start; or everything back, and the old one started."""
+    was_kept = not one.box.auto_remove
+    operations: list[Operation] = [_image(one)]
+    if was_kept:
+        operations += [_stopped(one), _rename(one)]
+    operations += [_create(one), *_connects(one), _start(NEW)]
+    undo: list[Operation] = [
+        DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404), limit_s=60.0)
+    ]
+    undo += _name_back(one) if was_kept else ()
+    if one.was_up:
+        undo += _old_started(one)
+    if was_kept and one.box.restarts:
+        undo.append(_policy_back(one))
+    back = "the new one is removed, the old one takes its name again" + (" and is started" if one.was_up else "")
+    return Step(
+        id=f"swap{one.mark}",
+        title=f"Make {one.name} anew with the change and start it"
+        + (f"; the old one becomes {one.before_name}" if was_kept else ""),
+        node=one.box.node,
+        act=Remote(operations=tuple(operations), undo=tuple(undo)),
+        limit_s=300.0,
+        verifies=f"{one.name} runs from image {one.image_id[:19]}",
+        undone_by=back,
+        on_failure=OnFailure.ROLL_BACK,
+    )
+
+
+def or_back(step: Step) -> Step:
+    """Its failure brings the old one back at once."""
+    return replace(step, on_failure=OnFailure.ROLL_BACK)
+
+
+def over_the_new(step: Step) -> Step:
+    """The guard's order, for the container that the swap has made."""
+    assert isinstance(step.act, GuardOrder)
+    return replace(step, act=replace(step.act, container_id=NEW))
+
+
+def first_request(step: Step, one: Swap) -> Step:
+    """With the key that the change gives it, where it gives one. Its failure offers the way back."""
+    assert isinstance(step.act, SmokeTest)
+    change = one.changing.change
+    key = change.flags.get("--api-key") or change.environment.get("VLLM_API_KEY")
+    return replace(step, act=replace(step.act, api_key=key)) if key else step
+
+
+def policy_on(one: Swap) -> Step:
+    """It has served: now Docker may bring it back by itself, as it did the old one."""
+    name = one.policy.get("Name")
+    call = DockerCall(
+        method="POST",
+        path=f"{_NEW_PATH}/update",
+        body={"RestartPolicy": dict(one.policy)},
+        accepts=(200,),
+        done_when=Expect(path=f"{_NEW_PATH}/json", equals={"HostConfig.RestartPolicy.Name": name}),
+    )
+    return Step(
+        id=f"policy{one.mark}",
+        title=f"Give {one.name} its restart policy: {name}",
+        node=one.box.node,
+        act=Remote(operations=(call,)),
+        limit_s=60.0,
+        verifies=f"its restart policy is {name}",
+        undone_by=f"docker update --restart=no {one.name}",
+    )
+
+
+def remove_old(one: Swap) -> Step:
+    """Asked for by an option; its volumes stay."""
+    kept = Expect(
+        path=f"{one.box.path}/json",
+        equals={"Name": f"/{one.before_name}", "State.Running": False},
+        otherwise=f"{one.before_name} was renamed or started meanwhile",
+    )
+    call = DockerCall(method="DELETE", path=one.box.path, accepts=(204, 404), limit_s=120.0)
+    return Step(
+        id=f"remove{one.mark}",
+        title=f"Remove {one.before_name}",
+        node=one.box.node,
+        act=Remote(operations=(kept, call)),
+        limit_s=180.0,
+        verifies="it is gone; the volumes stay",
+        undone_by="nothing: from here on there is no way back",
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+# --- the way back
+
+
+def aside(one: Swap, grace_s: float) -> Step:
+    """The new one stopped, never to be started by Docker, under another name; nothing where there is none."""
+    no_policy = DockerCall(
+        method="POST",
+        path=f"{_NEW_PATH}/update",
+        body={"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}},
+        accepts=(200, 404),
+    )
+    calls = (
+        *(() if one.box.auto_remove else (no_policy,)),
+        DockerCall(
+            method="POST",
+            path=f"{_NEW_PATH}/stop",
+            query={"t": f"{grace_s:.0f}"},
+            accepts=(204, 304, 404),
+            limit_s=grace_s + 45.0,
+        ),
+        DockerCall(method="POST", path=f"{_NEW_PATH}/rename", query={"name": one.after_name}, accepts=(204, 404, 409)),
+    )
+    return Step(
+        id=f"back-aside{one.mark}",
+        title=f"Stop the new {one.name} and set it aside as {one.after_name}",
+        node=one.box.node,
+        act=Remote(operations=calls),
+        limit_s=grace_s + 120.0,
+        verifies="it does not run, and its name is free",
+    )
+
+
+def old_back(one: Swap) -> Step:
+    """The old one under its name, running if it was, with its policy."""
+    operations: list[Operation] = []
+    if one.box.auto_remove:
+        operations += _old_started(one)
+    else:
+        named = Expect(
+            path=f"{one.box.path}/json",
+            equals={"Name": f"/{one.name}"},
+            otherwise=f"the old container could not get its name {one.name} back",
+        )
+        operations += [*_name_back(one), named]
+        if one.was_up:
+            operations += _old_started(one)
+        if one.box.restarts and not one.box.loops:
+            operations.append(_policy_back(one))
+    did = "and start it" if one.was_up else "stopped, as it was"
+    return Step(
+        id=f"back-old{one.mark}",
+        title=f"Put the old {one.name} back in its place {did}",
+        node=one.box.node,
+        act=Remote(operations=tuple(operations)),
+        limit_s=240.0,
+        verifies="it has its name" + (" and runs" if one.was_up else ""),
+    )
+
+
+# --- operations
+
+
+def _image(one: Swap) -> Expect:
+    """What the body names is the image that is meant: a tag can be moved while the plan is read."""
+    return Expect(
+        path=image_path(one.image_ref) or f"/images/{one.image_id}/json",
+        equals={"Id": one.image_id},
+        otherwise=f"the image {one.image_ref} was removed, or is another one by now: plan again",
+    )
+
+
+def _stopped(one: Swap) -> Expect:
+    return Expect(
+        path=f"{one.box.path}/json",
+        equals={
+            "Id": one.box.container_id,
+            "Name": f"/{one.name}",
+            "State.Running": False,
+            **({} if one.box.loops else {"State.StartedAt": one.box.started_at}),
+        },
+        otherwise=f"{one.name} was started by somebody else meanwhile, renamed or removed",
+    )
+
+
+def _rename(one: Swap) -> DockerCall:
+    return DockerCall(
+        method="POST",
+        path=f"{one.box.path}/rename",
+        query={"name": one.before_name},
+        accepts=(204,),
+        done_when=Expect(path=f"{one.box.path}/json", equals={"Name": f"/{one.before_name}"}),
+    )
+
+
+def _create(one: Swap) -> DockerCall:
+    return DockerCall(
+        method="POST",
+        path="/containers/create",
+        query={"name": one.name},
+        body=one.made.body,
+        accepts=(201,),
+        saves="NEW",
+        limit_s=120.0,
+        done_when=Expect(
+            path=f"/containers/{one.name}/json", equals={"Image": one.image_id, "State.Status": "created"}
+        ),
+    )
+
+
+def _connects(one: Swap) -> Iterator[DockerCall]:
+    for network, settings in one.made.connects:
+        yield DockerCall(
+            method="POST", path=f"/networks/{network}/connect", body={"Container": NEW, **settings}, accepts=(200,)
+        )
+
+
+def _start(which: str) -> DockerCall:
+    return DockerCall(
+        method="POST",
+        path=f"/containers/{which}/start",
+        accepts=(204, 304),
+        limit_s=120.0,
+        done_when=Expect(path=f"/containers/{which}/json", equals={"State.Running": True}),
+    )
+
+
+def _name_back(one: Swap) -> tuple[DockerCall, ...]:
+    """From the name that the swap gave it: 404 where it never got that far, or is back already."""
+    return (
+        DockerCall(
+            method="POST",
+            path=f"/containers/{one.before_name}/rename",
+            query={"name": one.name},
+            accepts=(204, 404),
+            done_when=Expect(path=f"{one.box.path}/json", equals={"Name": f"/{one.name}"}),
+        ),
+    )
+
+
+def _old_started(one: Swap) -> tuple[DockerCall, ...]:
+    """The old one; of --rm it is gone, and is made again from what it was."""
+    if not one.box.auto_remove:
+        return (replace(_start(one.box.container_id), accepts=(204, 304, 404)),)
+    body: dict[str, Any] = dict(recreation(one.changing.raw, one.changing.image, image_name=one.changing.image_id).body)
+    create = DockerCall(
+        method="POST",
+        path="/containers/create",
+        query={"name": one.name},
+        body=body,
+        accepts=(201, 409),
+        limit_s=120.0,
+    )
+    return (create, _start(one.name))
+
+
+def _policy_back(one: Swap) -> DockerCall:
+    return replace(steps_of.policy_call(one.box, back=True), accepts=(200, 404))
