@@ -106,6 +106,13 @@ def test_the_finding_it_was_to_mend_is_looked_at() -> None:
     assert step(plan, "resolved").act == AwaitResolved(finding=finding.key)
 
 
+def test_what_a_log_said_is_not_waited_for() -> None:
+    finding = Finding(rule="log.no-free-memory", title="x", severity=Severity.CRITICAL, nodes=("spark1",))
+    plan = planned(caches, ask(finding=finding), picture())
+    assert ids(plan) == ["sync", "drop"]
+    assert "stays until that engine starts anew" in warned(plan)
+
+
 def test_the_boundary_of_little() -> None:
     just = memory(60.0, cached_bytes=gib(4.0), shared_bytes=0)
     assert just.page_cache_bytes == 4 * GIB

@@ -12,7 +12,7 @@ from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Command, OnFailure, Plan, Privilege, Refusal, Remote, Request, Risk, Step
-from sparktop.operate.machine import living, privilege_asks, resolved_step, step_id
+from sparktop.operate.machine import living, privilege_asks, resolved_step, stays_said, step_id
 from sparktop.operate.privilege import program, root_refusal, sudo_note
 from sparktop.operate.survey import Ask, Survey
 
@@ -41,8 +41,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     nodes = [(name, picture.node(name)) for name in request.nodes]
     steps = [step for name, node in nodes for step in _steps(name, node, request)]
     for name in request.nodes[:1]:
-        steps += resolved_step(request, name)
+        steps += resolved_step(request, name, engines_run_on=True)
     warnings = [warning for _, node in nodes if node is not None for warning in _warnings(node)]
+    warnings += [said] if (said := stays_said(request)) else []
     warnings += [note for name, _ in nodes if (note := sudo_note(survey.privileges(name), (DROP,), name))]
     return Plan(
         request=request,

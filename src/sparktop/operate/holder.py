@@ -23,6 +23,7 @@ from sparktop.operate.machine import (
     resolved_step,
     stat_ask,
     stat_of,
+    stays_said,
     the_node,
 )
 from sparktop.operate.privilege import root_argvs, root_refusal, sudo_note
@@ -81,7 +82,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         risk=Risk.DISRUPTIVE,
         steps=steps,
         effect=f"{_who(node, row, stat, process)}. It is asked to end, and after {TERM_S:.0f} s made to.",
-        warnings=(*_warnings(node, pid, process, stat), *((note,) if note else ())),
+        warnings=tuple(word for word in (*_warnings(node, pid, process, stat), stays_said(request), note) if word),
         equivalent=(f"on {node.name}: {'' if mine else 'sudo '}kill {pid}; after {TERM_S:.0f} s: kill -9 {pid}",),
         seen_monotonic_s=picture.monotonic_s,
     )
@@ -237,7 +238,7 @@ def _steps(
                 verifies=f"most of the {gib(row.used_bytes)} it held is back",
             )
         )
-    return (*steps, *resolved_step(request, node.name))
+    return (*steps, *resolved_step(request, node.name, engines_run_on=True))
 
 
 def _who(node: NodeView, row: GpuProcess, stat: ProcessStat, process: Process | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparktop.diagnose.catalogue import live_rules
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Refusal, Request, Step
@@ -100,9 +101,19 @@ def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:
     )
 
 
-def resolved_step(request: Request, node: str) -> tuple[Step, ...]:
-    """The finding that it was to mend is gone; none where none was named."""
-    if request.finding is None:
+def stays_said(request: Request) -> str:
+    """Why a finding can't be seen to go while its engine runs on: what a log has said, it has said; empty otherwise."""
+    if request.finding is None or any(rule.card.id == request.finding.rule for rule in live_rules()):
+        return ""
+    return (
+        f"{request.finding.rule} comes from what a log said, and stays until that engine starts anew: restart it "
+        "afterwards."
+    )
+
+
+def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:
+    """The finding that it was to mend is gone; none where none was named, or it can't go without a restart."""
+    if request.finding is None or (engines_run_on and stays_said(request)):
         return ()
     return (
         Step(
