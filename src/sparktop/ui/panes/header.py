@@ -53,7 +53,7 @@ class Header(LineWidget):
         brand = Line.of(" ", ("sparktop", "brand"), "   ")
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
         guard = guard_brief(self._fleet)
-        extras = [guard, self._access()]
+        extras = [self._access()]
         if self._title:
             extras.append(Line.of((self._title, "quiet")))
         if costs := self._costs():
@@ -62,10 +62,10 @@ class Header(LineWidget):
         is_guarded = is_worth_its_room(self._fleet)
         if left.width + (guard if is_guarded else clock).width > width:
             left = Line.of(" ") + links
-        # What goes first when there is no room: the cost, the title, the word read-only, a guard that is off, and of a
-        # guard that isn't and the time, the time.
-        rights = [[*extras[:keep], clock] for keep in range(len(extras), 0, -1)]
-        last = [[guard], [guard_word(self._fleet)]] if is_guarded else [[clock]]
+        # What goes first when there is no room: the cost, the title, a guard that is off, the word read-only, the time,
+        # and last a guard that isn't off.
+        rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]
+        last = [[guard, clock], [guard], [guard_word(self._fleet)]] if is_guarded else [[extras[0], clock], [clock]]
         for parts in (*rights, *last, []):
             right = Line(tuple(run for part in parts for run in (*part.runs, ("   " if part is not clock else "", ""))))
             if left.width + right.width <= width:
