@@ -383,3 +383,5 @@ class Run:
     before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
     after: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By node: the ids that its steps have saved, for later ones and for the way back (`operate.saved`)."""
