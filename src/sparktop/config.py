@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,6 +41,8 @@ class Config:
     """How a new critical finding is told, of CHANNELS; none of them: []."""
     notify_command: tuple[str, ...] = ()
     """A program run on a new critical finding, as a list of arguments; no shell. `{title}` and others are filled in."""
+    protected: tuple[str, ...] = ()
+    """Hosts, as they are typed, on which nothing is ever changed: `[host.NAME]` with `protected = true`."""
 
 
 def config_home() -> Path:
@@ -73,17 +75,37 @@ def load(path: Path | None = None) -> Config:
 
 
 def _checked(raw: Mapping[str, Any], file: Path) -> Config:
-    known = {item.name for item in fields(Config)}
+    known = {item.name for item in fields(Config)} - {"protected"} | {"host"}
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            raise ConfigError(
-                f"{file}: unknown key `{key}`",
-                hint=f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known))}",
-            )
-        values[key] = _typed(key, value, file)
+            raise _unknown(key, f"`{key}`", known, file)
+        if key == "host":
+            values["protected"] = _protected(value, file)
+        else:
+            values[key] = _typed(key, value, file)
     return Config(**values)
+
+
+def _unknown(key: str, told: str, known: Set[str], file: Path) -> ConfigError:
+    near = get_close_matches(key, known, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known))}"
+    return ConfigError(f"{file}: unknown key {told}", hint=hint)
+
+
+def _protected(tables: Any, file: Path) -> tuple[str, ...]:
+    """The hosts whose `[host.NAME]` says so; a name with dots or @ stands in quotes."""
+    named = tables if isinstance(tables, dict) else {"NAME": None}
+    if wrong := [name for name, table in named.items() if not isinstance(table, dict)]:
+        raise ConfigError(f"{file}: `host` wants a table for each host", hint=f'[host."{wrong[0]}"]\nprotected = true')
+    for name, table in tables.items():
+        for key, value in table.items():
+            if key != "protected":
+                hosts = f'; a name with dots wants quotes: [host."{name}.{key}"]' if isinstance(value, dict) else ""
+                raise _unknown(key, f"`{key}` in [host.{name}]{hosts}", {"protected"}, file)
+            if not isinstance(value, bool):
+                raise ConfigError(f"{file}: `protected` in [host.{name}] wants true or false")
+    return tuple(name for name, table in tables.items() if table.get("protected"))
 
 
 def _typed(key: str, value: Any, file: Path) -> Any:

@@ -41,6 +41,13 @@ def test_the_file_under_xdg_is_read() -> None:
         ("notify_command = ['notify-send', '{tilte}']", "knows no {tilte}"),
         ("notify_command = ['']", "names no program"),
         ("theme = 3", "text in quotes"),
+        ("protected = ['spark1']", "unknown key `protected`"),
+        ("hots = {}", "did you mean `host"),
+        ("host = 'spark1'", "a table for each host"),
+        ("host = {spark1 = true}", '[host."spark1"]'),
+        ("[host.spark1]\nprotectd = true", "did you mean `protected`?"),
+        ("[host.spark1]\nprotected = 'yes'", "true or false"),
+        ("[host.spark1.lan]\nprotected = true", 'wants quotes: [host."spark1.lan"]'),
         ("theme = ", "Invalid value"),
     ],
 )
@@ -93,3 +100,8 @@ def test_a_rule_file_that_is_no_text_is_named(raw: bytes, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         config.user_rule_files()
     assert "bad.toml" in str(caught.value)
+
+
+def test_protected_hosts_are_known_by_the_names_that_are_typed(tmp_path: Path) -> None:
+    text = '[host.spark1]\nprotected = true\n[host."me@spark2.lan:2222"]\nprotected = true\n[host.spark3]\nprotected = false\n'
+    assert config.load(write(text, tmp_path / "config.toml")).protected == ("spark1", "me@spark2.lan:2222")

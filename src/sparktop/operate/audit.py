@@ -1,0 +1,167 @@
+"""What was done to the Sparks, by whom and how it ended: JSON lines under `$XDG_STATE_HOME/sparktop`, only added to.
+
+Kinds: "intent" before a run's first step (on disk before that is begun), "step" after each, "note" between them (a
+link lost, an abort), "end" with the figures before and after, "guard" when a node's guard changed. Each has "run" (but
+guards), "wall_s" and "at". Entries come masked from `operate.masking`; what stands here is theirs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.clock import Clock, SystemClock
+from sparktop.config import state_home
+from sparktop.errors import SparktopError
+from sparktop.transport.threads import in_thread
+
+VERSION = 1
+READ_AT_MOST_BYTES = 8 << 20
+"""Only the end of a longer file is read back."""
+MAX_ENTRY_CHARS = 1 << 20
+
+
+class AuditError(SparktopError):
+    """The audit can't be written."""
+
+
+def audit_path() -> Path:
+    """Where it stands."""
+    return state_home() / "audit.jsonl"
+
+
+def operator() -> str:
+    """Who sits here, for the audit and for others who find the node taken: user@machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = f"uid {os.getuid()}"
+    return sanitise.name(f"{user}@{socket.gethostname()}")
+
+
+class Audit:
+    """Adds entries; several consoles may write one file."""
+
+    def __init__(self, path: Path | None = None, *, clock: Clock | None = None, who: str = "") -> None:
+        self._path = path or audit_path()
+        self._clock = clock or SystemClock()
+        self.who = who or operator()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def keep(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Add an entry; when this returns it is on the disk.
+
+        Raises:
+            AuditError: it is not, and why.
+        """
+        await in_thread(self._write, self._line(kind, entry), is_synced=True)
+
+    def note(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Add an entry, without waiting for the disk.
+
+        Raises:
+            AuditError: it couldn't be added.
+        """
+        self._write(self._line(kind, entry), is_synced=False)
+
+    def _line(self, kind: str, entry: Mapping[str, Any]) -> bytes:
+        wall_s = self._clock.wall()
+        at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
+        told = {"v": VERSION, "kind": kind, "at": at, "wall_s": round(wall_s, 3), "who": self.who, **entry}
+        text = json.dumps(told, ensure_ascii=True, default=str)  # ASCII: nothing in it can talk to a terminal
+        if len(text) > MAX_ENTRY_CHARS:
+            short = {
+                key: told[key] for key in ("v", "kind", "at", "wall_s", "who", "run", "node", "state") if key in told
+            }
+            text = json.dumps({**short, "left_out": f"an entry of {len(text)} characters"})
+        return text.encode() + b"\n"
+
+    def _write(self, line: bytes, *, is_synced: bool) -> None:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not self._path.exists()
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)  # two consoles: one whole line after the other
+                os.fchmod(handle, 0o600)
+                size = os.fstat(handle).st_size
+                torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a disk was full here once
+                _write_all(handle, (b"\n" if torn else b"") + line)
+                if is_synced:
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
+            if is_new and is_synced:
+                _sync_folder(self._path.parent)
+        except OSError as error:
+            raise AuditError(
+                f"the audit {self._path} can't be written: {error.strerror or error}",
+                hint="free some space, or see who owns the folder; nothing is changed on a Spark without it",
+            ) from error
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def entries(path: Path | None = None, *, limit_bytes: int = READ_AT_MOST_BYTES) -> tuple[list[dict[str, Any]], int]:
+    """What the end of the file holds, oldest first, and how many damaged lines were passed over; [] without a file.
+
+    Raises:
+        AuditError: it is there and can't be read.
+    """
+    file = path or audit_path()
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            start = stream.seek(max(0, size - limit_bytes))
+            raw = stream.read(limit_bytes)
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise AuditError(f"the audit {file} can't be read: {error.strerror or error}") from error
+    if start:
+        raw = raw.partition(b"\n")[2]
+    return decoded(raw)
+
+
+def decoded(raw: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The entries in a piece of the file, and how many lines were none."""
+    found: list[dict[str, Any]] = []
+    damaged = 0
+    for line in raw.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and _is_time(entry.get("wall_s")):
+            found.append(entry)
+        else:
+            damaged += 1
+    return found, damaged
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11

@@ -1,0 +1,329 @@
+"""A run: the steps of a plan in their order, until all are done, one fails, or the operator wants out.
+
+Nothing is begun before the intent is on disk and every node that is changed is locked. What a step did is never
+guessed: it is told as done, failed, or not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparktop.errors import TransportError
+from sparktop.model.plan import AwaitResolved, OnFailure, Plan, Remote, Run, RunState, Step, StepState
+from sparktop.operate import telling
+from sparktop.operate.aborting import Abort, Aborted
+from sparktop.operate.acting import Beginning, LocalStep
+from sparktop.operate.audit import AuditError
+from sparktop.operate.ended import Ended
+from sparktop.operate.figures import figures, is_newer
+from sparktop.operate.gate import Barred, changes
+from sparktop.operate.hold import Hold, NoLine, Taken
+from sparktop.operate.line import AskSecret, OperationResult
+from sparktop.operate.means import Means
+from sparktop.operate.operating import Changed
+from sparktop.operate.record import Record, new_run
+from sparktop.operate.remoting import Hears, RemoteStep
+from sparktop.operate.waiting import POLL_S
+
+_LEADS_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
+NEWER_FIGURES_S = 3.0
+"""How long the end waits for figures that are newer than the last step."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Course:
+    """What has happened on the way."""
+
+    has_touched: bool = False
+    """Something is changed that isn't undone, or may be."""
+    has_acted: bool = False
+    problems: list[str]
+    """Of steps after which the run went on."""
+
+
+class PlanExecution:
+    """Carries out one plan; implements `operating.Execution`."""
+
+    def __init__(self, run_id: str, plan: Plan, *, means: Means, secret: AskSecret, changed: Changed) -> None:
+        """`start` begins it; until then nothing is done."""
+        self._plan = plan
+        self._means = means
+        self._secret = secret
+        self._passwords: dict[str, str] = {}
+        self._abort = Abort()
+        self._record = Record(new_run(run_id, plan), means=means, changed=changed)
+        self._hold = Hold(means, run_id, plan.title, self._abort)
+        self._state = RunState.RUNNING
+        """The state where nothing is lost."""
+        self._nodes = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
+        self._began_s = means.clock.monotonic()
+        self._is_known = False
+        """The intent is in the audit."""
+        self._course = _Course(problems=[])
+        self._beginning = Beginning(picture=means.picture())
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def run(self) -> Run:
+        return self._record.run
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._task = asyncio.create_task(self._whole(), name=f"run {self.run.id}")
+
+    def refuse(self, barred: Barred) -> None:
+        """End before the beginning."""
+        self._record.skip_waiting()
+        self._record.update(**self._end(RunState.REFUSED, barred.reason, " · ".join(barred.remedies)))
+
+    def abort(self) -> None:
+        if self.run.state.is_over or self._abort.is_wanted:
+            return
+        self._abort.want()
+        if self._state is RunState.RUNNING:
+            self._state = RunState.ABORTING
+            if self.run.state is RunState.RUNNING:
+                self._record.update(state=RunState.ABORTING)
+        if self._is_known:
+            self._record.note("note", text="the operator wants out")
+
+    async def finished(self) -> Run:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return self.run
+
+    async def leave(self) -> None:
+        """The console is being closed: nothing more is begun from here; what a node has begun it finishes itself."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # the course of it
+
+    async def _whole(self) -> None:
+        keeping = asyncio.create_task(self._hold.keep())
+        try:
+            if await self._prepared():
+                await self._steps()
+        except asyncio.CancelledError:
+            self._left()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must end the run in sight, not leave it running
+            await self._over(RunState.FAILED, f"A fault in sparktop ended the run: {type(error).__name__}: {error}")
+        finally:
+            keeping.cancel()
+            self._passwords.clear()
+            await self._hold.release()
+
+    async def _prepared(self) -> bool:
+        """Intent on disk, then every node that will be changed in our hands."""
+        try:
+            await self._record.intent(figures(self._means.picture(), self._nodes))
+        except AuditError as error:
+            self._record.skip_waiting()
+            self._record.update(**self._end(RunState.REFUSED, error.message, error.hint or ""))
+            return False
+        self._is_known = True
+        for node in dict.fromkeys(step.node for step in self._plan.steps if changes(step)):
+            try:
+                if self._means.lines.line(node) is None:
+                    self._record.step(0, detail=f"waiting for the runner on {node}")
+                line = await self._hold.line(node, patience_s=self._means.first_line_s)
+                await self._hold.take(line)
+            except (NoLine, Taken) as why:
+                await self._over(RunState.REFUSED, f"{why}.", hint="wait until that is over, then plan again")
+                return False
+            except TransportError as error:
+                await self._over(RunState.REFUSED, f"{node}: {error.message}.", hint=error.hint or "")
+                return False
+            except Aborted:
+                await self._over(RunState.ABORTED, "You got out before the first step.")
+                return False
+        self._record.step(0, detail="")
+        return True
+
+    async def _steps(self) -> None:
+        for index, step in enumerate(self._plan.steps):
+            ended = await self._take(index, step)
+            if ended.is_aborted:
+                return await self._over(RunState.ABORTED, f"You got out at: {step.title}.")
+            if ended.state is StepState.DONE:
+                continue
+            told = self._record.run.steps[index]
+            if ended.state is StepState.UNKNOWN:
+                return await self._over(RunState.FAILED, f"{step.title}: {told.detail}")
+            if isinstance(step.act, AwaitResolved):
+                return await self._over(RunState.NO_HELP, f"All was done, and it did not help: {told.detail}.")
+            if step.on_failure is OnFailure.GO_ON:
+                self._course.problems.append(telling.failed(told))
+            elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._course.has_acted:
+                return await self._roll_back(telling.failed(told))
+            else:
+                return await self._over(RunState.FAILED, telling.failed(told))
+        await self._over(RunState.DONE, "")
+        return None
+
+    async def _roll_back(self, why: str) -> None:
+        self._state = RunState.ROLLING_BACK
+        self._record.skip_waiting()
+        self._record.update(state=self._state, message=why)
+        self._record.note("note", text="the way back is gone", why=self.run.message)
+        used = {one.step.id for one in self.run.steps}
+        steps = [replace(one, id=f"back-{one.id}") if one.id in used else one for one in self._plan.way_back]
+        for index, step in zip(self._record.add(steps), steps, strict=True):
+            ended = await self._take(index, step)
+            told = self._record.run.steps[index]
+            if ended.is_aborted:
+                return await self._over(RunState.ABORTED, f"{why}. You got out of the way back at: {step.title}.")
+            if ended.state is StepState.DONE:
+                continue
+            if step.on_failure is OnFailure.GO_ON and ended.state is StepState.FAILED:
+                self._course.problems.append(telling.failed(told))
+                continue
+            return await self._over(RunState.FAILED, f"{why}. The way back failed too: {telling.failed(told)}")
+        await self._over(RunState.ROLLED_BACK, f"{why}. It is as it was before: the way back has been gone.")
+        return None
+
+    async def _take(self, index: int, step: Step) -> Ended:
+        """One step, told and audited. Out before it, where the operator wants that."""
+        if self._abort.is_wanted:
+            return Ended(state=StepState.SKIPPED, is_aborted=True)
+        self._record.step(index, state=StepState.RUNNING, detail="")
+        if isinstance(step.act, Remote):
+            ended = await self._remote(index, step, step.act)
+        else:
+            ended = await self._local(index, step)
+        self._record.step_ended(index, ended)
+        self._course.has_touched |= ended.has_touched
+        self._course.has_acted |= ended.has_acted or ended.has_touched
+        if self.run.state is RunState.LINK_LOST:
+            self._record.update(state=self._state)
+        if ended.evidence_path:
+            self._record.update(evidence_path=ended.evidence_path)
+        return ended
+
+    async def _remote(self, index: int, step: Step, act: Remote) -> Ended:
+        hears = Hears(
+            result=self._progress(index, len(act.operations)),
+            lost=lambda why: self._lost(index, why),
+            found=lambda what: self._found(index, what),
+        )
+        work = RemoteStep(step, act, self.run.id, means=self._means, hold=self._hold, abort=self._abort, hears=hears)
+        return await work.carry_out(self._ask)
+
+    def _progress(self, index: int, total: int) -> Callable[[OperationResult], None]:
+        def told(result: OperationResult) -> None:
+            if result.is_undo:
+                self._record.step(index, detail="undoing what was done of it")
+            elif result.ok and total > 1:
+                done = result.index + 1
+                self._record.step(index, detail=f"{done} of {total} done", ratio=done / total)
+
+        return told
+
+    def _lost(self, index: int, why: str) -> None:
+        if self.run.state is not RunState.LINK_LOST:
+            self._record.note("note", text="link lost", step=self.run.steps[index].step.id, why=why)
+        self._record.step(index, state=StepState.UNKNOWN, detail=why)
+        self._record.update(state=RunState.LINK_LOST)
+
+    def _found(self, index: int, what: str) -> None:
+        self._record.step(index, state=StepState.RUNNING, detail=what)
+        self._record.update(state=self._state)
+
+    async def _local(self, index: int, step: Step) -> Ended:
+        work = LocalStep(
+            means=self._means,
+            hold=self._hold,
+            abort=self._abort,
+            beginning=self._beginning,
+            secrets=self._plan.secrets,
+        )
+
+        def told(detail: str, ratio: float | None, silence: str) -> None:
+            if silence:
+                self._record.update(state=RunState.LINK_LOST)
+            elif self.run.state is RunState.LINK_LOST:
+                self._record.update(state=self._state)
+            self._record.step(index, detail=detail, ratio=ratio)
+
+        return await work.carry_out(step, told)
+
+    async def _ask(self, node: str, wrong: int) -> str | None:
+        """A password: asked for once in a run, kept no longer; again where it was wrong."""
+        if wrong:
+            self._passwords.pop(node, None)
+        if node in self._passwords:
+            return self._passwords[node]
+        try:
+            password = await self._abort.unless(_answered(self._secret(node, wrong)))
+        except Aborted:
+            return None
+        if password:
+            self._record.also_mask(password)
+            self._passwords[node] = password
+        return password
+
+    # the end of it
+
+    async def _over(self, state: RunState, how: str, *, hint: str = "") -> None:
+        """Newer figures, the nodes given back, the last entry, and then it is told."""
+        self._record.skip_waiting()
+        await self._newer_figures()
+        await self._hold.release()
+        self._record.update(after=figures(self._means.picture(), self._nodes), is_told=False)
+        self._record.update(**self._end(state, how, hint), is_told=False)
+        await self._record.end()
+        if missing := self._record.audit_problem:
+            self._record.update(message=f"{self.run.message} The audit is not whole: {missing}.", is_told=False)
+        self._record.update()
+
+    def _end(self, state: RunState, how: str, hint: str = "") -> dict[str, Any]:
+        """The fields of a run that is over."""
+        run, problems = self.run, self._course.problems
+        can_go_back = bool(self._plan.way_back) and self._course.has_touched and state in _LEADS_BACK
+        if state is RunState.DONE:
+            said = telling.success(run, self._means.clock.monotonic() - self._began_s, but=problems)
+        elif state is RunState.ROLLED_BACK:
+            said = telling.plain(how, but=problems)
+        else:
+            said = telling.message(run, how, but=problems)
+        if state is not RunState.DONE:
+            hint = " · ".join(part for part in (hint, telling.hint(run, can_go_back=can_go_back)) if part)
+        return {"state": state, "message": said, "hint": hint, "can_go_back": can_go_back}
+
+    def _left(self) -> None:
+        """The console goes; there is no time left but for the audit."""
+        current = next((one for one in self.run.steps if one.state in (StepState.RUNNING, StepState.UNKNOWN)), None)
+        how = "The console was closed."
+        if current is not None and isinstance(current.step.act, Remote):
+            how = (
+                f"The console was closed during: {current.step.title}. {current.step.node} finishes or undoes by "
+                "itself what it has begun of it; nothing after it is done."
+            )
+            self._course.has_touched = True
+        elif current is not None:
+            how = f"The console was closed during: {current.step.title}. Nothing after it is done."
+        for index, one in enumerate(self.run.steps):
+            if one is current:
+                was_remote = isinstance(one.step.act, Remote)
+                self._record.step(index, state=StepState.UNKNOWN if was_remote else StepState.SKIPPED)
+        self._record.skip_waiting()
+        self._record.update(**self._end(RunState.ABORTED, how), is_told=False)
+        if self._is_known:
+            self._record.end_at_once()
+        self._record.update()
+
+    async def _newer_figures(self) -> None:
+        clock, nodes = self._means.clock, self._nodes
+        since_s = clock.monotonic()
+        while self._course.has_acted and not is_newer(self._means.picture(), nodes, since_s):
+            if clock.monotonic() - since_s > NEWER_FIGURES_S:
+                return
+            await self._means.pause(POLL_S)
+
+
+async def _answered(question: Awaitable[str | None]) -> str | None:
+    return await question

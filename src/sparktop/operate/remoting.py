@@ -1,0 +1,161 @@
+"""One step on a node's runner, through lost connections: begun once, and its outcome found out however long that takes.
+
+A step whose connection broke is asked about, never begun again, unless the node says that it knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparktop.diagnose.live.window import span
+from sparktop.errors import TransportError
+from sparktop.model.plan import Expect, Remote, Signal, Step, StepState
+from sparktop.operate.aborting import Abort, Aborted
+from sparktop.operate.ended import Ended, of_outcome
+from sparktop.operate.hold import RETRY_S, Hold, NoLine, Taken
+from sparktop.operate.line import AskSecret, NodeLine, OperationResult, Outcome, OutcomeState
+from sparktop.operate.means import Means
+
+SLACK_S = 60.0
+"""A node under memory pressure takes seconds for what it usually does at once."""
+ANSWER_LIMIT_S = 30.0
+ASK_AGAIN_S = 1.0
+PROBE_OF_DONE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hears:
+    """Who is told how a remote step goes."""
+
+    result: Callable[[OperationResult], None]
+    lost: Callable[[str], None]
+    """The node can't be heard: why."""
+    found: Callable[[str], None]
+    """It can be again: what it says."""
+
+
+class _WentWithIt(Exception):
+    """The link is lost, as it had to be."""
+
+
+class RemoteStep:
+    """A step, and what is known of it on its node."""
+
+    def __init__(
+        self, step: Step, act: Remote, run_id: str, *, means: Means, hold: Hold, abort: Abort, hears: Hears
+    ) -> None:
+        self._step = step
+        self._act = act
+        self._run_id = run_id
+        self._means = means
+        self._hold = hold
+        self._abort = abort
+        self._hears = hears
+        self._is_begun = False
+        """The node may have it."""
+        self._why = ""
+
+    async def carry_out(self, secret: AskSecret) -> Ended:
+        """Have it done; returns when it is known how it ended, or that this can't be known."""
+        node = self._step.node
+        try:
+            outcome = await self._outcome(secret)
+        except Taken as taken:
+            return Ended(state=StepState.FAILED, detail=f"{taken}. This step was not begun.")
+        except _WentWithIt:
+            return Ended(state=StepState.DONE, detail="the link went with it", has_touched=True)
+        except NoLine as gone:
+            if not self._is_begun:
+                return Ended(state=StepState.FAILED, detail=f"{gone}. This step was not begun.")
+            detail = f"{gone}. Whether it was done is not known; {node} finishes or undoes by itself what it has begun."
+            return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True)
+        except Aborted:
+            if not self._is_begun:
+                return Ended(state=StepState.SKIPPED, is_aborted=True)
+            detail = f"{self._why}. How it ended is not known; {node} finishes or undoes by itself what it has begun."
+            return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=True)
+        if outcome.state is OutcomeState.GONE and self._act.takes_link:
+            return Ended(state=StepState.DONE, detail="the node has booted anew", has_touched=True)
+        return of_outcome(outcome, self._step)
+
+    async def _outcome(self, secret: AskSecret) -> Outcome:
+        """How it ended on the node."""
+        clock, until_s = self._means.clock, None
+        while True:
+            outcome = await self._word(secret)
+            if outcome.state is OutcomeState.RUNNING:
+                until_s = clock.monotonic() + bound_s(self._step) if until_s is None else until_s
+                if clock.monotonic() > until_s:
+                    raise NoLine(f"{self._step.node} is still at it, long after its time")
+                self._hears.found("it is still at it there")
+                await self._means.pause(ASK_AGAIN_S)
+            elif outcome.state is OutcomeState.NEVER_BEGUN:
+                self._is_begun = False
+                self._hears.found("it was not begun there")
+            else:
+                return outcome
+
+    async def _word(self, secret: AskSecret) -> Outcome:
+        """What the node says next; asked on every new connection until it says something."""
+        clock, until_s = self._means.clock, None
+        while True:
+            if self._abort.is_wanted and not self._is_begun:
+                raise Aborted
+            try:
+                line = await self._line(until_s)
+                if self._is_begun:
+                    async with asyncio.timeout(ANSWER_LIMIT_S):
+                        return await line.outcome(self._run_id, self._step.id)
+                await self._hold.take(line)
+                self._is_begun = True
+                return await self._perform(line, secret)
+            except TimeoutError:
+                self._why = f"{self._step.node} doesn't answer"
+            except TransportError as error:
+                if self._is_begun and self._act.takes_link:
+                    raise _WentWithIt from None
+                self._why = f"{self._step.node}: {error.message}"
+            self._hears.lost(self._why)
+            until_s = clock.monotonic() + self._means.link_patience_s if until_s is None else until_s
+            await self._means.pause(RETRY_S)
+
+    async def _line(self, until_s: float | None) -> NodeLine:
+        left_s = self._means.first_line_s if until_s is None else until_s - self._means.clock.monotonic()
+        if left_s <= 0:
+            raise NoLine(f"{self._why}, for {span(self._means.link_patience_s)}")
+        grace_s = self._means.abort_grace_s if self._abort.is_wanted else 0.0
+        return await self._hold.line(self._step.node, patience_s=left_s, grace_s=grace_s)
+
+    async def _perform(self, line: NodeLine, secret: AskSecret) -> Outcome:
+        """Have the node begin; it bounds each operation itself, this is for a node that no longer says anything."""
+        loop = asyncio.get_running_loop()
+        bound = bound_s(self._step)
+
+        async with asyncio.timeout(bound) as limit:
+
+            async def asked(node: str, wrong: int) -> str | None:
+                limit.reschedule(None)  # the operator may take their time
+                try:
+                    return await secret(node, wrong)
+                finally:
+                    limit.reschedule(loop.time() + bound)
+
+            return await line.perform(self._run_id, self._step.id, self._act, told=self._hears.result, secret=asked)
+
+
+def bound_s(step: Step) -> float:
+    """How long a remote step may take with all its limits, and undoing it, and a node that is slow."""
+    act = step.act
+    if not isinstance(act, Remote):
+        return step.limit_s
+    limits = 0.0
+    for one in (*act.operations, *act.undo):
+        if isinstance(one, Expect):
+            limits += one.within_s + ANSWER_LIMIT_S
+        elif isinstance(one, Signal):
+            limits += one.ends_within_s + ANSWER_LIMIT_S
+        else:
+            limits += one.limit_s + (PROBE_OF_DONE_S if one.done_when is not None else 0.0)
+    return max(step.limit_s, limits) + SLACK_S

@@ -1,0 +1,64 @@
+"""How a run's end is told: one honest sentence on what was done and what was not, and what to do next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparktop.model.plan import Run, StepRun, StepState
+
+
+def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
+    """`how` it ended, then what is done and what is not; `but` are things that went wrong on the way."""
+    done = [one.step.title for one in run.steps if one.state is StepState.DONE]
+    unknown = [one.step.title for one in run.steps if one.state is StepState.UNKNOWN]
+    skipped = [one.step.title for one in run.steps if one.state is StepState.SKIPPED]
+    parts = [_sentence(how)]
+    if unknown:
+        parts.append(f"Not known: {_listed(unknown)}.")
+    parts.append(f"Done: {_listed(done)}." if done else "Nothing was done." if not unknown else "")
+    if skipped:
+        parts.append(f"Not begun: {_listed(skipped)}.")
+    return " ".join(part for part in (*parts, *map(_sentence, but)) if part)
+
+
+def plain(how: str, *, but: Sequence[str] = ()) -> str:
+    """How it ended, and no list."""
+    return " ".join(map(_sentence, (how, *but)))
+
+
+def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
+    """All is done."""
+    return " ".join((f"{run.plan.title}: done in {clock(seconds)}.", *map(_sentence, but)))
+
+
+def failed(one: StepRun) -> str:
+    """A step that failed, with its reason."""
+    return f"{one.step.title} failed{': ' + one.detail if one.detail else ''}"
+
+
+def hint(run: Run, *, can_go_back: bool) -> str:
+    """What to do next."""
+    if can_go_back:
+        titles = _listed([step.title for step in run.plan.way_back])
+        return f"The way back can be gone: {titles}."
+    if undone_by := list(
+        dict.fromkeys(one.step.undone_by for one in run.steps if one.state is StepState.DONE and one.step.undone_by)
+    ):
+        return f"How to undo what was done: {'; '.join(undone_by)}."
+    return ""
+
+
+def clock(seconds: float) -> str:
+    """ "4:07", "1:02:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _listed(titles: Sequence[str]) -> str:
+    return "; ".join(titles)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
