@@ -9,7 +9,7 @@ from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.lint import lifetimes
 from sparktop.diagnose.lint import rules as lints
 from sparktop.diagnose.lint.userrules import LintRule
-from sparktop.diagnose.live import cluster, config, desktop, engine, gpu, host, memory, restart, start
+from sparktop.diagnose.live import cluster, config, desktop, engine, gpu, guard, host, memory, restart, start
 from sparktop.diagnose.live import kernel as live_kernel
 from sparktop.diagnose.rule import LiveRule, Rule
 
@@ -17,7 +17,7 @@ from sparktop.diagnose.rule import LiveRule, Rule
 @cache
 def live_rules(own: tuple[LintRule, ...] = ()) -> tuple[LiveRule, ...]:
     """The rules over the picture, causes before what follows from them; `own` are the operator's lints of what runs."""
-    modules = (live_kernel, memory, gpu, desktop, cluster, engine, restart, start, host, config)
+    modules = (live_kernel, memory, guard, gpu, desktop, cluster, engine, restart, start, host, config)
     rules = tuple(rule for module in modules for rule in module.RULES)
     return tuple(config.live_rule(own) if own and rule in config.RULES else rule for rule in rules)
 

@@ -36,7 +36,14 @@ RULES: tuple[LiveRule, ...] = (
         card=card("rank-died", "One rank has ended and the other waits", CRITICAL, "field report 003", scope=_ENGINE),
         check=rank_died,
         hold_s=5.0,
-        follows=("kernel.oom-kill", "memory.starved", "memory.falling", "memory.low", "cluster.link-down"),
+        follows=(
+            "guard.fired",
+            "kernel.oom-kill",
+            "memory.starved",
+            "memory.falling",
+            "memory.low",
+            "cluster.link-down",
+        ),
     ),
     LiveRule(
         card=card("memory-apart", "Memory is unequal before a launch", CRITICAL, "field report 003"),

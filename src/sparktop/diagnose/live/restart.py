@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.diagnose.exits import LOOPING, ending_of, loop
+from sparktop.diagnose.live.guard import ended_by_guard
 from sparktop.diagnose.live.start import STARTING
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.engine import Container, Engine, EngineState
@@ -30,7 +31,9 @@ def check_ended(fleet: FleetState) -> Iterator[Finding]:
             ended_s = engine.exited_wall_s
             if engine.state is not EngineState.EXITED or ended_s is None or now_s is None:
                 continue
-            if now_s - ended_s < RECENT_S and not (engine.log and engine.log.is_stopping):
+            if now_s - ended_s < RECENT_S and not (
+                (engine.log and engine.log.is_stopping) or ended_by_guard(node, engine)
+            ):
                 yield from _ended(node, engine, ended_s)
 
 
