@@ -94,11 +94,11 @@ def policy_word(box: Inspected) -> str:
     return f"on-failure:{box.policy_retries}" if box.policy == "on-failure" and box.policy_retries else box.policy
 
 
-def stop(box: Inspected, mark: str, grace_s: float) -> Step:
+def stop(box: Inspected, mark: str, grace_s: float, *, policy_back_if_not: bool = True) -> Step:
     """SIGTERM, and after the grace Docker's own SIGKILL.
 
-    500 is Docker's answer where even that showed no end in its time: the next step sees to it. Where it can't be
-    stopped at all, the policy goes back to what it was.
+    500 is Docker's answer where even that showed no end in its time: the next step sees to it. With
+    `policy_back_if_not` the policy goes back to what it was where it can't be stopped at all.
     """
     call = DockerCall(
         method="POST",
@@ -108,7 +108,7 @@ def stop(box: Inspected, mark: str, grace_s: float) -> Step:
         limit_s=grace_s + 30.0,
         done_when=Expect(path=f"{box.path}/json", equals={"State.Running": False}, within_s=grace_s + 15.0),
     )
-    undo = (policy_call(box, back=True),) if box.restarts else ()
+    undo = (policy_call(box, back=True),) if box.restarts and policy_back_if_not else ()
     return Step(
         id=f"stop{mark}",
         title=f"Stop {box.name}, {grace_s:.0f} s grace",

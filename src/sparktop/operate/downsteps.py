@@ -19,12 +19,18 @@ SAME_START_S = 2.0
 
 
 def down_steps(
-    order: Sequence[Part], grace_s: float, *, with_policy: bool = True, survey: Survey | None = None
+    order: Sequence[Part],
+    grace_s: float,
+    *,
+    with_policy: bool = True,
+    is_coming_back: bool = False,
+    survey: Survey | None = None,
 ) -> Iterator[Step]:
     """Policy off, stop, kill, gone: each for all ranks before the next.
 
     Args:
         with_policy: False leaves the restart policies as they are.
+        is_coming_back: what can't be stopped gets its policy back.
         survey: for processes in no container and no service, to tell them from others of their pids.
     """
     for part in order:
@@ -35,7 +41,7 @@ def down_steps(
             yield unitsteps.stop(part, grace_s)
         elif part.box is not None:
             if part.runs:
-                yield steps_of.stop(part.box, part.mark, grace_s)
+                yield steps_of.stop(part.box, part.mark, grace_s, policy_back_if_not=is_coming_back)
                 yield steps_of.kill(part.box, part.mark)
         elif survey is not None and (end := _end(part, grace_s, survey)) is not None:
             yield end

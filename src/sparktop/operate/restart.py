@@ -75,7 +75,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     up = [starts[order[rank.node]] for rank in start_order(team)]
     steps = [
         evidence_step([part.node for part in found], [part.name for part in found]),
-        *down_steps(down, grace_s),
+        *down_steps(down, grace_s, is_coming_back=True),
         *(memory(one, limit_s) for one in starts),
         *_room(starts, survey),
         *_up(up, starts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sparktop.diagnose.live.starvation import fall_of, is_dangerous
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Refusal, Request, Risk, Step
@@ -26,6 +27,11 @@ from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.target import SLACK_BYTES, held_bytes, reachable_bytes
 
 MEMORY_S = 300.0
+URGENT_GRACE_S = 2.0
+_URGENT = ("memory.falling", "memory.first-request-spike")
+_URGENT_WORDS = (
+    "Memory is running out, so it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
+)
 BACK_SHARE = 0.9
 """Of what it held: the rest is others' taking and giving meanwhile."""
 
@@ -53,9 +59,14 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     order = {part.node: part for part in found}
     down = [order[rank.node] for rank in stop_order(team)]
     up = [order[rank.node] for rank in start_order(team)]
+    evidence = evidence_step([part.node for part in found], [part.name for part in found])
+    urgent = is_urgent(request, found)
+    if urgent and not request.options.get("grace_s"):
+        grace_s = URGENT_GRACE_S
     steps = [
-        evidence_step([part.node for part in found], [part.name for part in found]),
+        *(() if urgent else (evidence,)),
         *down_steps(down, grace_s, with_policy=False, survey=survey),
+        *((evidence,) if urgent else ()),
         *(step for part in found if (step := memory_back(part)) is not None),
         *resolved_step(request, found[0].node),
     ]
@@ -69,10 +80,21 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         steps=tuple(steps),
         way_back=tuple(_way_back(up)),
         effect=_effect(found, grace_s),
-        warnings=tuple(dict.fromkeys(_warnings(found, steps, survey, missing(team, picture)))),
+        warnings=(
+            *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
+            *dict.fromkeys(_warnings(found, steps, survey, missing(team, picture))),
+        ),
         equivalent=tuple(_equivalent(down, grace_s, survey)),
         seen_monotonic_s=picture.monotonic_s,
     )
+
+
+def is_urgent(request: Request, found: Sequence[Part]) -> bool:
+    """Whether memory is about to be gone: then every second counts, and evidence is what is there afterwards."""
+    if request.finding is not None and request.finding.rule in _URGENT:
+        return True
+    falls = ((part, fall_of(part.view)) for part in found)
+    return any(fall is not None and is_dangerous(part.view, fall) for part, fall in falls)
 
 
 def memory_back(part: Part) -> Step | None:
