@@ -441,8 +441,8 @@ async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
     async with app.run_test(size=NARROW) as pilot:
         await ready(pilot)
         await pilot.press("G")
-        await at(pilot, OptionsScreen, "available memory below which it acts, GiB")
-        await pilot.press("end", "backspace", "6", "enter")
+        await at(pilot, OptionsScreen, "available memory below which it acts")
+        await pilot.press("6", "enter")
         await at(pilot, RefusalScreen)
         await pilot.press("escape")
         state = pictures.one(clock_of_pictures())

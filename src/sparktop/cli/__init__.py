@@ -20,6 +20,7 @@ _MODULES = {
     "explain": "knowing",
     "lint": "knowing",
     "rules": "knowing",
+    "act": "acting",
 }
 """Command -> the module of this package whose function of the command's name runs it."""
 

@@ -15,11 +15,13 @@ commands:
   sparktop HOST [HOST ...]       the console; HOST is an ssh alias, user@host[:port], or `local`
   sparktop demo                  the console on two simulated Sparks, no hardware needed
   sparktop status HOST...        one snapshot as text or JSON, or a stream of them
+  sparktop act ACTION HOST...    one action: --dry-run prints its plan, --yes runs it; --list names them
   sparktop lint FILE...          compose files, docker run scripts, units, recipes: what is known to go wrong
   sparktop rules list|show ID    every rule; `rules check` tries your own, in $XDG_CONFIG_HOME/sparktop/rules/*.toml
   sparktop explain [FILE|-]      what a log says: of an engine, the kernel, docker, nvidia-smi
 
-exit codes: 0 nothing wrong, 1 findings at warning or above, 2 usage or configuration, 3 unreachable, 130 interrupted
+exit codes: 0 nothing wrong, 1 findings at warning or above (or an action refused or failed), 2 usage or configuration,
+  3 unreachable, 130 interrupted
 """
 
 

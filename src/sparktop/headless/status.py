@@ -34,7 +34,7 @@ async def status(
     observation = make(lambda _: fresh.set())
     running = asyncio.create_task(observation.run())
     try:
-        await _settled(observation, fresh, timeout_s)
+        await settled(observation, fresh, timeout_s)
         while True:
             state = observation.state
             _print(state, as_json=as_json, one_line=watch, out=out or sys.stdout)
@@ -46,8 +46,19 @@ async def status(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -> None:
-    """Wait until every node has answered in full, or has refused, or the time is over."""
+async def settled(
+    observation: Watch,
+    fresh: asyncio.Event,
+    timeout_s: float,
+    *,
+    settle_s: float = SETTLE_S,
+    held_s: float = HELD_S,
+) -> None:
+    """Wait until every node has answered in full, or has refused, or the time is over.
+
+    `fresh` is set with each new picture; `settle_s` is for what comes after the first samples, and then it is looked
+    on for `held_s`.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             while not all(_answered(node) for node in observation.state.nodes):
@@ -56,7 +67,7 @@ async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -
     except TimeoutError:
         return
     try:
-        async with asyncio.timeout(SETTLE_S):
+        async with asyncio.timeout(settle_s):
             while not all(_complete(node) for node in observation.state.nodes):
                 fresh.clear()
                 await fresh.wait()
@@ -66,8 +77,8 @@ async def _settled(observation: Watch, fresh: asyncio.Event, timeout_s: float) -
         return
     complete_s = observation.state.monotonic_s
     try:
-        async with asyncio.timeout(2 * HELD_S):
-            while observation.state.monotonic_s - complete_s < HELD_S:
+        async with asyncio.timeout(2 * held_s):
+            while observation.state.monotonic_s - complete_s < held_s:
                 fresh.clear()
                 await fresh.wait()
     except TimeoutError:

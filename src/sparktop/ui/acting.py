@@ -22,8 +22,8 @@ from sparktop.model.plan import Plan, Refusal, Request, Run
 if TYPE_CHECKING:
     from sparktop.operate.actions import Action
     from sparktop.operate.operating import Execution, Operating
+    from sparktop.operate.wishes import Selection, Wish
     from sparktop.ui.screens.run import RunScreen
-    from sparktop.ui.wishes import Selection, Wish
 
 PATIENCE_S = 0.25
 """A plan that comes sooner needs no dialog that says it is being made."""
@@ -115,9 +115,9 @@ class Acting:
 
     async def _fix(self, finding: Finding) -> None:
         from sparktop.operate.actions import action
+        from sparktop.operate.wishes import mending
         from sparktop.ui.screens.ask import ChooseScreen
         from sparktop.ui.screens.fix import choices, introduction
-        from sparktop.ui.wishes import mending
 
         remedy = await self._ask(
             ChooseScreen("fix", choices(finding), intro=introduction(finding), verb="shows the plan")
@@ -132,7 +132,7 @@ class Acting:
             await self._review(known, request)
 
     async def _act(self, known: Action, at: Selection) -> None:
-        from sparktop.ui.wishes import selected
+        from sparktop.operate.wishes import selected
 
         request = await self._one_of(known, selected(known, self._picture(), at))
         if request is not None:
@@ -142,7 +142,7 @@ class Acting:
 
     async def _prepared(self, known: Action, request: Request, intro: Sequence[str] = ()) -> Request | None:
         """With what has to be said before there can be a plan: which change, which way, which floor."""
-        from sparktop.ui.wishes import armed
+        from sparktop.operate.wishes import armed
 
         if known.name == "relaunch":
             return await self._changed(request, intro)

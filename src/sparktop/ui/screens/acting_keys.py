@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from sparktop.model.finding import Finding
 
 if TYPE_CHECKING:
+    from sparktop.operate.wishes import Selection
     from sparktop.ui.acting import Acting
     from sparktop.ui.panes.verdict import Verdict
-    from sparktop.ui.wishes import Selection
 
 
 class ActingKeys:

@@ -28,8 +28,8 @@ from sparktop.ui.screens.acting_keys import ActingKeys
 from sparktop.ui.screens.arrangement import VIEWS, Arrangement, Asked, arrange
 
 if TYPE_CHECKING:
+    from sparktop.operate.wishes import Selection
     from sparktop.ui.screens.finding import FindingScreen
-    from sparktop.ui.wishes import Selection
 
 
 def _first_link(clock: Clock) -> Link:
@@ -394,7 +394,7 @@ class ConsoleScreen(ActingKeys, Screen[None]):
 
     def selection(self) -> Selection:
         """Where the operator is: the engine under the cursor; the node whose pane has the focus, else that engine's."""
-        from sparktop.ui.wishes import Selection
+        from sparktop.operate.wishes import Selection
 
         row, pane, view = self.engines.selected, self._focused_pane(), self.selected_node
         engine = row.engine.name if row is not None else ""

@@ -8,10 +8,10 @@ from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Risk
 from sparktop.operate.actions import ACTIONS, Action, action
+from sparktop.operate.wishes import Selection, armed
 from sparktop.ui.panes.finding_rows import SIGNS
 from sparktop.ui.screens.ask import Choice
 from sparktop.ui.widgets.ink import Line
-from sparktop.ui.wishes import Selection, armed
 
 RISK_SIGNS: dict[Risk, tuple[str, str]] = {
     Risk.SAFE: ("✓", "ok"),

@@ -15,8 +15,8 @@ from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import Request
 from sparktop.operate.actions import Action
 from sparktop.operate.pair import ranks
-from sparktop.ui.format import size
 
+_GIB = 1024**3
 _PID = re.compile(r"\bpid[ :=]*(\d+)\b")
 
 
@@ -126,5 +126,5 @@ def _process_wishes(action: Action, views: Iterable[NodeView]) -> Iterable[Wish]
                 yield Wish(
                     label=f"{process.name or 'a process'}  pid {process.pid} on {view.name}",
                     request=Request(action=action.name, nodes=(view.name,), target=str(process.pid)),
-                    note=f"{size(process.used_bytes)} of GPU memory",
+                    note="" if process.used_bytes is None else f"{process.used_bytes / _GIB:.1f} GiB of GPU memory",
                 )
