@@ -194,6 +194,14 @@ async def test_without_docker(tmp_path: Path) -> None:
     assert "spark1/memory/meminfo.txt" in files
 
 
+async def test_tabs_are_no_reason_to_cut(tmp_path: Path) -> None:
+    spark = Node("spark1", log=Answer(value="a\tb\tc\td\n" + "\x1b[31mx\x1b[0m" + "y" * 20_000 + "\n"))
+    _, files = await collected(tmp_path, spark)
+    log = files[f"spark1/logs/vllm-qwen36-{BOX[:12]}.log"]
+    assert log.startswith("a    b    c    d\nxyyy")
+    assert "more characters cut]" in log
+
+
 async def test_an_exact_secret_is_in_no_file(tmp_path: Path) -> None:
     spark = Node("spark1", log=Answer(value="plain pass-phrase-zz here"))
     _, files = await collected(tmp_path, spark, secrets=("pass-phrase-zz",))

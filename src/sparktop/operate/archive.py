@@ -93,7 +93,7 @@ def _redacted(items: Sequence[Item], redactor: Redactor, problems: list[str]) ->
             continue
         try:
             if item.text is not None:
-                clean = "\n".join(sanitise.line(line, limit=max(len(line), 1)) for line in item.text.split("\n"))
+                clean = "\n".join(sanitise.line(line, limit=4 * len(line) + 1) for line in item.text.split("\n"))
                 learnt.append((item, redactor.learn_text(item.name, clean)))
             else:
                 learnt.append((item, redactor.learn_data(item.name, plain_data(item.data))))

@@ -106,8 +106,8 @@ def _stacks(node: str, view: NodeView | None, privileges: Privileges) -> Iterato
 def _kernel(node: str, privileges: Privileges) -> Iterator[Question]:
     journal = ("journalctl", "--no-pager", "-q", "-o", "short-iso-precise", "-k")
     for name, boot, lines, with_dmesg in (
-        ("kernel/this-boot.log", "-b", KERNEL_LINES, True),
-        ("kernel/previous-boot.log", "-b=-1", EARLIER_LINES, False),
+        ("kernel/this-boot.log", "--boot=0", KERNEL_LINES, True),
+        ("kernel/previous-boot.log", "--boot=-1", EARLIER_LINES, False),
     ):
         plain = (*journal, boot, "-n", str(lines))
         as_root = (program("journalctl"), *plain[1:])

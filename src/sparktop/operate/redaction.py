@@ -22,10 +22,6 @@ LEARNT_CHARS = 6
 FORM_CHARS = 5
 """What base64 leaves of the shortest, wherever in the encoded text it begins."""
 LEARNT_AT_MOST = 300
-WHOLE_CHARS = 64 * 1024
-"""A longer text is looked through in pieces: most lines of a log hold nothing that looks like a secret."""
-LINES_AFTER = 3
-NEAR_CHARS = 1000
 BY_NAME = "named as a secret"
 BY_PATTERN = "name or pattern in text"
 BY_VALUE = "value of a secret found elsewhere"
@@ -49,6 +45,7 @@ _HINT = re.compile(
     re.IGNORECASE,
 )
 """Whatever the probe's rules could find in a text has one of these in it; a test holds them together."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NAMED_ENTRY = re.compile(r"([A-Za-z_][\w.-]{0,120})=(.*)", re.DOTALL)
 
 
@@ -196,18 +193,18 @@ class Redactor:
         return MASK
 
     def _by_pattern(self, item: str, text: str) -> str:
-        if len(text) <= WHOLE_CHARS:
-            return self._masked(item, text)
-        return "".join(self._masked(item, part) for part in _parted(text))
-
-    def _masked(self, item: str, text: str) -> str:
-        masked = mask_text(text) if _HINT.search(text) else text
-        if masked == text:
+        """Line by line: a flag at the end of one line says nothing of the time stamp that begins the next."""
+        if not _HINT.search(text):
             return text
-        for value in _taken_out(text, masked):
-            self.counts[item, BY_PATTERN] += 1
-            if _is_telling(value):
-                self._remember(value)
+        return "\n".join(self._line(item, line) if _HINT.search(line) else line for line in text.split("\n"))
+
+    def _line(self, item: str, text: str) -> str:
+        masked = mask_text(text)
+        if masked != text:
+            for value in _taken_out(text, masked):
+                self.counts[item, BY_PATTERN] += 1
+                if _is_telling(value):
+                    self._remember(value)
         return masked
 
     # --- by value
@@ -226,24 +223,6 @@ class Redactor:
             every = {form for form in every if form not in MASK}
             self._ready = tuple(sorted(every, key=lambda form: (-len(form), form)))
         return self._ready
-
-
-def _parted(text: str) -> Iterator[str]:
-    """A long text in pieces of whole lines: those that may hold a secret with the lines after it, and the rest."""
-    done = 0
-    while hint := _HINT.search(text, done):
-        begin, end = max(done, text.rfind("\n", done, hint.start()) + 1), hint.end()
-        while True:
-            for _ in range(LINES_AFTER + 1):
-                end = text.find("\n", end) + 1 or len(text)
-            more = _HINT.search(text, end, min(len(text), end + NEAR_CHARS))
-            if more is None or end - begin > WHOLE_CHARS:
-                break
-            end = more.end()
-        yield text[done:begin]
-        yield text[begin:end]
-        done = end
-    yield text[done:]
 
 
 def _taken_out(text: str, masked: str) -> Iterator[str]:
@@ -266,4 +245,6 @@ def _taken_out(text: str, masked: str) -> Iterator[str]:
 def _is_telling(value: str) -> bool:
     """Whether a value that stood after a secret's name in a text is one to look for elsewhere: a word is not."""
     bare = value.strip().strip("\"'[]")
+    if _DATE.match(bare):
+        return False
     return len(bare) >= 8 and (len(bare) >= 16 or (any(map(str.isdigit, bare)) and any(map(str.isalpha, bare))))

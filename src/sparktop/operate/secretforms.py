@@ -22,7 +22,7 @@ def forms(value: str) -> tuple[str, ...]:
 
 def _forms(value: str) -> Iterator[str]:
     yield value
-    yield sanitise.line(value, limit=max(len(value), 1))
+    yield sanitise.line(value, limit=4 * len(value) + 1)
     for ascii_only in (True, False):
         escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
         yield escaped

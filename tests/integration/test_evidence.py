@@ -1,0 +1,193 @@
+"""Evidence over a real sshd, a real runner and a real Docker Engine: canaries everywhere, and none in the archive."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tarfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from tests.integration.dockerd import Dockerd
+from tests.integration.engine_image import Engines
+from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
+from tests.pictures_support import container, engine, node, picture
+
+from sparktop.model.engine import Endpoint, EndpointState
+from sparktop.operate.collect import collect
+from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.probe import runnerbundle
+from sparktop.transport.base import Channel, Transport
+
+pytestmark = pytest.mark.integration
+
+BY_NAME = "canary-by-name-4711"
+BY_FLAG = "canary by flag & 4712"
+BY_LABEL = "canary-by-label-4713"
+BY_FILE = "hf_CanaryByPattern0123456789abcdefgh"
+KNOWN = "canary-known-4714"
+CANARIES = (BY_NAME, BY_FLAG, BY_LABEL, BY_FILE, KNOWN)
+
+
+class PlainLine:
+    """Asks a real runner, one question after the other."""
+
+    node = "spark1"
+
+    def __init__(self, transport: Transport, channel: Channel, data: bytes) -> None:
+        self.transport = transport
+        self._channel = channel
+        self._data = data
+
+    @classmethod
+    async def open(cls, transport: Transport, docker_socket: str, state: Path) -> PlainLine:
+        launch = runnerbundle.launch(docker_socket=docker_socket, state_folder=str(state))
+        channel = await transport.run(launch.argv)
+        await channel.write(launch.payload)
+        data = b""
+        mark = f"SPARKTOP {launch.nonce}\n".encode()
+        while mark not in data:
+            more = await channel.read()
+            assert more, channel.error_tail()
+            data += more
+        return cls(transport, channel, data.partition(mark)[2])
+
+    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        found = {}
+        for number, one in enumerate(asks):
+            await self._channel.write(json.dumps({"id": number, **self._words(one)}).encode() + b"\n")
+            text = ""
+            while (reply := await self._reply()).get("kind") not in ("answer", "privileges", "refused"):
+                text += reply.get("text", "") if reply["kind"] == "chunk" else ""
+            found[one] = self._answer(one, reply, text)
+        return found
+
+    @staticmethod
+    def _words(one: Ask) -> dict[str, Any]:
+        match one:
+            case AskPrivileges():
+                return {"privileges": 1}
+            case FileText():
+                return {"file": {"path": one.path}}
+            case DockerGet():
+                return {"get": {"path": one.path, "limit": 1 << 20}}
+            case DockerLog():
+                where = f"/containers/{one.container_id}/logs?stdout=1&stderr=1&timestamps=1&tail={one.lines}"
+                return {"get": {"path": where, "limit": one.limit_bytes, "from_end": True}}
+            case Output():
+                words = {"argv": list(one.argv), "seconds": one.limit_s, "limit": one.limit_bytes}
+                return {"output": {**words, "from_end": one.is_tail}}
+
+    @staticmethod
+    def _answer(one: Ask, reply: dict[str, Any], text: str) -> Answer:
+        if reply["kind"] == "privileges":
+            known = {key: reply[key] for key in ("is_root", "user", "docker", "sudo")}
+            return Answer(value=Privileges(**known, sudo_rules=tuple(reply["sudo_rules"])))
+        value: Any = text if reply.get("found") else None
+        if isinstance(one, DockerGet) and value is not None:
+            value = json.loads(value)
+        return Answer(value=value, problem=reply.get("problem", ""))
+
+    async def _reply(self) -> dict[str, Any]:
+        while b"\n" not in self._data:
+            more = await self._channel.read()
+            assert more, self._channel.error_tail()
+            self._data += more
+        line, _, self._data = self._data.partition(b"\n")
+        words: dict[str, Any] = json.loads(line)
+        return words
+
+
+class OneLine:
+    def __init__(self, line: Any) -> None:
+        self._line = line
+
+    def line(self, name: str) -> Any:
+        return self._line
+
+    async def wait(self, name: str) -> Any:
+        return self._line
+
+
+@pytest.fixture
+async def line(sshd: Sshd, dockerd: Dockerd, tmp_path: Path) -> AsyncIterator[PlainLine]:  # noqa: F811
+    sshd.trust()
+    transport = await sshd.connector().connect(patience_s=10.0)
+    (tmp_path / "state").mkdir(mode=0o1777)
+    try:
+        async with asyncio.timeout(20):
+            yield await PlainLine.open(transport, dockerd.socket_path, tmp_path / "state")
+    finally:
+        await transport.close()
+
+
+SCRIPT = """
+echo "plain $HF_TOKEN"
+echo "query ?key=%s" >&2
+echo "header %s"
+echo "pattern %s"
+printf '\\033[31mred\\033[0m %s\\n'
+sleep 600
+"""
+
+
+async def test_no_canary_is_in_the_archive(dockerd: Dockerd, engines: Engines, line: PlainLine, tmp_path: Path) -> None:
+    served = engines.start("vllm-served", "--api-key", BY_FLAG, env={"HF_TOKEN": BY_NAME, "LANG": "C.UTF-8"})
+    encoded = base64.b64encode(f"user:{BY_LABEL}".encode()).decode()
+    script = SCRIPT % (quote_plus(BY_FLAG), encoded, BY_FILE, KNOWN)
+    loud = dockerd.run_container(
+        "loud", ["sh", "-c", script], env={"HF_TOKEN": BY_NAME}, labels={"com.example.api-key": BY_LABEL}
+    )
+    view = node(
+        "spark1",
+        engines=(
+            engine(
+                "vllm-served",
+                container=container("vllm-served", container_id=served.container_id),
+                pids=(dockerd.pid_of(served.container_id),),
+                endpoint=Endpoint(host="127.0.0.1", port=served.port, state=EndpointState.OK),
+            ),
+            engine("loud", container=container("loud", container_id=loud), endpoint=None, pids=()),
+        ),
+    )
+    found = await collect(("spark1",), OneLine(line), picture(view), folder=tmp_path / "evidence", secrets=(KNOWN,))
+    with tarfile.open(found.path) as tar:
+        files = {
+            entry.name.partition("/")[2]: file.read().decode() for entry in tar if (file := tar.extractfile(entry))
+        }
+    whole = "\n".join((*files, *files.values()))
+    for canary in CANARIES:
+        assert canary not in whole
+        assert quote_plus(canary) not in whole
+        assert base64.b64encode(canary.encode()).decode().rstrip("=") not in whole
+    assert encoded not in whole
+    assert "4711" not in whole
+    assert "4713" not in whole
+    assert "\x1b" not in whole
+
+    log = files[f"spark1/logs/loud-{loud[:12]}.log"]
+    for kept in ("plain <masked>", "query ?key=<masked>", "pattern <masked>", "red <masked>"):
+        assert kept in log
+    inspect = json.loads(files[f"spark1/docker/vllm-served-{served.container_id[:12]}.json"])
+    assert "LANG=C.UTF-8" in inspect["Config"]["Env"]
+    assert inspect["Id"] == served.container_id
+    assert "MemTotal:" in files["spark1/memory/meminfo.txt"]
+    assert "vllm:num_requests_running" in files["spark1/metrics/vllm-served.txt"]
+    assert f"{dockerd.pid_of(served.container_id)} (" in files["spark1/processes/engines.txt"]
+    assert "COMMAND" in files["spark1/processes/ps.txt"]
+    kernel = files["spark1/kernel/this-boot.log"]
+    assert kernel.count("<masked>") < 10, "what stays is readable"
+    assert "Failed to parse" not in files["README.txt"]
+    assert "value of a secret found elsewhere" in files["redaction-report.txt"]
+    dockerd.remove_all()
+
+
+async def test_a_container_that_is_gone_is_said(line: PlainLine, tmp_path: Path) -> None:
+    gone = "ab" * 32
+    view = node("spark1", engines=(engine("gone", container=container("gone", container_id=gone), endpoint=None),))
+    found = await collect(("spark1",), OneLine(line), picture(view), folder=tmp_path / "evidence")
+    assert "spark1/logs/gone-abababababab.log: the container is gone" in found.problems
