@@ -1,0 +1,208 @@
+"""The guard end to end: a real sshd, a real Docker Engine, and a container that takes real memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.guard_support import elsewhere
+from tests.integration import dockerd as docker_module
+from tests.integration.dockerd import Dockerd
+from tests.integration.sshd import Sshd, sshd
+from tests.support import poll
+
+from sparktop.model.fleet import LinkState, NodeView
+from sparktop.model.guard import GuardPhase
+from sparktop.model.plan import GuardOrder
+from sparktop.observe.monitor import Monitor
+from sparktop.operate.guard import words
+from sparktop.probe import bundle
+
+pytestmark = pytest.mark.integration
+__all__ = ["sshd"]
+
+MIB = 1024**2
+MARGIN = 1536 * MIB
+"""How far the floor is below what is available: other tests take memory on this machine too."""
+EATER = ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.1; done; exec tail -c 3500m /dev/zero"]
+"""Waits to be told, then takes 3.5 GiB and keeps it."""
+
+
+@pytest.fixture
+def tmpfs() -> Iterator[Path]:
+    """Stands for /run/lock, so that no other guard of this machine's is taken over; without it a guard is off."""
+    folder = Path(tempfile.mkdtemp(prefix="spk-guard-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def moved(monkeypatch: pytest.MonkeyPatch, engine: Dockerd, tmpfs: Path) -> None:
+    """Every probe from now on uses this Docker Engine and this folder."""
+    launch = bundle.launch
+    places = {'"/var/run/docker.sock"': f'"{engine.socket_path}"', '("/run/lock", "/tmp")': f'("{tmpfs}",)'}
+    monkeypatch.setattr(bundle, "launch", lambda **more: elsewhere(launch(**more), places))
+
+
+@contextlib.asynccontextmanager
+async def watching(server: Sshd) -> AsyncIterator[Monitor]:
+    monitor = Monitor([server.connector("spark1")], publish=lambda picture: None, interval_s=0.25)
+    running = asyncio.create_task(monitor.run())
+    try:
+        yield monitor
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
+    deadline = time.monotonic() + within_s
+    while True:
+        node = monitor.state.nodes[0]
+        if condition(node):
+            return node
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within_s} s; the guard is {node.guard}, the link {node.link}")
+        await asyncio.sleep(0.02)
+
+
+def is_in(phase: GuardPhase) -> Callable[[NodeView], bool]:
+    return lambda node: node.guard is not None and node.guard.phase is phase
+
+
+async def order_for(monitor: Monitor, container_id: str, name: str) -> GuardOrder:
+    """A floor that only the eater's memory reaches."""
+    node = await until(monitor, lambda node: node.link.state is LinkState.LIVE and node.sample is not None)
+    assert node.sample is not None
+    floor = node.sample.memory.available_bytes - MARGIN
+    assert floor > 4096 * MIB, "this machine has too little memory for the test"
+    return GuardOrder(container_id=container_id, container_name=name, floor_bytes=floor)
+
+
+def status(engine: Dockerd, container_id: str) -> str:
+    return str(engine.api.inspect_container(container_id)["State"]["Status"])
+
+
+async def test_the_container_is_ended_while_the_network_is_gone(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved(monkeypatch, dockerd, tmpfs)
+    eater = dockerd.run_container("guard-eater", EATER)
+    other = dockerd.run_container("guard-bystander", ["sleep", "600"])
+    async with watching(sshd) as monitor:
+        order = await order_for(monitor, eater, "guard-eater")
+        assert monitor.tell("spark1", words(order))
+        armed = await until(monitor, is_in(GuardPhase.ARMED))
+        assert armed.guard is not None
+        assert (armed.guard.container_id, armed.guard.floor_bytes) == (eater, order.floor_bytes)
+        stopped = sshd.kill_sessions(signal.SIGSTOP)
+        try:
+            dockerd.execute(eater, ["touch", "/tmp/go"])
+            poll(lambda: status(dockerd, eater) == "exited", within_s=40, what="the container's end")
+            silent = monitor.state.nodes[0]
+            assert is_in(GuardPhase.ARMED)(silent)  # nothing of it has come over
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        told = await until(monitor, lambda node: is_in(GuardPhase.FIRED)(node) and node.guard.answered_s is not None)  # type: ignore[union-attr]
+        assert told.guard is not None
+        assert told.guard.available_bytes is not None
+        assert told.guard.available_bytes < order.floor_bytes
+        assert told.guard.answered_s is not None
+        assert told.guard.answered_s < 10
+        assert dockerd.api.inspect_container(eater)["State"]["ExitCode"] == 137
+        assert status(dockerd, other) == "running"
+        await until(monitor, lambda _: any(one.rule == "guard.fired" for one in monitor.state.findings))
+
+
+async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved(monkeypatch, dockerd, tmpfs)
+    eater = dockerd.run_container("guard-stays", EATER)
+    async with watching(sshd) as monitor:
+        order = replace(await order_for(monitor, eater, "guard-stays"), stay_s=120.0)
+        assert monitor.tell("spark1", words(order))
+        await until(monitor, is_in(GuardPhase.ARMED))
+    poll(lambda: not sshd.session_pids(), what="the end of the SSH session: the guard holds nothing of it")
+    claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
+    assert claim.exists()
+    dockerd.execute(eater, ["touch", "/tmp/go"])
+    poll(lambda: status(dockerd, eater) == "exited", within_s=40, what="the container's end")
+    poll(lambda: not claim.exists(), what="the guard's end")
+    async with watching(sshd) as monitor:
+        told = await until(monitor, is_in(GuardPhase.FIRED))
+        assert told.guard is not None
+        assert told.guard.container_name == "guard-stays"
+        assert told.guard.answered_s is not None
+
+
+async def test_without_a_stay_it_goes_with_the_console(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved(monkeypatch, dockerd, tmpfs)
+    eater = dockerd.run_container("guard-goes", ["sleep", "600"])
+    async with watching(sshd) as monitor:
+        assert monitor.tell("spark1", words(await order_for(monitor, eater, "guard-goes")))
+        await until(monitor, is_in(GuardPhase.ARMED))
+    poll(lambda: not (tmpfs / f"sparktop-{os.getuid()}" / "guard").exists(), what="the guard's end")
+    poll(lambda: not sshd.session_pids())
+    assert status(dockerd, eater) == "running"
+
+
+async def test_a_restart_policy_does_not_bring_it_back(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the planner says of policies: a kill over the API is taken for the operator's will."""
+    moved(monkeypatch, dockerd, tmpfs)
+    eater = dockerd.run_container("guard-always", EATER)
+    dockerd.api.update_container(eater, restart_policy={"Name": "always"})
+    async with watching(sshd) as monitor:
+        assert monitor.tell("spark1", words(await order_for(monitor, eater, "guard-always")))
+        await until(monitor, is_in(GuardPhase.ARMED))
+        dockerd.execute(eater, ["touch", "/tmp/go"])
+        await until(monitor, is_in(GuardPhase.FIRED), within_s=40)
+        poll(lambda: status(dockerd, eater) == "exited")
+        came = monitor.state.nodes[0].sample
+        assert came is not None
+        await until(monitor, lambda node: node.sample is not None and node.sample.boot_s > came.boot_s + 3)
+        assert status(dockerd, eater) == "exited"
+        assert dockerd.api.inspect_container(eater)["RestartCount"] == 0
+
+
+async def test_a_daemon_that_restarts_is_found_again(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its own: the shared one belongs to other tests too."""
+    root = Path(tempfile.mkdtemp(prefix="spk-dg-", dir="/tmp"))
+    engine = docker_module._start(root)
+    try:
+        moved(monkeypatch, engine, tmpfs)
+        kept = engine.run_container("guard-restart", ["sleep", "600"])
+        async with watching(sshd) as monitor:
+            assert monitor.tell("spark1", words(await order_for(monitor, kept, "guard-restart")))
+            await until(monitor, is_in(GuardPhase.ARMED))
+            await asyncio.to_thread(docker_module._stop, engine.process)
+            failed = await until(monitor, is_in(GuardPhase.FAILED))
+            assert failed.guard is not None
+            assert "Docker Engine" in failed.guard.detail
+            made, engine.api = engine.made, None
+            engine = await asyncio.to_thread(docker_module._start, root)
+            engine.made = made
+            again = await until(monitor, is_in(GuardPhase.ARMED))
+            assert again.guard is not None
+            assert "isn't running" in again.guard.detail  # it went with its daemon
+    finally:
+        engine.remove_all()
+        engine.api.close()
+        docker_module._stop(engine.process)
+        shutil.rmtree(root, ignore_errors=True)
