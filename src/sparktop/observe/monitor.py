@@ -19,7 +19,7 @@ from sparktop.observe.followers import Followers
 from sparktop.observe.lines import LineRing
 from sparktop.observe.notices import notices
 from sparktop.observe.supervisor import Supervisor
-from sparktop.observe.watch import LogFeed, Publish
+from sparktop.observe.watch import Connections, LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
 from sparktop.transport.threads import in_thread
 
@@ -35,9 +35,18 @@ class _Line:
     """One node's supervisor, book and followers, wired together."""
 
     def __init__(
-        self, connector: Connector, book: NodeBook, *, clock: Clock, interval_s: float, log_rules: LogRules
+        self,
+        connector: Connector,
+        book: NodeBook,
+        *,
+        clock: Clock,
+        interval_s: float,
+        log_rules: LogRules,
+        connections: Connections | None,
     ) -> None:
         self.book = book
+        self._name = connector.name
+        self._connections = connections
         self.followers = Followers(book, clock=clock, rules=log_rules)
         self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s)
         self.link = book.link
@@ -46,9 +55,13 @@ class _Line:
 
     def opened(self, transport: Transport) -> None:
         self.book.connection(transport.host_key_fingerprint, transport.warnings)
+        if self._connections is not None:
+            self._connections.opened(self._name, transport)
         self.followers.start(transport)
 
     def closed(self) -> None:
+        if self._connections is not None:
+            self._connections.closed(self._name)
         self.followers.stop()
 
 
@@ -66,12 +79,14 @@ class Monitor:
         log_rules: LogRules = shipped,
         baselines: Path | None = None,
         remarks: tuple[Notice, ...] = (),
+        connections: Connections | None = None,
     ) -> None:
         """`rules` are the live rules to watch with; else all of ours. `log_rules` reads what engines' logs are read
         for, and is called in a thread when it is time.
 
         `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
-        `remarks` are sparktop's own, and stand among each picture's notices.
+        `remarks` are sparktop's own, and stand among each picture's notices. `connections` has a share of each
+        connection.
         """
         self._clock = clock or SystemClock()
         self._publish = publish
@@ -84,7 +99,12 @@ class Monitor:
         for connector in connectors:
             book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._normals)
             self._lines[connector.name] = _Line(
-                connector, book, clock=self._clock, interval_s=interval_s, log_rules=log_rules
+                connector,
+                book,
+                clock=self._clock,
+                interval_s=interval_s,
+                log_rules=log_rules,
+                connections=connections,
             )
         self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self._state = self._picture()

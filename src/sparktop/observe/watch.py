@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sparktop.model.fleet import FleetState
 from sparktop.observe.lines import LineRing
+from sparktop.transport.base import Transport
 
 Publish = Callable[[FleetState], None]
 """Called on the event loop with each new picture, at most some five times a second a node."""
@@ -25,6 +26,16 @@ class LogFeed(Protocol):
 
     @property
     def ring(self) -> LineRing: ...
+
+
+class Connections(Protocol):
+    """Who wants a share of each connection while it stands: what changes a Spark has its own process on it."""
+
+    def opened(self, node: str, transport: Transport) -> None:
+        """A connection to the node stands; the host is as well as it will be."""
+
+    def closed(self, node: str) -> None:
+        """It is gone, or about to be closed."""
 
 
 class Watch(Protocol):

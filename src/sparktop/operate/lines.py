@@ -1,0 +1,118 @@
+"""The lines to all nodes: a runner is started on each new connection at once, and again when it dies.
+
+It hears of connections from whoever watches (`observe.watch.Connections`); reading only, it starts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from sparktop.errors import LinkLost, TransportError
+from sparktop.operate.line import NodeLine
+from sparktop.operate.runner import Begun, RunnerLine
+from sparktop.probe import runnerbundle
+from sparktop.transport.base import Transport
+
+RESTARTS_S = (0.2, 1.0, 5.0, 20.0)
+"""Pauses before a runner that died is started again on the same connection; then it is given up until the next."""
+LIVED_S = 60.0
+"""A runner that lived so long was well; what ended it is counted anew."""
+
+
+class Lines:
+    """Keeps a runner on every connection; implements `operate.line.NodeLines`."""
+
+    def __init__(self, *, read_only: bool = False, docker_socket: str = "", state_folder: str = "") -> None:
+        """`docker_socket` and `state_folder` stand in for the usual places, in tests."""
+        self._read_only = read_only
+        self._settings = docker_socket, state_folder
+        self._key = secrets.token_hex(8)
+        self._begun: dict[str, Begun] = {}
+        self._lines: dict[str, RunnerLine] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._problems: dict[str, str] = {}
+        self._changed: dict[str, asyncio.Event] = {}
+
+    # -- what the watching side says
+
+    def opened(self, node: str, transport: Transport) -> None:
+        """A connection stands."""
+        if self._read_only:
+            self._problems[node] = "this console only watches (--read-only)"
+            return
+        self.closed(node)
+        self._keepers[node] = asyncio.create_task(self._keep(node, transport))
+
+    def closed(self, node: str) -> None:
+        """It is gone."""
+        keeper = self._keepers.pop(node, None)
+        self._lines.pop(node, None)
+        if keeper is not None:
+            self._problems.pop(node, None)
+            keeper.cancel()
+            self._leaving.add(keeper)
+            keeper.add_done_callback(self._leaving.discard)
+
+    # -- NodeLines
+
+    def line(self, node: str) -> NodeLine | None:
+        return self._lines.get(node)
+
+    async def wait(self, node: str) -> NodeLine:
+        while (line := self._lines.get(node)) is None:
+            event = self._changed.setdefault(node, asyncio.Event())
+            await event.wait()
+        return line
+
+    def problem(self, node: str) -> str:
+        """Why there is no runner, or why it can begin no step; empty while all is well or on its way."""
+        line = self._lines.get(node)
+        return line.problem if line is not None else self._problems.get(node, "")
+
+    async def aclose(self) -> None:
+        """End every runner; steps under way on the nodes go on."""
+        for node in tuple(self._keepers):
+            self.closed(node)
+        if self._leaving:
+            await asyncio.wait(tuple(self._leaving))
+
+    # -- one connection
+
+    async def _keep(self, node: str, transport: Transport) -> None:
+        """Until cancelled or given up: a runner on this connection."""
+        loop = asyncio.get_running_loop()
+        died = 0
+        while True:
+            began_s = loop.time()
+            try:
+                await self._live(node, transport)
+                reason = ""
+            except LinkLost as error:
+                reason = error.message
+            except TransportError as error:
+                reason = f"{error.message}. {error.hint}" if error.hint else error.message
+            died = 0 if loop.time() - began_s > LIVED_S else died + 1
+            self._problems[node] = reason or "the runner ends again and again"
+            if died > len(RESTARTS_S):
+                return
+            await asyncio.sleep(RESTARTS_S[died - 1] if died else RESTARTS_S[0])
+
+    async def _live(self, node: str, transport: Transport) -> None:
+        """Start one and hold it to its end; raises TransportError when it doesn't come up."""
+        docker_socket, state_folder = self._settings
+        launch = runnerbundle.launch(docker_socket=docker_socket, state_folder=state_folder)
+        line = await RunnerLine.open(
+            node, transport, key=self._key, begun=self._begun.setdefault(node, {}), launch=launch
+        )
+        try:
+            self._lines[node] = line
+            self._problems.pop(node, None)
+            if event := self._changed.pop(node, None):
+                event.set()
+            await line.wait_ended()
+        finally:
+            if self._lines.get(node) is line:
+                del self._lines[node]
+            await line.close()

@@ -1,0 +1,102 @@
+"""Starts real runners on this machine, through the same line as the console, in a state folder of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from sparktop.model.plan import Command, Operation, Remote
+from sparktop.operate.line import OperationResult, Outcome, OutcomeState
+from sparktop.operate.runner import Begun, RunnerLine
+from sparktop.probe import runnerbundle
+from sparktop.transport.base import Transport
+from sparktop.transport.local import LocalTransport
+
+NODE = "spark1"
+
+
+async def no_secret(node: str, wrong: int) -> str | None:
+    """Nobody is there to type."""
+    raise AssertionError(f"{node} asked for a password")
+
+
+class Bench:
+    """A state folder and the runners that share it."""
+
+    def __init__(self, folder: Path, *, docker: Path | str = "/nonexistent/docker.sock") -> None:
+        self.folder = folder
+        self.docker = str(docker)
+        self.begun: Begun = {}
+        self.told: list[OperationResult] = []
+        self._lines: list[RunnerLine] = []
+        self._transports: list[Transport] = []
+
+    async def line(self, *, key: str = "this console", lease_s: float = 30.0, prefix: Sequence[str] = ()) -> RunnerLine:
+        """A new connection with a runner on it; `prefix` stands before its argv (setpriv, env)."""
+        transport = LocalTransport()
+        self._transports.append(transport)
+        launch = runnerbundle.launch(lease_s=lease_s, docker_socket=self.docker, state_folder=str(self.folder))
+        if prefix:
+            launch = runnerbundle.bundle.Launch(
+                argv=(*prefix, *launch.argv), payload=launch.payload, nonce=launch.nonce, digest=launch.digest
+            )
+        line = await RunnerLine.open(NODE, transport, key=key, begun=self.begun, launch=launch)
+        self._lines.append(line)
+        return line
+
+    async def perform(
+        self, line: RunnerLine, *operations: Operation, undo: Sequence[Operation] = (), run: str = "r1", step: str = "s"
+    ) -> Outcome:
+        act = Remote(operations=operations, undo=tuple(undo))
+        return await line.perform(run, step, act, told=self.told.append, secret=no_secret)
+
+    async def ended(self, line: RunnerLine, *, run: str = "r1", step: str = "s") -> Outcome:
+        """The outcome, asked for until it is no longer under way."""
+        async with asyncio.timeout(20):
+            while (outcome := await line.outcome(run, step)).state is OutcomeState.RUNNING:
+                await asyncio.sleep(0.02)
+        return outcome
+
+    def journal(self) -> bytes:
+        """All that the runners wrote."""
+        return b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
+
+    async def aclose(self) -> None:
+        for line in self._lines:
+            await line.close()
+        for transport in self._transports:
+            await transport.close()
+
+
+@contextlib.asynccontextmanager
+async def bench(folder: Path, *, docker: Path | str = "/nonexistent/docker.sock") -> AsyncIterator[Bench]:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stage = Bench(folder, docker=docker)
+    try:
+        yield stage
+    finally:
+        await stage.aclose()
+
+
+def sh(script: str, *arguments: str, limit_s: float = 10.0, environment: Mapping[str, str] | None = None) -> Command:
+    """A command that does what a test wants to see; the product has no shell in any."""
+    return Command(argv=("/bin/sh", "-c", script, "sh", *arguments), limit_s=limit_s, environment=environment or {})
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def own(path: Path, user: int) -> Path:
+    os.chown(path, user, -1)
+    return path
