@@ -11,8 +11,8 @@ from typing import Any
 class Change:
     """What a relaunch is to change; a value of None takes the entry away."""
 
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    flags: Mapping[str, str | None] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    flags: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Of the engine's command line, by their dashed name: {"--gpu-memory-utilization": "0.70",
     "--enforce-eager": ""} ("" is a switch without a value). A rule may leave the figure to the machine: AUTO is
     computed from what is available, "-0.05" is taken off what stands there."""

@@ -75,6 +75,7 @@ def recreation(
     identity = str(inspect.get("Id") or "")
     notes: list[str] = []
     config["Image"] = image_name or str(inspect.get("Image") or config.get("Image") or "")
+    is_cleared = not config.get("Entrypoint")
     if new_image is not None:
         config = _without_image(config, _mapping(_mapping(image).get("Config")))
     base = _mapping(_mapping(new_image if new_image is not None else image).get("Config"))
@@ -82,7 +83,7 @@ def recreation(
         config["Entrypoint"] = list(entrypoint)
     if command is not None:
         config["Cmd"] = list(command)
-    if (config.get("Entrypoint") or None) is None and (new_image is None or config.get("Cmd") is not None):
+    if is_cleared and not config.get("Entrypoint"):
         config["Entrypoint"] = _cleared(config, base, known=image is not None or new_image is not None)
     config["Env"] = _environment(_items(config.get("Env")), environment or {}, _items(base.get("Env")))
     if options:

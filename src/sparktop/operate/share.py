@@ -78,7 +78,7 @@ def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
         figure, note = MOST, f"{note}; never more than {MOST}"
     now = min(share(rank.engine) for rank, _ in team)
     if figure >= now:
-        figure, note = now - STEP, f"{STEP} less than now, as memory would have allowed {figure:.2f} already"
+        figure, note = now - STEP, f"{STEP} less than now; memory would allow {figure:.2f} ({note})"
     if figure < LEAST:
         raise CannotEdit(f"no share of memory is left for it: {note}")
     return round(figure, 2), note

@@ -50,6 +50,8 @@ class Swap:
     changing: Changing
     box: Inspected
     start: Start
+    back: Start
+    """What the old one needs."""
     made: Recreation = field(repr=False)
     policy: Mapping[str, Any]
     """The restart policy that the new one gets when it has served."""
@@ -145,20 +147,17 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
     config = one.raw.get("Config") or {}
     same_tag = one.tagged is not None and one.tagged.get("Id") == one.image_id and one.image_name
     reference = one.change.image or (one.image_name if same_tag else one.image_id)
+    entrypoint = [str(word) for word in config.get("Entrypoint") or ()]
+    command = [str(word) for word in config.get("Cmd") or ()]
     try:
-        words = changed(
-            [str(word) for word in config.get("Entrypoint") or ()],
-            [str(word) for word in config.get("Cmd") or ()],
-            one.change.flags,
-            one.change.environment,
-        )
+        words = changed(entrypoint, command, one.change.flags, one.change.environment)
         made = recreation(
             one.raw,
             one.image,
             image_name=reference,
             new_image=one.new_image,
-            entrypoint=words.entrypoint if words.flags or words.variables else None,
-            command=words.command if words.flags or words.variables else None,
+            entrypoint=words.entrypoint if list(words.entrypoint) != entrypoint else None,
+            command=words.command if list(words.command) != command else None,
             environment=one.change.environment,
             options=one.change.options,
         )
@@ -181,11 +180,15 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
     told = tuple(word for flag in words.flags if flag.after is not None for word in (flag.name, flag.after))
     engine = replace(one.part.engine, argv=(*one.part.engine.argv[:1], *told, *one.part.engine.argv[1:]))
     target = memory_target(engine, one.part.view, wanted_bytes=wanted)
+    before = memory_target(one.part.engine, one.part.view)
     assert target is not None  # parts() has a sample of every node
+    assert before is not None
+    start = Start(part=one.part, target=target, floor_bytes=floor_of(one.part), load_s=load_s(one.part.engine))
     return Swap(
         changing=one,
         box=box,
-        start=Start(part=one.part, target=target, floor_bytes=floor_of(one.part), load_s=load_s(one.part.engine)),
+        start=start,
+        back=replace(start, target=before),
         made=replace(made, body=body),
         policy=policy,
         before_name=f"{box.name}-before-{stamp}",
@@ -280,8 +283,7 @@ def _way_back(up: Sequence[Swap], grace_s: float) -> Iterator[Step]:
         yield replace(guard_back(one.start), id=f"back-guard{one.mark}")
     for one in up:
         if one.was_up:
-            unless = "" if one.box.auto_remove else one.box.container_id
-            yield replace(memory(one.start, MEMORY_LIMIT_S, unless), id=f"back-memory{one.mark}")
+            yield replace(memory(one.back, MEMORY_LIMIT_S, one.box.container_id), id=f"back-memory{one.mark}")
     for one in up:
         yield swapsteps.old_back(one)
     for one in up:

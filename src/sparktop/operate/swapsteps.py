@@ -49,6 +49,8 @@ def swap(one: Swap) -> Step:
     operations: list[Operation] = [_image(one)]
     if was_kept:
         operations += [_stopped(one), _rename(one)]
+    else:
+        operations.append(_removed(one))
     operations += [_create(one), *_connects(one), _start(NEW)]
     undo: list[Operation] = [
         DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404), limit_s=60.0)
@@ -213,6 +215,13 @@ def _stopped(one: Swap) -> Expect:
             **({} if one.box.loops else {"State.StartedAt": one.box.started_at}),
         },
         otherwise=f"{one.name} was started by somebody else meanwhile, renamed or removed",
+    )
+
+
+def _removed(one: Swap) -> DockerCall:
+    """Docker removes it when it has ended, and takes a moment for it; its name is taken until then."""
+    return DockerCall(
+        method="POST", path=f"{one.box.path}/wait", query={"condition": "removed"}, accepts=(200, 404), limit_s=60.0
     )
 
 

@@ -120,9 +120,10 @@ def _lost(one: Swap) -> Iterator[str]:
         yield f"What {name} has written into its own file system on {node} could not be counted; the new one lacks it."
     elif written:
         some = ", ".join(sanitise.line(path, limit=60) for path in written[:3]) + (" ..." if len(written) > 3 else "")
+        files = f"{len(written)} files" if len(written) > 1 else "1 file"
         yield (
-            f"{len(written)} files in the writable layer of {name} on {node} ({some}) "
-            "are not in the new one. To keep what was installed or patched there: "
+            f"{files} in the writable layer of {name} on {node} ({some}), not in the new one. "
+            "To keep what was installed or patched there: "
             f"docker commit {name} {name.lower()}-kept:{one.stamp.lower()}, and relaunch with that image."
         )
     if one.box.auto_remove:

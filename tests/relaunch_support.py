@@ -1,0 +1,110 @@
+"""Pictures, inspects and surveys for tests of a relaunch: Docker's whole answers for a plain vLLM container."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests import pictures_support as made
+from tests import restart_support as restarts
+
+from sparktop.model.change import Change
+from sparktop.model.engine import Container, Engine
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.operate import relaunch
+from sparktop.operate.survey import Answer, Ask, DockerGet, Survey
+
+IMAGE_ID = "sha256:" + "5a" * 32
+IMAGE = {
+    "Id": IMAGE_ID,
+    "Config": {
+        "Env": ["PATH=/usr/bin", "CUDA_VERSION=13.0"],
+        "Entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"],
+        "Labels": {"com.nvidia.version": "26.05"},
+        "WorkingDir": "/workspace",
+    },
+}
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyz0123"
+
+
+def inspect(box: Container, **more: Any) -> dict[str, Any]:
+    """Docker's whole answer for a container that `docker run --gpus all --ipc host ...` made."""
+    raw = restarts.inspect(box, **more.pop("state", {}))
+    raw["Image"] = IMAGE_ID
+    raw["Config"] = {
+        "Hostname": "spark1-host",
+        "Env": [f"HF_TOKEN={TOKEN}", "NCCL_DEBUG=WARN", *IMAGE["Config"]["Env"]],  # type: ignore[index]
+        "Cmd": list(box.argv),
+        "Entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"],
+        "Image": box.image,
+        "Labels": {"com.nvidia.version": "26.05", **(box.labels or {})},
+        "WorkingDir": "/workspace",
+        **more.pop("config", {}),
+    }
+    raw["HostConfig"] |= {
+        "NetworkMode": "host",
+        "IpcMode": "host",
+        "ShmSize": 67108864,
+        "Runtime": "runc",
+        "Binds": ["/home/spark/.cache/huggingface:/root/.cache/huggingface"],
+        "DeviceRequests": [{"Driver": "", "Count": -1, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}],
+        "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+        **more.pop("host", {}),
+    }
+    raw["Mounts"] = more.pop("mounts", [])
+    raw["NetworkSettings"] = {"Networks": {"host": {}}}
+    return raw | more
+
+
+def answered(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
+    """The first round of answers, and what Docker says of containers, images and writable layers."""
+    survey = restarts.survey(picture, asks, **more.get("survey", {}))
+    answers = dict(survey.answers)
+    boxes = {(node.name, box.container_id): box for node in picture.nodes for box in node.containers.containers}
+    images = more.get("images", {"nvcr.io/nvidia/vllm:26.05.post1-py3": IMAGE, IMAGE_ID: IMAGE})
+    for ask in asks:
+        if not isinstance(ask, DockerGet):
+            continue
+        kind, name, *_ = ask.path.strip("/").split("/")
+        box = boxes.get((ask.node, name))
+        if kind == "containers" and ask.path.endswith("/changes"):
+            answers[ask] = Answer(value=more.get("written", []))
+        elif kind == "containers":
+            answers[ask] = Answer(value=inspect(box, **more.get("inspect", {})) if box else None)
+        else:
+            answers[ask] = Answer(value=images.get(ask.path.removeprefix("/images/").removesuffix("/json")))
+    return Survey(answers=answers)
+
+
+def planned(request: Request, picture: FleetState, **more: Any) -> Plan | Refusal:
+    """What the planner makes of it, asked until it wants no more."""
+    survey = Survey()
+    for _ in range(5):
+        asks = relaunch.asks(request, picture, survey)
+        if set(asks) <= set(survey.answers):
+            break
+        survey = answered(picture, asks, **more)
+    else:
+        raise AssertionError("it asks again and again")
+    result = relaunch.plan(request, picture, survey)
+    assert relaunch.plan(request, picture, survey) == result, "the same picture, another plan"
+    return result
+
+
+def asked(change: Change, *nodes: str, **more: Any) -> Request:
+    return Request(action="relaunch", nodes=nodes or ("spark1",), change=change, **more)
+
+
+def engine(**more: Any) -> Engine:
+    """An engine whose container may be another: name, labels, --rm."""
+    one = made.engine()
+    assert one.container is not None
+    return replace(one, container=replace(one.container, **more))
+
+
+def whole(plan: Plan | Refusal) -> str:
+    """All of a plan that its reader sees, differences too."""
+    assert isinstance(plan, Plan), plan
+    rows = [f"{one.what} {one.name}: {one.before} -> {one.after}" for one in plan.differences]
+    return "\n".join([restarts.whole(plan), "", "differences:", *rows])
