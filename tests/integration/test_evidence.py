@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import tarfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -19,9 +18,8 @@ from tests.pictures_support import container, engine, node, picture
 
 from sparktop.model.engine import Endpoint, EndpointState
 from sparktop.operate.collect import collect
-from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.operate.runner import RunnerLine
 from sparktop.probe import runnerbundle
-from sparktop.transport.base import Channel, Transport
 
 pytestmark = pytest.mark.integration
 
@@ -31,75 +29,6 @@ BY_LABEL = "canary-by-label-4713"
 BY_FILE = "hf_CanaryByPattern0123456789abcdefgh"
 KNOWN = "canary-known-4714"
 CANARIES = (BY_NAME, BY_FLAG, BY_LABEL, BY_FILE, KNOWN)
-
-
-class PlainLine:
-    """Asks a real runner, one question after the other."""
-
-    node = "spark1"
-
-    def __init__(self, transport: Transport, channel: Channel, data: bytes) -> None:
-        self.transport = transport
-        self._channel = channel
-        self._data = data
-
-    @classmethod
-    async def open(cls, transport: Transport, docker_socket: str, state: Path) -> PlainLine:
-        launch = runnerbundle.launch(docker_socket=docker_socket, state_folder=str(state))
-        channel = await transport.run(launch.argv)
-        await channel.write(launch.payload)
-        data = b""
-        mark = f"SPARKTOP {launch.nonce}\n".encode()
-        while mark not in data:
-            more = await channel.read()
-            assert more, channel.error_tail()
-            data += more
-        return cls(transport, channel, data.partition(mark)[2])
-
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        found = {}
-        for number, one in enumerate(asks):
-            await self._channel.write(json.dumps({"id": number, **self._words(one)}).encode() + b"\n")
-            text = ""
-            while (reply := await self._reply()).get("kind") not in ("answer", "privileges", "refused"):
-                text += reply.get("text", "") if reply["kind"] == "chunk" else ""
-            found[one] = self._answer(one, reply, text)
-        return found
-
-    @staticmethod
-    def _words(one: Ask) -> dict[str, Any]:
-        match one:
-            case AskPrivileges():
-                return {"privileges": 1}
-            case FileText():
-                return {"file": {"path": one.path}}
-            case DockerGet():
-                return {"get": {"path": one.path, "limit": 1 << 20}}
-            case DockerLog():
-                where = f"/containers/{one.container_id}/logs?stdout=1&stderr=1&timestamps=1&tail={one.lines}"
-                return {"get": {"path": where, "limit": one.limit_bytes, "from_end": True}}
-            case Output():
-                words = {"argv": list(one.argv), "seconds": one.limit_s, "limit": one.limit_bytes}
-                return {"output": {**words, "from_end": one.is_tail}}
-
-    @staticmethod
-    def _answer(one: Ask, reply: dict[str, Any], text: str) -> Answer:
-        if reply["kind"] == "privileges":
-            known = {key: reply[key] for key in ("is_root", "user", "docker", "sudo")}
-            return Answer(value=Privileges(**known, sudo_rules=tuple(reply["sudo_rules"])))
-        value: Any = text if reply.get("found") else None
-        if isinstance(one, DockerGet) and value is not None:
-            value = json.loads(value)
-        return Answer(value=value, problem=reply.get("problem", ""))
-
-    async def _reply(self) -> dict[str, Any]:
-        while b"\n" not in self._data:
-            more = await self._channel.read()
-            assert more, self._channel.error_tail()
-            self._data += more
-        line, _, self._data = self._data.partition(b"\n")
-        words: dict[str, Any] = json.loads(line)
-        return words
 
 
 class OneLine:
@@ -114,14 +43,16 @@ class OneLine:
 
 
 @pytest.fixture
-async def line(sshd: Sshd, dockerd: Dockerd, tmp_path: Path) -> AsyncIterator[PlainLine]:  # noqa: F811
+async def line(sshd: Sshd, dockerd: Dockerd, tmp_path: Path) -> AsyncIterator[RunnerLine]:  # noqa: F811
     sshd.trust()
     transport = await sshd.connector().connect(patience_s=10.0)
     (tmp_path / "state").mkdir(mode=0o1777)
+    launch = runnerbundle.launch(docker_socket=dockerd.socket_path, state_folder=str(tmp_path / "state"))
+    opened = await RunnerLine.open("spark1", transport, key="test", launch=launch)
     try:
-        async with asyncio.timeout(20):
-            yield await PlainLine.open(transport, dockerd.socket_path, tmp_path / "state")
+        yield opened
     finally:
+        await opened.close()
         await transport.close()
 
 
@@ -135,7 +66,9 @@ sleep 600
 """
 
 
-async def test_no_canary_is_in_the_archive(dockerd: Dockerd, engines: Engines, line: PlainLine, tmp_path: Path) -> None:
+async def test_no_canary_is_in_the_archive(
+    dockerd: Dockerd, engines: Engines, line: RunnerLine, tmp_path: Path
+) -> None:
     served = engines.start("vllm-served", "--api-key", BY_FLAG, env={"HF_TOKEN": BY_NAME, "LANG": "C.UTF-8"})
     encoded = base64.b64encode(f"user:{BY_LABEL}".encode()).decode()
     script = SCRIPT % (quote_plus(BY_FLAG), encoded, BY_FILE, KNOWN)
@@ -186,7 +119,7 @@ async def test_no_canary_is_in_the_archive(dockerd: Dockerd, engines: Engines, l
     dockerd.remove_all()
 
 
-async def test_a_container_that_is_gone_is_said(line: PlainLine, tmp_path: Path) -> None:
+async def test_a_container_that_is_gone_is_said(line: RunnerLine, tmp_path: Path) -> None:
     gone = "ab" * 32
     view = node("spark1", engines=(engine("gone", container=container("gone", container_id=gone), endpoint=None),))
     found = await collect(("spark1",), OneLine(line), picture(view), folder=tmp_path / "evidence")

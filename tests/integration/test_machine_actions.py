@@ -1,0 +1,132 @@
+"""What is done to the machine itself, planned and then carried out by a real runner over a real sshd."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
+from tests.pictures_support import facts, gib, idle_node, picture, process
+from tests.support import poll, unavailable
+
+from sparktop.model.plan import Plan, Remote, Request
+from sparktop.model.telemetry import GpuProcess
+from sparktop.operate import caches, holder
+from sparktop.operate.actions import Planner
+from sparktop.operate.line import Outcome, OutcomeState
+from sparktop.operate.machine import parse_stat
+from sparktop.operate.runner import RunnerLine
+from sparktop.operate.survey import AskPrivileges, Privileges, Survey
+from sparktop.probe import runnerbundle
+
+pytestmark = pytest.mark.integration
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def line(sshd: Sshd, tmp_path: Path) -> AsyncIterator[RunnerLine]:  # noqa: F811
+    sshd.trust()
+    transport = await sshd.connector().connect(patience_s=10.0)
+    (tmp_path / "state").mkdir(mode=0o1777)
+    launch = runnerbundle.launch(state_folder=str(tmp_path / "state"))
+    opened = await RunnerLine.open("spark1", transport, key="test", launch=launch)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await transport.close()
+
+
+async def planned(planner: Planner, request: Request, view: Any, line: RunnerLine) -> Plan:
+    """The plan, from the node's own answers."""
+    fleet, survey = picture(view), Survey()
+    while asks := [ask for ask in planner.asks(request, fleet, survey) if ask not in survey.answers]:
+        survey = Survey(answers={**survey.answers, **await line.ask(asks)})
+    made = planner.plan(request, fleet, survey)
+    assert isinstance(made, Plan), made
+    return made
+
+
+async def done(plan: Plan, step_id: str, line: RunnerLine) -> Outcome:
+    step = next(step for step in plan.steps if step.id == step_id)
+    assert isinstance(step.act, Remote)
+
+    async def no_password(node: str, wrong: int) -> str | None:
+        return None
+
+    return await line.perform("run-1", step_id, step.act, told=lambda result: None, secret=no_password)
+
+
+def meminfo_bytes(key: str) -> int:
+    rows = Path("/proc/meminfo").read_text("ascii").splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith(f"{key}:"))
+
+
+async def test_caches_are_dropped_on_this_kernel(line: RunnerLine, tmp_path: Path) -> None:
+    privileges = (await line.ask((AskPrivileges(node="spark1"),)))[AskPrivileges(node="spark1")].value
+    assert isinstance(privileges, Privileges)
+    if not privileges.is_root:
+        unavailable("root, to drop caches")
+    empty = meminfo_bytes("Cached") - meminfo_bytes("Shmem")
+    file = tmp_path / "read"
+    file.write_bytes(os.urandom(MIB) * 192)
+    file.read_bytes()
+    before = meminfo_bytes("Cached") - meminfo_bytes("Shmem")
+    if before - empty < 128 * MIB:
+        unavailable("a temporary folder on a disk: tmpfs is no page cache that can be dropped")
+    plan = await planned(caches, Request(action="drop-caches", nodes=("spark1",)), idle_node("spark1"), line)
+    for step_id in ("sync", "drop"):
+        outcome = await done(plan, step_id, line)
+        assert outcome.state is OutcomeState.DONE, outcome
+    assert before - (meminfo_bytes("Cached") - meminfo_bytes("Shmem")) > 128 * MIB
+    assert "vm.drop_caches = 3" in outcome.results[0].output
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a GPU's list is to name, deaf to TERM."""
+    started = subprocess.Popen(
+        ["/bin/sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"], stdout=subprocess.PIPE
+    )
+    try:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"deaf\n"
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+def holding(pid: int, started_boot_s: float) -> Any:
+    row = process(pid, "sh", 0.1, user_id=os.getuid(), started_boot_s=started_boot_s)
+    used = GpuProcess(pid=pid, name="sh", used_bytes=gib(61.0))
+    return idle_node("spark1", processes=(row,), gpu_processes=(used,), facts=facts("spark1", user_id=os.getuid()))
+
+
+async def test_one_process_is_ended_and_no_other(
+    line: RunnerLine, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "TERM_S", 0.5)
+    stat = parse_stat(Path(f"/proc/{sleeper.pid}/stat").read_text("utf-8"))
+    assert stat is not None
+    request = Request(action="end-holder", nodes=("spark1",), target=str(sleeper.pid))
+    plan = await planned(holder, request, holding(sleeper.pid, stat.started_boot_s), line)
+
+    end = next(step for step in plan.steps if step.id == "end")
+    assert isinstance(end.act, Remote)
+    strangers = tuple(replace(one, started_ticks=stat.started_ticks + 1) for one in end.act.operations)  # type: ignore[type-var,call-arg]
+    other = replace(plan, steps=(replace(end, id="other", act=replace(end.act, operations=strangers)),))
+    outcome = await done(other, "other", line)
+    assert outcome.state is OutcomeState.DONE, outcome
+    assert all(one.was_done for one in outcome.results)
+    assert sleeper.poll() is None, "another process with that pid is left alone"
+
+    outcome = await done(plan, "end", line)
+    assert outcome.state is OutcomeState.DONE, outcome
+    poll(lambda: sleeper.poll() is not None, within_s=5, what="its end")
+    assert sleeper.returncode == -9
