@@ -6,29 +6,30 @@ import json
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
+from sparktop.sim import dockerstate
+from sparktop.sim.dockerstate import Moment, React, Rest
 from sparktop.sim.enginelog import Record, records
 from sparktop.sim.http import Answer, Request, json_answer
 from sparktop.sim.spark import GIB, LiveContainer, Spark
-
-Moment = Callable[[], tuple[Spark, float]]
-"""The node's Spark and the second of its showing, now."""
-Rest = Callable[[float], Awaitable[None]]
-"""Wait so many seconds of the scenario."""
 
 API_VERSION = "1.51"
 _VERSION = "28.3.3"
 _POLL_S = 0.25
 
 
-async def answer(moment: Moment, rest: Rest, request: Request) -> Answer:
-    """The answer to one request; what isn't known is the engine's own 404."""
+async def answer(moment: Moment, rest: Rest, request: Request, react: React | None = None) -> Answer:
+    """The answer to one request; what isn't known is the engine's own 404. Without `react` it changes nothing."""
     path = re.sub(r"^/v[0-9.]+(?=/)", "", request.path)
     spark, t = moment()
     if request.method == "HEAD" and path == "/_ping":
         return Answer(content_type="text/plain; charset=utf-8", headers=_PING)
+    if request.method != "GET" and react is not None:
+        return await dockerstate.changed(moment, rest, react, replace(request, path=path))
     if request.method != "GET":
         return json_answer({"message": "the simulated Docker Engine only answers questions"}, status=501)
     if path == "/_ping":
@@ -42,23 +43,20 @@ async def answer(moment: Moment, rest: Rest, request: Request) -> Answer:
         return json_answer([_row(spark, live, t) for live in spark.containers(t) if every or live.running])
     if path == "/events":
         return Answer(stream=_events(moment, rest, request.query))
-    if found := re.fullmatch(r"/containers/([^/]+)/(json|logs)", path):
-        live = _find(spark, found[1], t)
+    if found := re.fullmatch(r"/containers/([^/]+)/(json|logs|changes)", path):
+        live = dockerstate.find(spark, found[1], t)
         if live is None:
             return json_answer({"message": f"No such container: {found[1]}"}, status=404)
         if found[2] == "json":
             return json_answer(_inspect(spark, live, t))
+        if found[2] == "changes":
+            return json_answer(dockerstate.layer(live) or None)
         return _logs(moment, rest, live, request.query)
     if found := re.fullmatch(r"/images/(.+)/json", path):
-        image = next(
-            (live for live in spark.containers(t) if found[1] in (live.image_id, live.image_id[7:], live.script.image)),
-            None,
-        )
+        image = dockerstate.image(spark, unquote(found[1]))
         if image is None:
             return json_answer({"message": f"No such image: {found[1]}"}, status=404)
-        return json_answer(
-            {"Id": image.image_id, "RepoTags": [image.script.image], "Architecture": "arm64", "Os": "linux"}
-        )
+        return json_answer(image)
     return json_answer({"message": "page not found"}, status=404)
 
 
@@ -102,16 +100,11 @@ def _info(spark: Spark, t: float) -> dict[str, Any]:
     }
 
 
-def _find(spark: Spark, wanted: str, t: float) -> LiveContainer | None:
-    rows = spark.containers(t)
-    return next(
-        (live for live in rows if live.script.name == wanted.lstrip("/") or live.container_id.startswith(wanted)), None
-    )
-
-
 def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
     script, run = live.script, live.run
-    if live.running:
+    if not live.started:
+        status = "Created"
+    elif live.running:
         status = f"Up {_age(t - run.start_s)}"
     else:
         status = f"Exited ({run.exit_code}) {_age(t - (run.end_s or t))} ago"
@@ -121,10 +114,10 @@ def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         "Image": script.image,
         "ImageID": live.image_id,
         "Command": " ".join(script.argv),
-        "Created": int(spark.wall_s(script.runs[0].start_s)),
+        "Created": int(spark.wall_s(_created_s(live))),
         "Ports": [],
         "Labels": {},
-        "State": "running" if live.running else "exited",
+        "State": _state(live),
         "Status": status,
         "HostConfig": {"NetworkMode": "host"},
         "NetworkSettings": {"Networks": {"host": {"NetworkID": "", "IPAddress": ""}}},
@@ -134,14 +127,14 @@ def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
 
 def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
     script, run = live.script, live.run
-    ended = run.end_s is not None and not live.running
+    ended = live.started and not live.running
     return {
         "Id": live.container_id,
-        "Created": _stamp(spark.wall_s(script.runs[0].start_s)),
+        "Created": _stamp(spark.wall_s(_created_s(live))),
         "Path": script.argv[0] if script.argv else "",
         "Args": list(script.argv[1:]),
         "State": {
-            "Status": "running" if live.running else "exited",
+            "Status": _state(live),
             "Running": live.running,
             "Paused": False,
             "Restarting": False,
@@ -150,7 +143,7 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             "Pid": live.pid if live.running else 0,
             "ExitCode": run.exit_code if ended else 0,
             "Error": "",
-            "StartedAt": _stamp(spark.wall_s(run.start_s)),
+            "StartedAt": _stamp(spark.wall_s(run.start_s)) if live.started else _NEVER,
             "FinishedAt": _finished(spark, live),
         },
         "Image": live.image_id,
@@ -170,6 +163,7 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             "Image": script.image,
             "WorkingDir": "/workspace",
             "Labels": dict(label.partition("=")[::2] for label in script.labels),
+            **script.config,
         },
         "HostConfig": {
             "Binds": list(script.binds) or None,
@@ -182,7 +176,6 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             ],
             "Ulimits": [_ulimit(text) for text in script.ulimits],
             "PortBindings": {},
-            "RestartPolicy": {"Name": script.restart_policy, "MaximumRetryCount": 0},
             "AutoRemove": script.auto_remove,
             "LogConfig": {"Type": "json-file", "Config": {}},
             "Runtime": "runc",
@@ -190,6 +183,8 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             "DeviceRequests": [
                 {"Driver": "", "Count": -1, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}
             ],
+            **script.host_config,
+            "RestartPolicy": {"Name": script.restart_policy, "MaximumRetryCount": 0},
         },
         "Mounts": [
             {"Type": "bind", "Source": source, "Destination": target, "Mode": "", "RW": True, "Propagation": "rprivate"}
@@ -205,11 +200,23 @@ def _ulimit(text: str) -> dict[str, Any]:
     return {"Name": name, "Soft": int(soft), "Hard": int(hard or soft)}
 
 
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+def _state(live: LiveContainer) -> str:
+    return "running" if live.running else "exited" if live.started else "created"
+
+
+def _created_s(live: LiveContainer) -> float:
+    created_s = live.script.created_s
+    return live.script.runs[0].start_s if created_s is None else created_s
+
+
 def _finished(spark: Spark, live: LiveContainer) -> str:
     ends = [run.end_s for run in live.script.runs if run.end_s is not None and run.start_s <= live.run.start_s]
     if live.running:
         ends = [end for end in ends if end <= live.run.start_s]
-    return _stamp(spark.wall_s(ends[-1])) if ends else "0001-01-01T00:00:00Z"
+    return _stamp(spark.wall_s(ends[-1])) if ends else _NEVER
 
 
 def _logs(moment: Moment, rest: Rest, live: LiveContainer, query: dict[str, str] | Any) -> Answer:
@@ -247,7 +254,7 @@ async def _log_stream(
         last = until_s
         if found:
             yield b"".join(_frame(spark, live, record, stamped=stamped) for record in found)
-        current = _find(spark, live.container_id, until_s)
+        current = dockerstate.find(spark, live.container_id, until_s)
         if current is None or not current.running:
             return
 

@@ -14,6 +14,7 @@ import asyncssh
 import h11
 from asyncssh import SSHReader, SSHWriter
 
+_BODY_BYTES = 1 << 20
 _ENDED = (OSError, EOFError, asyncssh.Error)
 
 
@@ -25,6 +26,7 @@ class Request:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +68,31 @@ async def serve(
 
 async def _next_request(connection: h11.Connection, reader: SSHReader[bytes]) -> Request | None:
     request: h11.Request | None = None
+    body = bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             connection.receive_data(await reader.read(65536))
         elif isinstance(event, h11.Request):
             request = event
+        elif isinstance(event, h11.Data):
+            body += event.data
+            if len(body) > _BODY_BYTES:
+                return None
         elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
             return None
         elif isinstance(event, h11.EndOfMessage) and request is not None:
-            return _request(request)
+            return _request(request, bytes(body))
 
 
-def _request(event: h11.Request) -> Request:
+def _request(event: h11.Request, body: bytes) -> Request:
     target = urlsplit(event.target.decode("ascii", "replace"))
     return Request(
         method=event.method.decode(),
         path=target.path,
         query={key: values[-1] for key, values in parse_qs(target.query, keep_blank_values=True).items()},
         headers={key.decode("latin-1"): value.decode("latin-1") for key, value in event.headers},
+        body=body,
     )
 
 

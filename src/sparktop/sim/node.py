@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import asyncssh
 
-from sparktop.probe import bundle
+from sparktop.probe import bundle, runnerbundle
 from sparktop.sim import dockerd, endpoint, http
+from sparktop.sim.acts import Act
 from sparktop.sim.line import Listener
 from sparktop.sim.play import Play
+from sparktop.sim.runner import Bench, Departed, Runner
 from sparktop.sim.script import NodeScript
 from sparktop.sim.spark import Spark
 from sparktop.sim.talk import Leave, Talk, farewell
@@ -36,6 +39,7 @@ class LiveNode:
         self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
         self._play = play
         self._boot_id = play.moment(script.name)[0].boot_id
+        self._bench = (self._boot_id, Bench())
         self._listener = Listener(self._serve)
         self._tasks: set[asyncio.Task[None]] = set()
         self._options = asyncssh.SSHServerConnectionOptions(
@@ -61,7 +65,7 @@ class LiveNode:
     async def start(self) -> None:
         """Listen, and let the faults come and go."""
         await self._listener.start()
-        self._spawn(self._watch())
+        self.spawn(self._watch())
 
     async def close(self) -> None:
         """End every connection and leave nothing running."""
@@ -78,7 +82,23 @@ class LiveNode:
             self._listener.reset()
         return spark, t
 
-    def _spawn(self, work: Any) -> None:
+    async def rest(self, seconds: float) -> None:
+        """Wait so many seconds of the scenario."""
+        await self._play.rest(seconds)
+
+    def react(self, act: Act) -> None:
+        """Something is done to the node."""
+        self._play.react(self.script.name, act)
+
+    def bench(self) -> Bench:
+        """What is under way on it: nothing of before its last boot, whose memory is gone."""
+        boot_id = self.moment()[0].boot_id
+        if self._bench[0] != boot_id:
+            self._bench = (boot_id, Bench())
+        return self._bench[1]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on, whatever line it came over."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -92,7 +112,7 @@ class LiveNode:
             await asyncio.sleep(min(_WATCH_S, _WATCH_S / self._play.speed))
 
     def _serve(self, connected: socket.socket) -> None:
-        self._spawn(self._serve_one(connected))
+        self.spawn(self._serve_one(connected))
 
     async def _serve_one(self, connected: socket.socket) -> None:
         connection: asyncssh.SSHServerConnection | None = None
@@ -139,11 +159,23 @@ class LiveNode:
             if arguments is not None:
                 await self._probe(process, arguments)
                 return
+            if (asked := runnerbundle.parse_command(command)) is not None:
+                await self._runner(process, asked)
+                return
             word = (command.split() or ["-bash"])[0][:100]
             process.stderr.write(f"bash: line 1: {word}: command not found (this is a simulated Spark)\n".encode())
             process.exit(127)
 
     async def _probe(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
+        if await self._arrived(process, arguments):
+            await _Conversation(self, self._play, process, arguments).run()
+
+    async def _runner(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
+        if await self._arrived(process, arguments):
+            await _Orders(self, self._play, process, arguments).run()
+
+    async def _arrived(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> bool:
+        """Stage 0: whether what came is whole, with its words about it."""
         try:
             payload = await process.stdin.readexactly(arguments.length)
         except asyncio.IncompleteReadError as error:
@@ -152,9 +184,9 @@ class LiveNode:
             lengths = f"{len(payload)} of {arguments.length}"
             process.stderr.write(f"sparktop: the probe arrived damaged: {lengths} bytes\n".encode())
             process.exit(bundle.CUT_EXIT)
-            return
+            return False
         process.stdout.write(f"SPARKTOP {arguments.nonce}\n".encode())
-        await _Conversation(self, self._play, process, arguments).run()
+        return True
 
 
 class _Conversation:
@@ -221,6 +253,52 @@ class _Conversation:
             self._wake.clear()
         except TimeoutError:
             pass
+
+
+class _Orders:
+    """One runner over one channel."""
+
+    def __init__(
+        self, node: LiveNode, play: Play, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments
+    ) -> None:
+        self._node = node
+        self._clock = play.clock
+        self._process = process
+        self._boot_id = node.moment()[0].boot_id
+        self._runner = Runner(
+            node,
+            node.bench(),
+            tell=self._tell,
+            spawn=node.spawn,
+            digest=f"{arguments.crc:08x}",
+            now_s=play.clock.monotonic(),
+            lease_s=arguments.lease_s,
+        )
+
+    async def run(self) -> None:
+        """Until either side ends it."""
+        self._tell(self._runner.opening())
+        try:
+            while True:
+                data: bytes | None = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LONGEST_REST_S):
+                        data = await self._process.stdin.read(65536)
+                if self._node.moment()[0].boot_id != self._boot_id:  # rebooted: gone without a word
+                    return
+                if data is not None:
+                    self._runner.hear(data, self._clock.monotonic())
+                self._runner.check(self._clock.monotonic())
+        except Departed as departed:
+            if departed.reason:
+                self._tell({"kind": "bye", "reason": departed.reason})
+            self._process.exit(0)
+        finally:
+            self._runner.leave()
+
+    def _tell(self, words: dict[str, Any]) -> None:
+        with contextlib.suppress(*_GONE):
+            self._process.stdout.write(json.dumps(words, separators=(",", ":")).encode() + b"\n")
 
 
 class _Door(asyncssh.SSHServer):

@@ -14,6 +14,7 @@ from sparktop.probe.remote import FACTS_S, PAUSE_PRESSURE, PROTOCOL, Pace
 from sparktop.probe.remote_desktop import SILENT_S
 from sparktop.sim import lines
 from sparktop.sim.acts import Act
+from sparktop.sim.guard import Guard
 from sparktop.sim.spark import Spark
 from sparktop.wire import LEASE_S, WINDOW
 
@@ -61,8 +62,8 @@ class Talk:
     ) -> None:
         self.spark = spark
         """The node as it is; another one once something was done to it."""
-        self._react = react
-        """What the probe does to its node by itself: the guard."""
+        self._guard = Guard(react)
+        """What the probe does to its node by itself."""
         self._began_s = began_s
         self._heard_s = now_s
         self._digest = digest
@@ -93,7 +94,7 @@ class Talk:
     @property
     def due_s(self) -> float:
         """When there is something to say next."""
-        return min(self._due.values())
+        return min(*self._due.values(), self._guard.due_s)
 
     def hear(self, data: bytes, now_s: float) -> None:
         """Take input; `now_s` is the operator's clock.
@@ -115,6 +116,9 @@ class Talk:
                 elif "interval" in message:
                     self._pace.interval_s = min(60.0, max(0.1, float(message["interval"])))
                     self._due["sample"] = min(self._due["sample"], self._last_t + self._pace.interval_s)
+                elif "guard" in message:
+                    self._guard.take(message["guard"], self.spark, self._last_t)
+                    self._guarded()
                 elif "bye" in message:
                     raise Leave("asked to")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -129,6 +133,9 @@ class Talk:
         if now_s - self._heard_s >= self._lease_s:
             raise Leave(f"nothing came for {self._lease_s:g} s")
         self._last_t = t
+        if t >= self._guard.due_s:
+            self._guard.look(self.spark, t)
+            self._guarded()
         sent = b""
         if t >= self._due["sample"]:
             sent += self._sample(t)
@@ -146,6 +153,11 @@ class Talk:
             self._kernel += lines.kernel_messages(lines.kernel_rows(self.spark, self._kernel_until_s, t))
             self._kernel_until_s = t
         return sent + self._waiting()
+
+    def _guarded(self) -> None:
+        self._pace.guarded = self._guard.is_armed
+        if self._guard.message is not None:
+            self._slots["guard"], self._guard.message = self._guard.message, None
 
     def _sample(self, t: float) -> bytes:
         if self._crowded("sample"):
