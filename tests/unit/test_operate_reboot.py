@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.pictures_support import container, engine, facts, gib, gpu, idle_node, node, picture
+from tests.pictures_support import NOW_S, container, engine, facts, gib, gpu, idle_node, link, node, picture
 from tests.unit.machine_support import FREE, SPARK, ids, operations, planned, refused, step, warned
 
 from sparktop.model.engine import Engine
-from sparktop.model.fleet import Baseline, NodeView
+from sparktop.model.fleet import Baseline, LinkState, NodeView
 from sparktop.model.plan import AwaitBack, Plan, Privilege, Remote, Request, Risk
 from sparktop.model.telemetry import GpuReading
 from sparktop.operate import reboot
+from sparktop.operate.arrivals import judge_back
+from sparktop.operate.judging import Judgement, Since, Verdict
 from sparktop.operate.survey import Privileges
 
 WHO = "spark    pts/0        2026-11-21 03:10 00:12        4711 (192.168.0.9)\n"
@@ -148,3 +150,34 @@ def test_after_the_boot() -> None:
         "kernel 7.0.0-1-nvidia, was 6.17.0-1026-nvidia",
         "2 GPUs, were 1",
     )
+
+
+def judged(before: NodeView, after: NodeView) -> Judgement:
+    since = Since(began_monotonic_s=NOW_S - 112.0, began_wall_s=0.0, before=before)
+    return judge_back(AwaitBack(boot_id="boot-of-spark1"), picture(after), "spark1", since)
+
+
+def after_boot(boot_s: float = 70.0, **more: Any) -> NodeView:
+    view = idle_node("spark1", facts=facts("spark1", **({"boot_id": "another"} | more)))
+    assert view.sample is not None
+    return replace(view, sample=replace(view.sample, boot_s=boot_s))
+
+
+def test_the_wait_tells_how_long_it_took_and_what_differs() -> None:
+    before = idle_node("spark1")
+    assert judged(before, before).detail == "still up, 112 s after the order"
+    gone = replace(before, link=link(LinkState.LOST, reason="connection refused"))
+    assert judged(before, gone).detail == "gone, 112 s after the order: connection refused"
+    back = judged(before, after_boot(driver_version="580.159.03"))
+    assert back.verdict is Verdict.MET
+    assert back.detail.startswith("back 112 s after the order; driver 580.159.03, was 580.142; kernel")
+
+
+def test_a_driver_that_is_not_loaded_yet_is_waited_for_a_while() -> None:
+    before = idle_node("spark1")
+    assert judged(before, after_boot(driver_version=None)).verdict is Verdict.WAITING
+    late = judged(before, after_boot(driver_version=None, boot_s=130.0))
+    assert late.verdict is Verdict.MET
+    assert "driver 580.142 before, none now" in late.detail
+    never = idle_node("spark1", facts=facts("spark1", driver_version=None))
+    assert judged(never, after_boot(driver_version=None)).verdict is Verdict.MET

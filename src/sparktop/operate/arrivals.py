@@ -10,6 +10,7 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import AwaitBack, AwaitGone, AwaitResolved
 from sparktop.model.telemetry import CollectorState, Process
 from sparktop.operate.judging import Judgement, Since, Verdict
+from sparktop.operate.reboot import compared, lacks_driver
 
 FindingKey = tuple[str, tuple[str, ...], str]
 
@@ -77,7 +78,10 @@ def _like(act: AwaitResolved, findings: Iterable[Finding], known: Collection[Fin
 
 
 def judge_back(act: AwaitBack, picture: FleetState, node: str, since: Since) -> Judgement:
-    """Met when the node is live with another boot id; how long that took is told."""
+    """Met when the node is live with another boot id; how long that took is told, and what differs from before.
+
+    sshd comes up before the GPU's driver may have been loaded: for a while after the boot that is waited for.
+    """
     view = picture.node(node)
     took_s = max(0.0, picture.monotonic_s - since.began_monotonic_s)
     if view is None:
@@ -86,7 +90,11 @@ def judge_back(act: AwaitBack, picture: FleetState, node: str, since: Since) -> 
         return _waiting(f"gone, {span(took_s)} after the order: {view.link.reason or view.link.state}")
     boot_id = view.facts.boot_id if view.facts is not None else ""
     if boot_id and boot_id != act.boot_id:
-        return Judgement(verdict=Verdict.MET, detail=f"back {span(took_s)} after the order", ratio=1.0)
+        if since.before is not None and lacks_driver(since.before, view):
+            return _waiting(f"up {span(took_s)} after the order; its driver is not loaded yet")
+        told = compared(since.before, view) if since.before is not None else ()
+        detail = "; ".join((f"back {span(took_s)} after the order", *told))
+        return Judgement(verdict=Verdict.MET, detail=detail, ratio=1.0)
     return _waiting(f"still up, {span(took_s)} after the order")
 
 

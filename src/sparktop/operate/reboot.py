@@ -21,6 +21,8 @@ from sparktop.operate.survey import Ask, Survey
 
 BACK_LIMIT_S = 15 * 60.0
 """A Spark is back in about two minutes; one that mends its disk or takes new firmware in ten."""
+DRIVER_COMES_S = 120.0
+"""Seconds after a boot in which the driver is still waited for; facts come once a minute."""
 REBOOT = (program("systemctl"), "reboot")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -166,6 +168,13 @@ def _is_host_of_others(argv: tuple[str, ...]) -> bool:
 
 
 # --- what it is after the boot ---------------------------------------------------------------------------------------
+
+
+def lacks_driver(before: NodeView, after: NodeView) -> bool:
+    """Whether a driver that was there before the boot may still come."""
+    had = before.facts is not None and before.facts.driver_version is not None
+    has = after.facts is not None and after.facts.driver_version is not None
+    return had and not has and after.sample is not None and after.sample.boot_s < DRIVER_COMES_S
 
 
 def compared(before: NodeView, after: NodeView) -> tuple[str, ...]:
