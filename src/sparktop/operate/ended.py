@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sparktop.model.plan import Expect, Remote, Step, StepState
 from sparktop.operate.line import OperationResult, Outcome, OutcomeState
@@ -23,6 +23,8 @@ class Ended:
     is_aborted: bool = False
     results: tuple[OperationResult, ...] = ()
     evidence_path: str = ""
+    saved: Mapping[str, str] = field(default_factory=dict)
+    """Ids that it made, for later steps (`operate.saved`)."""
 
 
 def of_outcome(outcome: Outcome, step: Step) -> Ended:
@@ -35,6 +37,7 @@ def of_outcome(outcome: Outcome, step: Step) -> Ended:
             has_touched=acted,
             has_acted=acted,
             results=outcome.results,
+            saved=outcome.saved,
         )
     if outcome.state is OutcomeState.FAILED:
         undo = {True: " What had been done of it is undone.", None: "", False: _not_undone(outcome.results)}
@@ -44,6 +47,7 @@ def of_outcome(outcome: Outcome, step: Step) -> Ended:
             has_touched=acted and outcome.undone is not True,
             has_acted=acted,
             results=outcome.results,
+            saved=outcome.saved,
         )
     return Ended(
         state=StepState.FAILED,
@@ -54,6 +58,7 @@ def of_outcome(outcome: Outcome, step: Step) -> Ended:
         has_touched=True,
         has_acted=True,
         results=outcome.results,
+        saved=outcome.saved,
     )
 
 

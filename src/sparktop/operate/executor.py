@@ -26,6 +26,7 @@ from sparktop.operate.means import Means
 from sparktop.operate.operating import Changed
 from sparktop.operate.record import Record, new_run
 from sparktop.operate.remoting import Hears, RemoteStep
+from sparktop.operate.saved import filled
 from sparktop.operate.waiting import POLL_S
 
 _LEADS_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
@@ -190,11 +191,19 @@ class PlanExecution:
         """One step, told and audited. Out before it, where the operator wants that."""
         if self._abort.is_wanted:
             return Ended(state=StepState.SKIPPED, is_aborted=True)
+        act = filled(step.act, self.run.saved.get(step.node, {}))
+        if act is None:  # it belongs to a container that was never made
+            self._record.step(index, state=StepState.SKIPPED, detail="there is nothing to do it to")
+            return Ended(state=StepState.DONE)
+        step = replace(step, act=act)
         self._record.step(index, state=StepState.RUNNING, detail="")
-        if isinstance(step.act, Remote):
-            ended = await self._remote(index, step, step.act)
+        if isinstance(act, Remote):
+            ended = await self._remote(index, step, act)
         else:
             ended = await self._local(index, step)
+        if ended.saved:
+            of_node = {**self.run.saved.get(step.node, {}), **ended.saved}
+            self._record.update(saved={**self.run.saved, step.node: of_node}, is_told=False)
         self._record.step_ended(index, ended)
         self._course.has_touched |= ended.has_touched
         self._course.has_acted |= ended.has_acted or ended.has_touched

@@ -31,6 +31,7 @@ STALE_INTERVALS = 3.0
 STALE_AT_LEAST_S = 3.0
 """As the observing side has them: older samples are no picture to act on."""
 STARTED_TOLERANCE_S = 1.5
+_ID = re.compile(r"[0-9a-f]{64}")
 _CONTAINER = re.compile(r"^/containers/([0-9a-f]{64})/")
 
 
@@ -154,7 +155,7 @@ def _moved(step: Step, view: NodeView) -> Iterator[str]:
             if isinstance(operation, DockerCall | Expect) and (found := _CONTAINER.match(operation.path)):
                 wanted = operation.equals.get("State.StartedAt") if isinstance(operation, Expect) else None
                 yield from _container_moved(found[1], wanted, view)
-    elif isinstance(act, GuardOrder) and act.container_id:
+    elif isinstance(act, GuardOrder) and _ID.fullmatch(act.container_id):
         yield from _container_moved(act.container_id, None, view, act.container_name)
     elif isinstance(act, AwaitGone):
         if act.container_id:

@@ -7,7 +7,7 @@ import time
 
 from sparktop.errors import TransportError
 from sparktop.operate.aborting import Abort
-from sparktop.operate.line import LockHolder, NodeLine
+from sparktop.operate.line import NOBODY, LockHolder, NodeLine
 from sparktop.operate.means import Means
 
 RETRY_S = 0.5
@@ -52,7 +52,9 @@ class Hold:
             async with asyncio.timeout(patience_s):
                 return await self._means.lines.wait(node)
         except TimeoutError:
-            raise NoLine(f"there is no runner on {node}, and none came within {patience_s:.0f} s") from None
+            why = self._means.lines.problem(node)
+            told = f": {why}" if why else f", and none came within {patience_s:.0f} s"
+            raise NoLine(f"there is no runner on {node}{told}") from None
 
     async def take(self, line: NodeLine) -> None:
         """Have the node's lock on this line.
@@ -104,5 +106,7 @@ class Hold:
 
 
 def _who(node: str, holder: LockHolder) -> str:
+    if holder.who == NOBODY:
+        return f"{node} can't be taken for a change: {holder.what}"
     since = f" since {time.strftime('%H:%M:%S', time.localtime(holder.since_wall_s))}" if holder.since_wall_s else ""
     return f"{holder.who or 'somebody'} is changing {node}{since}: {holder.what or 'they do not say what'}"

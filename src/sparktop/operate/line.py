@@ -57,6 +57,10 @@ class Outcome:
     saved: Mapping[str, str] = field(default_factory=dict)
 
 
+NOBODY = "nobody"
+"""LockHolder.who where nobody has it and it can't be had: `what` says why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
     """Who changes the node at the moment, by their own words (sanitised: they are another user's file)."""
@@ -107,3 +111,6 @@ class NodeLines(Protocol):
 
     async def wait(self, node: str) -> NodeLine:
         """The open line, as soon as there is one."""
+
+    def problem(self, node: str) -> str:
+        """Why there is no line, or why it can begin no step; empty while all is well, or nothing is known."""

@@ -28,6 +28,7 @@ from sparktop.operate.guardlog import GuardLog
 from sparktop.operate.line import AskSecret, NodeLines
 from sparktop.operate.means import Means, OwnPerformers, Performers, Picture, Tell
 from sparktop.operate.operating import Changed
+from sparktop.operate.saved import filled
 from sparktop.operate.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, Output, Survey
 
 LINE_LIMIT_S = 10.0
@@ -132,7 +133,8 @@ class Operations:
             async with asyncio.timeout(LINE_LIMIT_S):
                 line = self._means.lines.line(node) or await self._means.lines.wait(node)
         except TimeoutError:
-            return _unanswered(asks, f"there is no runner on {node}")
+            why = self._means.lines.problem(node)
+            return _unanswered(asks, f"there is no runner on {node}{': ' + why if why else ''}")
         limits = sum(ask.limit_s for ask in asks if isinstance(ask, Output | DockerLog))
         try:
             async with asyncio.timeout(ROUND_LIMIT_S + limits):
@@ -175,12 +177,13 @@ class Operations:
         if not run.can_go_back or not run.state.is_over or not run.plan.way_back:
             return None
         plan = run.plan
+        filled_in = [(step, filled(step.act, run.saved.get(step.node, {}))) for step in plan.way_back]
         return replace(
             plan,
             request=replace(plan.request, finding=None),
             title=f"Way back: {plan.title}",
             risk=Risk.SAFE if plan.risk is Risk.SAFE else Risk.DISRUPTIVE,
-            steps=plan.way_back,
+            steps=tuple(replace(step, act=act) for step, act in filled_in if act is not None),
             way_back=(),
             effect="It leads back to how it was before.",
             warnings=(f"It undoes: {run.message}",),

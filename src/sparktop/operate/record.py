@@ -129,6 +129,8 @@ class Record:
         }
         if ended.results:
             entry["results"] = [self._result(one) for one in ended.results]
+        if ended.saved:
+            entry["saved"] = self._mask.data(ended.saved)
         if ended.evidence_path:
             entry["evidence"] = self._mask.exact(ended.evidence_path)
         self.note("step", **entry)
