@@ -1,0 +1,117 @@
+"""The simulated Spark's guard: the probe's own judgement, the wire's own message, and the container's end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from sparktop.clock import ManualClock
+from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.telemetry import Sample
+from sparktop.sim.play import Play
+from sparktop.sim.scenario import load
+from sparktop.sim.talk import Talk
+from sparktop.wire.decode import decode
+from sparktop.wire.framing import sequence_of
+
+GIB = 1024**3
+STEP_S = 0.05
+
+
+@dataclass
+class Showing:
+    """A node of a scenario with one console, its clock moved by hand."""
+
+    scenario: str
+    clock: ManualClock = field(default_factory=ManualClock)
+    samples: list[Sample] = field(default_factory=list)
+    guards: list[GuardState] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.play = Play(load(self.scenario), clock=self.clock)
+        self.node = self.play.scenario.nodes[0].name
+        spark, t = self.play.moment(self.node)
+        self.talk = Talk(
+            spark,
+            interval_s=1.0,
+            digest="0" * 8,
+            began_s=t,
+            now_s=0.0,
+            react=lambda act: self.play.react(self.node, act),
+        )
+
+    def go(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP_S)):
+            self.clock.advance(STEP_S)
+            self.talk.spark, t = self.play.moment(self.node)
+            for line in self.talk.advance(t, 0.0).splitlines():
+                message = decode(line)
+                self.samples += [message] if isinstance(message, Sample) else []
+                self.guards += [message] if isinstance(message, GuardState) else []
+                self.talk.hear(b'{"ack":%d}\n' % (sequence_of(line) or 0), 0.0)
+
+    def boxes(self) -> dict[str, tuple[str, bool]]:
+        spark, t = self.play.moment(self.node)
+        return {live.script.name: (live.container_id, live.running) for live in spark.containers(t)}
+
+    def order(self, box: str, token: str = "one", /, **changes: object) -> None:
+        words = {
+            "id": self.boxes()[box][0], "name": box, "floor": 4 * GIB, "within": None, "stay": 0, "token": token,
+        }  # fmt: skip
+        self.talk.hear(json.dumps({"guard": words | changes}).encode() + b"\n", 0.0)
+
+
+@pytest.fixture
+def showing() -> Showing:
+    made = Showing("memory-spike")
+    made.go(2.0)
+    return made
+
+
+def engine_of(showing: Showing) -> str:
+    return next(name for name, (_, running) in showing.boxes().items() if running)
+
+
+def test_the_spike_is_cut_short_and_memory_comes_back(showing: Showing) -> None:
+    name = engine_of(showing)
+    showing.order(name)
+    showing.go(1.0)
+    assert [guard.phase for guard in showing.guards] == [GuardPhase.ARMED]
+    assert showing.samples[-1].interval_s == 0.25
+    while not any(guard.phase is GuardPhase.FIRED for guard in showing.guards):
+        showing.go(0.5)
+        assert showing.play.now()[1] < showing.play.scenario.length_s, "the scenario never came below the floor"
+    showing.go(10.0)
+    fired = showing.guards[-1]
+    assert fired.phase is GuardPhase.FIRED
+    assert fired.answered_s == pytest.approx(0.4, abs=0.2)
+    assert fired.available_bytes is not None
+    assert 2 * GIB < fired.available_bytes < 4 * GIB
+    assert not showing.boxes()[name][1]
+    lowest = min(sample.memory.available_bytes for sample in showing.samples)
+    assert lowest > 1 * GIB
+    showing.go(30.0)
+    assert showing.samples[-1].memory.available_bytes > 60 * GIB
+    assert len([guard for guard in showing.guards if guard.phase is GuardPhase.FIRED]) == 2  # and its answer
+
+
+def test_the_words_of_the_real_one(showing: Showing) -> None:
+    name = engine_of(showing)
+    for token, changes, phase, words in (
+        ("a", {"id": "ab" * 32}, GuardPhase.DISARMED, "no such container"),
+        ("b", {"name": "other"}, GuardPhase.DISARMED, f"called {name} now"),
+        ("c", {"floor": 120 * GIB}, GuardPhase.DISARMED, "below that floor already"),
+        ("d", {"floor": "x"}, GuardPhase.FAILED, "understood"),
+        ("e", {"id": ""}, GuardPhase.DISARMED, "by order"),
+        ("f", {}, GuardPhase.ARMED, ""),
+        ("f", {}, GuardPhase.ARMED, ""),
+    ):
+        showing.order(name, token, **changes)
+        showing.go(0.2)
+        assert showing.guards[-1].phase is phase
+        assert words in showing.guards[-1].detail
+    assert len(showing.guards) == 7
+    showing.talk.hear(b'{"guard":3}\n{"guard":null}\n', 0.0)
+    showing.go(1.0)
