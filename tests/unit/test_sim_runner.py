@@ -25,6 +25,7 @@ from sparktop.probe import runnerbundle
 from sparktop.sim.scenario import load
 from sparktop.sim.server import SimulatedNode, simulated
 from sparktop.transport.base import Transport
+from sparktop.transport.completion import CompletionState, complete
 from sparktop.transport.ssh import SshConnector
 
 DROP = Command(argv=("/usr/sbin/sysctl", "-w", "vm.drop_caches=3"), privilege=Privilege.ROOT)
@@ -329,3 +330,37 @@ async def _told_by_the_real_one() -> dict[str, list[dict[str, Any]]]:
             stdin.write(b'{"bye": 1}\n')
             await process.wait()
         return found
+
+
+async def test_a_request_is_answered_at_the_engines_pace_and_held_by_a_deadlock() -> None:
+    async with lines("spin-deadlock", speed=40) as (line, _):
+        answer = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5)
+        assert (answer.state, answer.tokens) == (CompletionState.OK, 5)
+
+        async def hangs() -> bool:
+            held = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5, idle_s=0.5)
+            return held.state is CompletionState.HANGS
+
+        await until(hangs)
+        kill = DockerCall(method="POST", path="/containers/minimax-rank0/kill")
+        assert (await perform(line, kill)).state is OutcomeState.DONE
+        refused = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5)
+        assert refused.state is CompletionState.UNREACHABLE
+
+
+async def test_the_first_request_to_an_engine_started_again_eats_memory_where_it_did_before() -> None:
+    async with lines("memory-spike", speed=60) as (line, _):
+        path = "/containers/vllm-gptoss"
+        restart = DockerCall(method="POST", path=f"{path}/restart", query={"t": "10"}, limit_s=40)
+        assert (await perform(line, restart)).state is OutcomeState.DONE
+
+        async def answers() -> bool:
+            asked = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5, idle_s=0.4)
+            return asked.state is not CompletionState.UNREACHABLE
+
+        await until(answers)
+
+        async def is_empty() -> bool:
+            return (await meminfo(line))["MemAvailable"] < 2 * 1024**2
+
+        await until(is_empty)

@@ -13,7 +13,7 @@ from typing import Any
 import asyncssh
 
 from sparktop.probe import bundle, runnerbundle
-from sparktop.sim import dockerd, endpoint, http
+from sparktop.sim import completion, dockerd, endpoint, http
 from sparktop.sim.acts import Act
 from sparktop.sim.line import Listener
 from sparktop.sim.play import Play
@@ -148,6 +148,8 @@ class LiveNode:
             engine = spark.engine_at(port, t)
             if engine is None:
                 raise ConnectionResetError("the engine ended")
+            if request.method == "POST" and request.path.rstrip("/") in completion.PATHS:
+                return await completion.answer(self, port, request)
             return endpoint.answer(spark, engine, t, request)
 
         return lambda reader, writer: http.serve(reader, writer, handle, server="uvicorn")
