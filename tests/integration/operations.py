@@ -30,7 +30,8 @@ class Hands:
     problems: list[str] = field(default_factory=list)
 
     def get(self, path: str) -> Any:
-        answer = self.docker.api._get(self.docker.api._url("{0}", path.lstrip("/")).replace("%2F", "/"))
+        api = self.docker.api
+        answer = api.request("GET", f"{api.base_url}/v{api._version}{path}", timeout=30)
         return answer.json() if answer.status_code == 200 else None
 
     def perform(self, step: Step, *, fails_at: int = -1) -> bool:
@@ -84,6 +85,5 @@ class Hands:
                 return f"{one.method} {one.path}: {answer.status_code} {answer.text[:200]}"
             if one.saves:
                 self.saved[one.saves] = answer.json()["Id"]
-                self.docker.made.append(answer.json()["Id"])
             return ""
         return f"not for these hands: {one}"

@@ -78,6 +78,14 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         target="engine",
         planner="relaunch",
+        options=(
+            Option(name="grace_s", description="seconds between SIGTERM and SIGKILL", default="60"),
+            Option(name="target_gib", description="available memory to wait for; else computed from the engine"),
+            Option(name="smoke", description="send one request when it is ready", default="yes", choices=("yes", "no")),
+            Option(
+                name="keep_old", description="keep the old container, stopped", default="yes", choices=("yes", "no")
+            ),
+        ),
     ),
     Action(
         name="stop-engine",
