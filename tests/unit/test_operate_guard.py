@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.pictures_support import GIB, container, engine, gib, link, node, picture
@@ -15,7 +14,6 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import GuardOrder, Plan, Refusal, Request, Risk
 from sparktop.operate import guard
-from sparktop.operate.audit import Audit
 from sparktop.operate.guarding import Guarding
 from sparktop.operate.judging import Since, Verdict
 from sparktop.operate.survey import Answer, AskPrivileges, Privileges, Survey
@@ -195,14 +193,13 @@ class Wire:
         return True
 
 
-def kept(tmp_path: Path) -> tuple[Guarding, Wire, ManualClock, Path]:
+def kept() -> tuple[Guarding, Wire, ManualClock]:
     clock, wire = ManualClock(), Wire()
-    path = tmp_path / "audit.jsonl"
-    return Guarding(wire, monotonic=clock.monotonic, audit=Audit(path, clock=clock, who="me")), wire, clock, path
+    return Guarding(wire, monotonic=clock.monotonic), wire, clock
 
 
-def test_a_new_probe_is_told_again(tmp_path: Path) -> None:
-    guarding, wire, clock, _ = kept(tmp_path)
+def test_a_new_probe_is_told_again() -> None:
+    guarding, wire, clock = kept()
     guarding.saw(picture(node()))
     assert guarding.tell("spark1", guard.words(ORDER))
     guarding.saw(picture(node(guard=ARMED)))
@@ -228,8 +225,8 @@ def test_a_new_probe_is_told_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "state", [FIRED, replace(FIRED, phase=GuardPhase.FAILED), replace(ARMED, phase=GuardPhase.DISARMED)]
 )
-def test_one_that_has_acted_or_is_off_is_not_armed_again(tmp_path: Path, state: GuardState) -> None:
-    guarding, wire, clock, _ = kept(tmp_path)
+def test_one_that_has_acted_or_is_off_is_not_armed_again(state: GuardState) -> None:
+    guarding, wire, clock = kept()
     guarding.tell("spark1", guard.words(ORDER))
     guarding.saw(picture(node(guard=state)))
     for _ in range(5):
@@ -239,8 +236,8 @@ def test_one_that_has_acted_or_is_off_is_not_armed_again(tmp_path: Path, state: 
     assert guarding.wanted == ()
 
 
-def test_what_was_said_before_the_order_is_no_answer_to_it(tmp_path: Path) -> None:
-    guarding, wire, clock, _ = kept(tmp_path)
+def test_what_was_said_before_the_order_is_no_answer_to_it() -> None:
+    guarding, wire, clock = kept()
     guarding.saw(picture(node(guard=FIRED)))
     guarding.tell("spark1", guard.words(ORDER))
     guarding.saw(picture(node(guard=FIRED)))
@@ -250,33 +247,11 @@ def test_what_was_said_before_the_order_is_no_answer_to_it(tmp_path: Path) -> No
     assert len(wire.told) == 2
 
 
-def test_off_is_told_once_and_other_words_pass(tmp_path: Path) -> None:
-    guarding, wire, clock, _ = kept(tmp_path)
+def test_off_is_told_once_and_other_words_pass() -> None:
+    guarding, wire, clock = kept()
     guarding.tell("spark1", guard.words(ORDER))
     guarding.tell("spark1", guard.words(GuardOrder(container_id="")))
     guarding.tell("spark1", {"interval": 0.25})
     clock.advance(60.0)
     guarding.saw(picture(node(guard=None)))
     assert [sorted(words) for _, words in wire.told] == [["guard"], ["guard"], ["interval"]]
-
-
-def test_what_guards_did_is_audited_once(tmp_path: Path) -> None:
-    guarding, _, _, path = kept(tmp_path)
-    for state in (None, ARMED, ARMED, FIRED, FIRED, replace(FIRED, answered_s=0.04)):
-        guarding.saw(picture(node(guard=state)))
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(one["kind"], one["state"], one["node"]) for one in found] == [
-        ("guard", "armed", "spark1"),
-        ("guard", "fired", "spark1"),
-        ("guard", "fired", "spark1"),
-    ]
-    assert found[-1]["container_id"] == BOX.container_id
-    assert found[-1]["available_bytes"] == 3 * GIB
-    assert found[-1]["answered_s"] == 0.04
-
-
-def test_an_audit_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    guarding = Guarding(Wire(), monotonic=lambda: 0.0, audit=Audit(tmp_path / "file" / "audit.jsonl"))
-    guarding.saw(picture(node(guard=FIRED)))
-    assert "audit" in guarding.problem

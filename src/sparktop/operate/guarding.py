@@ -2,7 +2,7 @@
 
 It stands between the executor and the probes (`Means.tell`): what it passes on it remembers, and fed with each picture
 it says it again to a new probe, until the guard has acted, is off, or another console has taken it over. What guards
-did goes into the audit, whoever had ordered them.
+did is `guardlog`'s to write down.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any
 
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.operate.audit import Audit, AuditError
+from sparktop.operate.means import Tell
 
 AGAIN_S = 3.0
 """Between two tellings of one order."""
-
-Tell = Callable[[str, Mapping[str, object]], bool]
 
 
 @dataclass(slots=True)
@@ -34,15 +32,11 @@ class _Wanted:
 class Guarding:
     """The orders of one session."""
 
-    def __init__(self, tell: Tell, *, monotonic: Callable[[], float], audit: Audit | None = None) -> None:
+    def __init__(self, tell: Tell, *, monotonic: Callable[[], float]) -> None:
         self._tell = tell
         self._monotonic = monotonic
-        self._audit = audit
         self._wanted: dict[str, _Wanted] = {}
-        self._seen: dict[str, GuardState] = {}
         self._picture = FleetState()
-        self.problem = ""
-        """Why the audit lacks something."""
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -62,11 +56,9 @@ class Guarding:
         return self._tell(node, words)
 
     def saw(self, picture: FleetState) -> None:
-        """Take in a picture: say again what a new probe has to know, and audit what guards did."""
+        """Take in a picture, and say again what a new probe has to know."""
         self._picture = picture
         for view in picture.nodes:
-            if view.guard is not None and view.guard is not self._seen.get(view.name):
-                self._note(view.name, view.guard)
             if view.name in self._wanted:
                 self._see_to(view, self._wanted[view.name])
 
@@ -85,25 +77,3 @@ class Guarding:
             # With its token, so that a probe that has it already only says how it stands; it was armed when memory
             # was well, so a new probe arms it however low memory is by now.
             self._tell(view.name, {"guard": {**wanted.words, "again": True}})
-
-    def _note(self, node: str, state: GuardState) -> None:
-        self._seen[node] = state
-        if self._audit is None:
-            return
-        entry = {
-            "node": node,
-            "state": str(state.phase),
-            "container": state.container_name,
-            "container_id": state.container_id,
-            "floor_bytes": state.floor_bytes,
-            "empty_within_s": state.empty_within_s,
-            "stay_s": state.stay_s,
-            "available_bytes": state.available_bytes,
-            "answered_s": state.answered_s,
-            "since_wall_s": state.since_wall_s,
-            "detail": state.detail,
-        }
-        try:
-            self._audit.note("guard", entry)
-        except AuditError as error:
-            self.problem = error.message

@@ -2,7 +2,7 @@
 
 operations = Operations(picture=lambda: monitor.state, lines=lines, read_only=config.read_only,
                         protected=config.protected, tell=monitor.tell, clock=clock)
-operations.see(picture)        # with each new picture: what the guards do is audited
+operations.see(picture)        # with each new picture: guards stay armed, and what they do is audited
 await operations.aclose()      # at the end: runs are left, and say so
 """
 
@@ -24,6 +24,7 @@ from sparktop.operate.actions import ACTIONS, Action, Planner, planner_of
 from sparktop.operate.audit import Audit
 from sparktop.operate.executor import PlanExecution
 from sparktop.operate.gate import bars, bars_request, changes
+from sparktop.operate.guarding import Guarding
 from sparktop.operate.guardlog import GuardLog
 from sparktop.operate.line import AskSecret, NodeLines
 from sparktop.operate.means import Means, OwnPerformers, Performers, Picture, Tell
@@ -57,13 +58,14 @@ class Operations:
         evidence_folder: Path | None = None,
     ) -> None:
         clock = clock or SystemClock()
+        self._guarding = Guarding(tell, monotonic=clock.monotonic) if tell is not None else None
         self._means = Means(
             picture=picture,
             lines=lines,
             audit=audit or Audit(clock=clock),
             clock=clock,
             pause=pause,
-            tell=tell,
+            tell=self._guarding.tell if self._guarding is not None else None,
             performers=performers or OwnPerformers(),
             evidence_folder=evidence_folder or state_home() / "evidence",
         )
@@ -82,8 +84,10 @@ class Operations:
         return tuple(self._executions)
 
     def see(self, picture: FleetState) -> None:
-        """Note what is new of the guards; called with each new picture."""
+        """Keep the guards armed that were ordered, and note what is new of them; called with each new picture."""
         self._guards.see(picture)
+        if self._guarding is not None:
+            self._guarding.saw(picture)
 
     async def aclose(self) -> None:
         """Leave every run: nothing more is begun, and each says in the audit where it was left."""
