@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from sparktop.model.plan import Command, Operation, Remote
@@ -21,6 +21,13 @@ NODE = "spark1"
 async def no_secret(node: str, wrong: int) -> str | None:
     """Nobody is there to type."""
     raise AssertionError(f"{node} asked for a password")
+
+
+async def until(condition: Callable[[], object], *, within_s: float = 10.0) -> None:
+    """Wait for a condition by asking, with the loop running meanwhile."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - it is another process that makes it true
+            await asyncio.sleep(0.01)
 
 
 class Bench:
@@ -56,9 +63,11 @@ class Bench:
     async def ended(self, line: RunnerLine, *, run: str = "r1", step: str = "s") -> Outcome:
         """The outcome, asked for until it is no longer under way."""
         async with asyncio.timeout(20):
-            while (outcome := await line.outcome(run, step)).state is OutcomeState.RUNNING:
+            while True:
+                outcome = await line.outcome(run, step)
+                if outcome.state is not OutcomeState.RUNNING:
+                    return outcome
                 await asyncio.sleep(0.02)
-        return outcome
 
     def journal(self) -> bytes:
         """All that the runners wrote."""

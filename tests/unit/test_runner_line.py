@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.runner_support import NODE, Bench, bench, is_alive, sh
+from tests.runner_support import NODE, Bench, bench, is_alive, sh, until
 from tests.support import poll
 
 from sparktop.errors import LinkLost, ProbeError
@@ -166,9 +166,7 @@ async def test_a_step_goes_on_without_its_runner(stage: Bench, tmp_path: Path) -
     mark, go = tmp_path / "mark", tmp_path / "go"
     wait = sh('echo >"$1"; while [ ! -e "$2" ]; do sleep 0.05; done; echo went on', str(mark), str(go))
     performing = asyncio.create_task(stage.perform(line, wait, sh("echo and on")))
-    async with asyncio.timeout(10):
-        while not mark.exists():
-            await asyncio.sleep(0.01)
+    await until(lambda: mark.exists()
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await performing
@@ -233,9 +231,7 @@ async def test_a_question_ends_with_its_runner(stage: Bench, tmp_path: Path) -> 
     pid = tmp_path / "pid"
     ask = Output(node=NODE, argv=("/bin/sh", "-c", f"echo $$ >{pid}; exec sleep 300"), limit_s=300.0)
     asking = asyncio.create_task(line.ask([ask]))
-    async with asyncio.timeout(10):
-        while not (pid.exists() and pid.read_text()):
-            await asyncio.sleep(0.01)
+    await until(lambda: pid.exists() and pid.read_text())
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await asking
@@ -266,9 +262,7 @@ async def test_a_step_under_way_keeps_the_lock(stage: Bench, tmp_path: Path) -> 
     go = tmp_path / "go"
     wait = sh('echo >"$1.on"; while [ ! -e "$1" ]; do sleep 0.05; done', str(go))
     performing = asyncio.create_task(stage.perform(line, wait))
-    async with asyncio.timeout(10):
-        while not Path(f"{go}.on").exists():
-            await asyncio.sleep(0.01)
+    await until(lambda: Path(f"{go}.on").exists()
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await performing

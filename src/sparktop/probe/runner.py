@@ -54,20 +54,15 @@ From the runner (`kind` says which):
 
 from __future__ import annotations
 
-import fcntl  # noqa: F401 - for the parts
 import gc
 import json
 import os
 import pwd
-import re  # noqa: F401 - for the parts
 import select
 import signal
-import socket  # noqa: F401 - for the parts: read now, and not from the disk of a machine that has no memory left
-import sys
 import time
-import zlib
 
-TYPE_CHECKING = False  # typing itself would cost memory on the Spark
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
@@ -76,6 +71,7 @@ if TYPE_CHECKING:
 if __name__ != "sparktop_runner":  # on a Spark the parts run among this file's own names
     from sparktop.probe.runner_asks import Asked
     from sparktop.probe.runner_journal import STATE_ROOTS, Journals, NodeLock, Unable, boot_id
+    from sparktop.probe.runner_start import load
     from sparktop.probe.runner_step import StepWork
 
 PROTOCOL = 1
@@ -90,22 +86,6 @@ ASK_PARTS = ("program", "docker", "asks")
 STEP_PARTS = ("masking", "program", "docker", "step")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_parts: dict[str, bytes] = {}
-
-
-def unpack(packed: bytes) -> None:
-    """What came behind this source: "name:length ..." in a line, then texts, each compressed by itself."""
-    head, _, rest = packed.partition(b"\n")
-    for word in head.split():
-        name, _, length = word.partition(b":")
-        _parts[name.decode()], rest = rest[: int(length)], rest[int(length) :]
-
-
-def load(*names: str) -> None:
-    """Compile parts among our own names, where they are needed: compiling costs memory for good."""
-    for name in names:
-        if name in _parts:
-            exec(compile(zlib.decompress(_parts.pop(name)), "sparktop-runner-" + name, "exec"), globals())
 
 
 class Child:
@@ -410,38 +390,3 @@ class Runner:
                     self.hear()
                 else:
                     self.leave(f"nothing came for {self.lease_s:g} s")
-
-
-def main(packed: bytes, digest: str, nonce: str, _interval_s: float, lease_s: float) -> NoReturn:
-    """What stage 0 calls: `packed` holds the parts (`unpack`); "name=value" words of the command line are settings."""
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever else prints, prints to standard error
-    os.write(out, f"SPARKTOP {nonce}\n".encode())
-    status = 70
-    try:
-        if not sys.platform.startswith("linux"):
-            reason = f"this is {sys.platform}, not Linux"
-            os.write(out, _encode({"kind": "bye", "reason": reason}).encode() + b"\n")
-            status = 95
-        else:
-            try:
-                with open("/proc/self/comm", "w") as name:
-                    name.write("sparktop-runner")
-            except OSError:
-                pass
-            os.set_blocking(out, False)
-            for number in (signal.SIGHUP, signal.SIGTERM):
-                signal.signal(number, lambda *_: os._exit(0))
-            unpack(packed)
-            load("journal")
-            settings = dict(word.partition("=")[::2] for word in sys.argv[6:])
-            Runner(out, digest, lease_s, settings).run()
-    except BaseException as error:
-        reason = f"the runner failed: {type(error).__name__}: {error}"
-        try:
-            os.write(out, _encode({"kind": "bye", "reason": reason}).encode() + b"\n")
-        except OSError:
-            pass
-        sys.stderr.write(f"sparktop: {reason}\n")
-        sys.stderr.flush()
-    os._exit(status)

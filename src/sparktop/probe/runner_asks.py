@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
 import pwd
 import re
-import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,12 +145,14 @@ def privileges(docker: str, control: int) -> Words:
 
 
 def docker_access(path: str) -> str:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(5.0)
-        try:
-            line.connect(path)
-        except OSError as error:
-            return "denied" if error.errno in (errno.EACCES, errno.EPERM) else "missing"
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    line.settimeout(5.0)
+    try:
+        line.connect(path)
+    except OSError as error:
+        return "denied" if error.errno in (errno.EACCES, errno.EPERM) else "missing"
+    finally:
+        line.close()
     return "open"
 
 

@@ -1,14 +1,14 @@
 """The runner: requests to the Docker Engine on its own socket (the rest: `runner`).
 
-By hand over a plain socket: Python's http.client brings 2.5 MB of mail parsing with it, and would be read from the
-disk at the moment when the machine has no memory left for that.
+By hand over a plain socket: Python's http.client brings 2.5 MB of mail parsing with it, and it (and `socket` itself)
+would be read from the disk at the moment when the machine has no memory left for that.
 """
 
 from __future__ import annotations
 
+import _socket
 import json
 import re
-import socket
 import time
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ class DockerEngine:
             sent = True
             line.socket.sendall(head.encode("ascii") + b"\r\n" + (body or b""))
             return line.answer(keep)
-        except socket.timeout:
+        except TimeoutError:
             raise DockerLost(f"Docker gave no answer within {seconds:.0f} s", sent=sent, late=True) from None
         except FileNotFoundError:
             raise DockerLost(f"there is no Docker Engine here (no {self.path})", sent=False) from None
@@ -121,7 +121,7 @@ class _Line:
     """One connection, read to a deadline."""
 
     def __init__(self, deadline: float) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.deadline = deadline
         self.pending = b""
         self._time()
@@ -129,7 +129,7 @@ class _Line:
     def _time(self) -> None:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise socket.timeout
+            raise TimeoutError
         self.socket.settimeout(left)
 
     def _more(self) -> bool:

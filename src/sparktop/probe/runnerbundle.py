@@ -14,8 +14,8 @@ from sparktop.wire import LEASE_S
 NAME = "sparktop-runner"
 """The shell's $0: what a simulated Spark looks for; on the Spark the process calls itself so too."""
 
-PARTS = ("journal", "program", "docker", "step", "asks")
-"""What travels beside the runner's source, to be compiled where it is needed, and the masking of secrets with them."""
+PARTS = ("runner", "journal", "program", "docker", "step", "asks")
+"""What travels behind `runner_start`, to be compiled where it is needed; and the masking of secrets with them."""
 _MASKING_BEGINS = "# --- masking:"
 _MASKING_ENDS = "# --- host facts"
 
@@ -59,8 +59,8 @@ def masking_source() -> str:
 @functools.cache
 def _pack() -> bytes:
     try:
-        runner = Path(__file__).with_name("runner.py").read_bytes()
-        texts = {name: Path(__file__).with_name(f"runner_{name}.py").read_bytes() for name in PARTS}
+        start = Path(__file__).with_name("runner_start.py").read_bytes()
+        texts = {name: Path(__file__).with_name(_file_name(name)).read_bytes() for name in PARTS}
         texts["masking"] = masking_source().encode()
     except OSError as error:
         raise ProbeError(
@@ -68,4 +68,8 @@ def _pack() -> bytes:
         ) from error
     parts = {name: zlib.compress(text) for name, text in texts.items()}
     head = " ".join(f"{name}:{len(part)}" for name, part in parts.items())
-    return b"".join((zlib.compress(runner), head.encode(), b"\n", *parts.values()))
+    return b"".join((zlib.compress(start), head.encode(), b"\n", *parts.values()))
+
+
+def _file_name(part: str) -> str:
+    return "runner.py" if part == "runner" else f"runner_{part}.py"
