@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pictures_support import container, engine, link, node, picture
+from tests.pictures_support import container, engine, facts, link, node, picture
 
 from sparktop.errors import LinkLost, SparktopError
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import CollectEvidence, Plan, Refusal, Request, Risk
-from sparktop.model.telemetry import Collector, CollectorState
+from sparktop.model.telemetry import Collector, CollectorState, Unit
 from sparktop.operate import archive, evidence
 from sparktop.operate import collect as collecting
 from sparktop.operate.archive import Item, file_name
@@ -192,6 +192,24 @@ async def test_without_docker(tmp_path: Path) -> None:
     _, files = await collected(tmp_path, Node("spark1", privileges=replace(USER, docker="denied")))
     assert "spark1/docker: the user may not use Docker there" in files["README.txt"]
     assert "spark1/memory/meminfo.txt" in files
+
+
+async def test_logs_that_are_not_dockers(tmp_path: Path) -> None:
+    box = container("sparkrun_ab12_solo", argv=("sleep", "infinity"))
+    units = (Unit(name="vllm.service"), Unit(name="--rotate"), Unit(name="a b.service"))
+    view = picture(
+        node(
+            "spark1",
+            engines=(engine(container=box, endpoint=None),),
+            facts=facts("spark1", units=units),
+        )
+    )
+    spark = Node("spark1")
+    _, files = await collected(tmp_path, spark, view=view)
+    assert files["spark1/units/vllm.service.log"].endswith("-u vllm.service\n")
+    log = files[f"spark1/logs/sparkrun_ab12_solo-{box.container_id[:12]}-serve.log"]
+    assert log == f"output of docker exec {box.container_id} tail -n 2000 /tmp/sparkrun_serve.log\n"
+    assert not any("--rotate" in ask.argv for ask in spark.asked if isinstance(ask, Output))
 
 
 async def test_tabs_are_no_reason_to_cut(tmp_path: Path) -> None:

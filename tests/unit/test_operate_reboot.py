@@ -86,8 +86,9 @@ def test_what_comes_back_by_itself(one: Engine, said: str) -> None:
 
 
 def test_who_is_there_and_who_asks_it_not_to() -> None:
-    text = warned(made(idle_node("spark1")))
-    assert "No engine runs there." in text
+    plan = made(idle_node("spark1"))
+    text = warned(plan)
+    assert "no engine runs there" in plan.effect
     assert "Logged in: spark pts/0 2026-11-21 03:10" in text
     assert "Asks not to be shut down: PackageKit" in text
     assert "sleep" not in text

@@ -154,6 +154,8 @@ class _Gatherer:
                 text = wanted.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None
                 gone = "" if answer.problem or text is not None else "the container is gone"
                 self._keep(f"logs/{label}.log", text=text, problem=answer.problem or gone)
+            if one in boxes and (file := wanted.own_log_file(self._name, boxes[one])):
+                await self._question(file)
 
     async def _docker(self, path: str, name: str) -> object:
         ask = DockerGet(node=self._name, path=path)

@@ -219,6 +219,7 @@ def _manager(request: Request, node: NodeView, survey: Survey) -> _Way | Refusal
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
             *_session_engines(node),
+            *([] if shown else [f"Which one it has could not be asked: {survey.problem(_manager_ask(node.name))}."]),
         ),
     )
 

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import CollectorState
+from sparktop.operate.archive import file_name
 from sparktop.operate.privilege import Way, program, root_way
 from sparktop.operate.survey import Ask, DockerGet, DockerLog, FileText, Output, Privileges
 
@@ -20,8 +22,12 @@ CONTAINERS_AT_MOST = 24
 PIDS_AT_MOST = 24
 KERNEL_LINES = 20_000
 EARLIER_LINES = 3_000
+UNITS_AT_MOST = 6
+UNIT_LINES = 2000
+SPARKRUN_LOG = "/tmp/sparkrun_serve.log"  # noqa: S108 - a path inside a container, where sparkrun writes
 KERNEL_BYTES = 3 << 20
 _NOTHING = re.compile(r"\s*(?:-- No entries --)?\s*")
+_UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]{0,200}")
 _HEAD = "/usr/bin/head"
 
 _FILES = (
@@ -72,6 +78,7 @@ def tables(node: str, view: NodeView | None, privileges: Privileges) -> tuple[Qu
         _as_root(node, "memory/slabinfo.txt", privileges, ("/proc/slabinfo",)),
         *_stacks(node, view, privileges),
         *_kernel(node, privileges),
+        *_units(node, view, privileges),
         *(Question(name=name, ways=(Output(node=node, argv=argv, limit_s=8.0),)) for name, argv in _OUTPUTS),
         _nvidia(node, view),
     )
@@ -122,6 +129,33 @@ def _kernel(node: str, privileges: Privileges) -> Iterator[Question]:
                 Output(node=node, argv=argv, limit_s=10.0, limit_bytes=KERNEL_BYTES, is_tail=True) for argv in ways
             ),
         )
+
+
+def _units(node: str, view: NodeView | None, privileges: Privileges) -> Iterator[Question]:
+    """The journal of services that run an engine: where an engine without a container says what ails it."""
+    units = view.facts.units if view is not None and view.facts is not None else ()
+    for name in [unit.name for unit in units if _UNIT.fullmatch(unit.name)][:UNITS_AT_MOST]:
+        plain = ("journalctl", "--no-pager", "-q", "-o", "short-iso-precise", "-n", str(UNIT_LINES), "-u", name)
+        rooted = (program("journalctl"), *plain[1:])
+        ways = [plain]
+        if not privileges.is_root and root_way(privileges, (rooted,)) is Way.FREE:
+            ways.append(("sudo", "-n", "--", *rooted))
+        yield Question(
+            name=f"units/{file_name(name)}.log",
+            ways=tuple(Output(node=node, argv=argv, limit_s=10.0, limit_bytes=1 << 20, is_tail=True) for argv in ways),
+        )
+
+
+def own_log_file(node: str, engine: Engine) -> Question | None:
+    """An engine that sparkrun started in its container writes to a file there, and nothing to the container's log."""
+    box = engine.container
+    if box is None or not box.name.startswith("sparkrun_") or not CONTAINER_ID.fullmatch(box.container_id):
+        return None
+    argv = ("docker", "exec", box.container_id, "tail", "-n", str(UNIT_LINES), SPARKRUN_LOG)
+    return Question(
+        name=f"logs/{file_name(box.name)}-{box.container_id[:12]}-serve.log",
+        ways=(Output(node=node, argv=argv, limit_s=8.0, limit_bytes=1 << 20, is_tail=True),),
+    )
 
 
 def _nvidia(node: str, view: NodeView | None) -> Question:

@@ -62,8 +62,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
             _back_step(node.name, boot_id),
             *resolved_step(request, node.name),
         ),
-        effect="Everything on the machine ends. It is watched while it goes and comes back; then its driver, kernel "
-        "and memory after the boot are compared with those before.",
+        effect=f"Everything on the machine ends{'' if living(node) else '; no engine runs there'}. It is watched while "
+        "it goes and comes back; then its driver, kernel and memory after the boot are compared with those before.",
         warnings=(*_warnings(node, picture, survey), *((note,) if note else ())),
         equivalent=(f"on {node.name}: sudo systemctl reboot",),
         typed=node.name,
@@ -117,8 +117,6 @@ def _back_step(node: str, boot_id: str) -> Step:
 
 def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[str]:
     engines = living(node)
-    if not engines:
-        yield "No engine runs there."
     for engine in engines:
         yield f"{_state(engine)} {_return(engine)}"
         for other in other_ranks(Rank(node=node, engine=engine), picture):
