@@ -166,7 +166,7 @@ async def test_a_step_goes_on_without_its_runner(stage: Bench, tmp_path: Path) -
     mark, go = tmp_path / "mark", tmp_path / "go"
     wait = sh('echo >"$1"; while [ ! -e "$2" ]; do sleep 0.05; done; echo went on', str(mark), str(go))
     performing = asyncio.create_task(stage.perform(line, wait, sh("echo and on")))
-    await until(lambda: mark.exists()
+    await until(mark.exists)
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await performing
@@ -262,7 +262,7 @@ async def test_a_step_under_way_keeps_the_lock(stage: Bench, tmp_path: Path) -> 
     go = tmp_path / "go"
     wait = sh('echo >"$1.on"; while [ ! -e "$1" ]; do sleep 0.05; done', str(go))
     performing = asyncio.create_task(stage.perform(line, wait))
-    await until(lambda: Path(f"{go}.on").exists()
+    await until(Path(f"{go}.on").exists)
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await performing
