@@ -1,0 +1,181 @@
+"""The whole of sparktop but its screens, on real parts: an sshd, a Docker Engine, a monitor, runners, the one gate.
+
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+        engine = engines.start("vllm-a", port=...)
+        await at.sees("vllm-a")
+        run = await at.do("safe-restart", "vllm-a", target_gib="2")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.guard_support import elsewhere
+from tests.integration.dockerd import Dockerd
+from tests.integration.sshd import Sshd
+
+from sparktop.model.change import Change
+from sparktop.model.engine import Engine, EngineState
+from sparktop.model.finding import Finding
+from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.observe.monitor import Monitor
+from sparktop.operate.audit import Audit
+from sparktop.operate.executor import PlanExecution
+from sparktop.operate.lines import Lines
+from sparktop.operate.operations import Operations
+from sparktop.probe import bundle
+from sparktop.transport.containers import DockerEngine
+
+NODE = "spark1"
+
+
+@dataclass
+class Desk:
+    """One console's insides."""
+
+    monitor: Monitor
+    lines: Lines
+    operations: Operations
+    audit_path: Path
+    evidence_folder: Path
+    shown: list[Run] = field(default_factory=list)
+    """Every state a screen would have been given."""
+
+    def engine(self, name: str) -> Engine | None:
+        """As it stands in the picture."""
+        node = self.monitor.state.node(NODE)
+        return next((one for one in node.engines if one.name == name), None) if node else None
+
+    def finding(self, rule: str) -> Finding | None:
+        return next((one for one in self.monitor.state.findings if one.rule == rule), None)
+
+    async def until(self, condition: Callable[[], object], *, what: str, within_s: float = 40.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            if time.monotonic() > deadline:
+                last = self.shown[-1] if self.shown else None
+                pytest.fail(f"{what}: not within {within_s} s; {last}; {self.monitor.state.nodes[0].engines}")
+            await asyncio.sleep(0.05)
+
+    async def sees(self, name: str, *states: EngineState) -> Engine:
+        """Wait until the picture has this engine, in one of the states where any are given, and a runner is there."""
+
+        def there() -> bool:
+            engine = self.engine(name)
+            return engine is not None and (not states or engine.state in states) and self.lines.line(NODE) is not None
+
+        await self.until(there, what=f"{name} seen")
+        engine = self.engine(name)
+        assert engine is not None
+        return engine
+
+    async def serves(self, name: str) -> Engine:
+        return await self.sees(name, EngineState.READY, EngineState.SERVING)
+
+    async def plan(
+        self,
+        action: str,
+        target: str = "",
+        *,
+        change: Change | None = None,
+        finding: Finding | None = None,
+        **options: str,
+    ) -> Plan | Refusal:
+        request = Request(
+            action=action,
+            nodes=(NODE,),
+            target=target,
+            change=change or Change(),
+            options=options,
+            finding=finding,
+        )
+        return await self.operations.plan(request)
+
+    def begin(self, plan: Plan | Refusal, *, secret: Any = None) -> PlanExecution:
+        """Run a reviewed plan."""
+        assert isinstance(plan, Plan), plan
+        return self.operations.start(plan, secret=secret or _no_password, changed=self.shown.append)
+
+    async def do(self, action: str, target: str = "", *, within_s: float = 90.0, **more: Any) -> Run:
+        """Plan and run to the end."""
+        execution = self.begin(await self.plan(action, target, **more))
+        async with asyncio.timeout(within_s):
+            return await execution.finished()
+
+    async def finished(self, execution: PlanExecution, *, within_s: float = 90.0) -> Run:
+        async with asyncio.timeout(within_s):
+            return await execution.finished()
+
+
+async def _no_password(node: str, wrong: int) -> str | None:
+    return None
+
+
+def elsewhere_docker(monkeypatch: pytest.MonkeyPatch, dockerd: Dockerd, folder: Path) -> None:
+    """The tests' daemon listens in a folder of its own, where no node would have it; a guard keeps its notes there."""
+    defaults = DockerEngine.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "socket_path", dockerd.socket_path)
+    launch = bundle.launch
+    places = {'"/var/run/docker.sock"': f'"{dockerd.socket_path}"', '("/run/lock", "/tmp")': f'("{folder}",)'}
+    monkeypatch.setattr(bundle, "launch", lambda **more: elsewhere(launch(**more), places))
+
+
+@contextlib.asynccontextmanager
+async def desk(
+    sshd: Sshd,
+    dockerd: Dockerd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    name: str = "console",
+    make_lines: Callable[[str, str], Lines] | None = None,
+    protected: tuple[str, ...] = (),
+) -> AsyncIterator[Desk]:
+    """One console, connected or about to be."""
+    state = tmp_path / "node-state"
+    state.mkdir(exist_ok=True)
+    elsewhere_docker(monkeypatch, dockerd, state)
+    sshd.trust()
+    make = make_lines or (lambda socket, folder: Lines(docker_socket=socket, state_folder=folder))
+    lines = make(dockerd.socket_path, str(state))
+    home = tmp_path / name
+    operations = Operations(
+        picture=lambda: monitor.state,
+        lines=lines,
+        protected=protected,
+        audit=Audit(home / "audit.jsonl"),
+        tell=lambda node, words: monitor.tell(node, words),
+        evidence_folder=home / "evidence",
+    )
+    monitor = Monitor(
+        [sshd.connector(NODE)],
+        publish=lambda picture: operations.see(picture),
+        interval_s=0.25,
+        connections=lines,
+    )
+    running = asyncio.create_task(monitor.run())
+    at = Desk(monitor, lines, operations, home / "audit.jsonl", home / "evidence")
+    try:
+        yield at
+    finally:
+        await operations.aclose()
+        await lines.aclose()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def eventually(wanted: Callable[[], Awaitable[bool]], *, what: str, within_s: float = 30.0) -> None:
+    """Poll something that has to be awaited."""
+    deadline = time.monotonic() + within_s
+    while not await wanted():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {within_s} s")
+        await asyncio.sleep(0.05)
