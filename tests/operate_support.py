@@ -1,0 +1,301 @@
+"""A node that plays its runner: scripted faults on the line, a journal that outlives it, and a clock that is moved.
+
+stage = Stage(tmp_path)                      # one node, spark1; an executor's means
+stage.node.cuts["stop"] = "after"            # the link breaks after the step "stop" is done, before its answer
+run = await stage.carry_out(plan(step("stop"), step("start")))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.pictures_support import link, node
+
+from sparktop.clock import ManualClock
+from sparktop.errors import LinkLost
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.plan import (
+    Command,
+    OnFailure,
+    Plan,
+    Remote,
+    Request,
+    Risk,
+    Run,
+    Step,
+)
+from sparktop.operate.audit import Audit, entries
+from sparktop.operate.executor import PlanExecution
+from sparktop.operate.judging import Judgement, Verdict
+from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState
+from sparktop.operate.means import Means
+from sparktop.operate.survey import Answer
+
+ID = "ab" * 32
+
+
+class Node:
+    """What is true on the node, whatever the console knows of it."""
+
+    def __init__(self, name: str = "spark1") -> None:
+        self.name = name
+        self.cuts: dict[str, str] = {}
+        """Step id to where the link breaks: before (the node hears nothing of it), begun (it is at it), after."""
+        self.fails: dict[str, Outcome] = {}
+        self.begun: list[str] = []
+        """Every step that was begun, as often as it was."""
+        self.journal: dict[tuple[str, str], Outcome] = {}
+        self.stays_running = 2
+        """How often the node says that it is still at a step that was cut short."""
+        self.holder: LockHolder | None = None
+        self.locked_by: FakeLine | None = None
+        self.locks = 0
+        self.back_after = 0
+        """How many looks find no line after a cut."""
+        self.is_back = True
+        self.has_rebooted = False
+        self.asks_secret: dict[str, list[str | None]] = {}
+        self.output = ""
+        self.gate: asyncio.Event | None = None
+        """Steps wait for it, where there is one."""
+        self.at: Callable[[str], None] = lambda step_id: None
+
+
+class FakeLine:
+    def __init__(self, lines: FakeLines, truth: Node) -> None:
+        self._lines = lines
+        self._truth = truth
+        self.node = truth.name
+        self.is_dead = False
+
+    @property
+    def transport(self) -> Any:
+        raise AssertionError("not used here")
+
+    def _die(self) -> LinkLost:
+        self.is_dead = True
+        self._lines.drop(self)
+        return LinkLost("the connection ended")
+
+    def _alive(self) -> None:
+        if self.is_dead:
+            raise LinkLost("the connection ended")
+
+    async def ask(self, asks: Sequence[Any]) -> Mapping[Any, Answer]:
+        self._alive()
+        return {ask: Answer(value=f"answer of {self.node}") for ask in asks}
+
+    async def lock(self, who: str, what: str) -> LockHolder | None:
+        self._alive()
+        if self._truth.holder is not None:
+            return self._truth.holder
+        self._truth.locked_by = self
+        self._truth.locks += 1
+        return None
+
+    async def unlock(self) -> None:
+        self._alive()
+        self._truth.locked_by = None
+
+    async def perform(self, run_id: str, step_id: str, act: Remote, *, told: Any, secret: Any) -> Outcome:
+        self._alive()
+        truth = self._truth
+        assert truth.locked_by is self, "a step was begun without the lock"
+        truth.at(step_id)
+        if truth.cuts.get(step_id) == "before":
+            del truth.cuts[step_id]
+            raise self._die()
+        if (run_id, step_id) in truth.journal:
+            return truth.journal[run_id, step_id]
+        truth.begun.append(step_id)
+        outcome = truth.fails.get(step_id) or Outcome(
+            state=OutcomeState.DONE,
+            results=tuple(
+                OperationResult(index=index, code=0, output=truth.output, seconds=0.5)
+                for index in range(len(act.operations))
+            ),
+        )
+        truth.journal[run_id, step_id] = outcome
+        for answer in truth.asks_secret.get(step_id, []):
+            assert await secret(self.node, 0) == answer
+        if truth.gate is not None:
+            await truth.gate.wait()
+        if (cut := truth.cuts.pop(step_id, "")) in ("begun", "after"):
+            truth.stays_running = truth.stays_running if cut == "begun" else 0
+            raise self._die()
+        for result in outcome.results:
+            told(result)
+        return outcome
+
+    async def outcome(self, run_id: str, step_id: str) -> Outcome:
+        self._alive()
+        truth = self._truth
+        if truth.has_rebooted:
+            return Outcome(state=OutcomeState.GONE, problem="another boot id")
+        if (run_id, step_id) not in truth.journal:
+            return Outcome(state=OutcomeState.NEVER_BEGUN)
+        if truth.stays_running > 0:
+            truth.stays_running -= 1
+            return Outcome(state=OutcomeState.RUNNING)
+        return truth.journal[run_id, step_id]
+
+
+class FakeLines:
+    def __init__(self, *nodes: Node) -> None:
+        self.truths = {one.name: one for one in nodes}
+        self._lines: dict[str, FakeLine] = {one.name: FakeLine(self, one) for one in nodes}
+
+    def drop(self, line: FakeLine) -> None:
+        self._lines.pop(line.node, None)
+        self.truths[line.node].locked_by = None
+
+    def line(self, name: str) -> FakeLine | None:
+        return self._lines.get(name)
+
+    async def wait(self, name: str) -> FakeLine:
+        while name not in self._lines:
+            await asyncio.sleep(0)
+            truth = self.truths[name]
+            truth.back_after -= 1
+            if truth.is_back and truth.back_after < 0:
+                self._lines[name] = FakeLine(self, truth)
+        return self._lines[name]
+
+    def problem(self, name: str) -> str:
+        return ""
+
+
+class FakePerformers:
+    """Waits are met at once unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.judgements: dict[str, Judgement] = {}
+        self.smokes: list[Any] = []
+        self.collected: Any = None
+        self.words: list[Any] = []
+
+    def _judged(self, what: str) -> Judgement:
+        return self.judgements.get(what, Judgement(verdict=Verdict.MET, detail=f"{what} is well"))
+
+    def judge_memory(self, act: Any, picture: Any, name: str, since: Any) -> Judgement:
+        return self._judged("memory")
+
+    def judge_ready(self, act: Any, picture: Any, name: str, since: Any) -> Judgement:
+        return self._judged("ready")
+
+    def judge_guard(self, order: Any, picture: Any, name: str, since: Any) -> Judgement:
+        return self._judged("guard")
+
+    def guard_words(self, order: Any) -> Mapping[str, object]:
+        return {"guard": order.container_id}
+
+    async def smoke(self, line: Any, picture: Any, name: str, test: Any, *, progress: Any) -> Any:
+        progress("asked", None)
+        found = self.smokes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, asyncio.Event):
+            await found.wait()
+        return found
+
+    async def collect(self, nodes: Any, lines: Any, picture: Any, **more: Any) -> Any:
+        if isinstance(self.collected, Exception):
+            raise self.collected
+        return self.collected
+
+
+class Stage:
+    """An executor's surroundings; time passes only while somebody pauses."""
+
+    def __init__(self, tmp_path: Path, *names: str, **means: Any) -> None:
+        self.nodes = tuple(Node(name) for name in names or ("spark1",))
+        self.node = self.nodes[0]
+        self.lines = FakeLines(*self.nodes)
+        self.clock = ManualClock()
+        self.performers = FakePerformers()
+        self.audit_path = tmp_path / "state" / "audit.jsonl"
+        self.picture_fields: dict[str, Any] = {}
+        self.views: dict[str, dict[str, Any]] = {}
+        self.runs: list[Run] = []
+        self.told: list[tuple[str, Any]] = []
+        self.passwords: list[str | None] = []
+        self.at_state: Callable[[Run], None] = lambda run: None
+        self.at_pause: Callable[[], None] = lambda: None
+        self.means = Means(
+            picture=self.picture,
+            lines=self.lines,
+            audit=Audit(self.audit_path, clock=self.clock, who="me@laptop"),
+            clock=self.clock,
+            pause=self.pause,
+            tell=self.tell,
+            performers=self.performers,
+            evidence_folder=tmp_path / "evidence",
+            **{"link_patience_s": 5.0, "first_line_s": 0.2, "abort_grace_s": 0.05, **means},
+        )
+
+    async def pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.at_pause()
+        await asyncio.sleep(0)
+
+    def tell(self, name: str, words: Any) -> bool:
+        self.told.append((name, words))
+        return True
+
+    def picture(self) -> FleetState:
+        """Every look is at a sample of this moment."""
+        now_s = self.clock.monotonic()
+        views = []
+        for one in self.nodes:
+            view = node(one.name, step_s=300.0)
+            assert view.sample is not None
+            fresh = replace(view, sample=replace(view.sample, boot_s=view.sample.boot_s + now_s), sample_at_s=now_s)
+            views.append(replace(fresh, **self.views.get(one.name, {})))
+        return FleetState(nodes=tuple(views), wall_s=self.clock.wall(), monotonic_s=now_s, **self.picture_fields)
+
+    def silence(self, name: str = "spark1") -> None:
+        """The node can be seen no longer."""
+        self.views[name] = {"link": link(LinkState.LOST, reason="no packets")}
+
+    def changed(self, run: Run) -> None:
+        self.runs.append(run)
+        self.at_state(run)
+
+    async def secret(self, name: str, wrong: int) -> str | None:
+        return self.passwords.pop(0) if self.passwords else None
+
+    def execution(self, made: Plan, run_id: str = "run-1") -> PlanExecution:
+        return PlanExecution(run_id, made, means=self.means, secret=self.secret, changed=self.changed)
+
+    async def carry_out(self, made: Plan) -> Run:
+        execution = self.execution(made)
+        execution.start()
+        async with asyncio.timeout(20):
+            return await execution.finished()
+
+    @property
+    def audited(self) -> list[dict[str, Any]]:
+        return entries(self.audit_path)[0]
+
+
+def step(step_id: str, act: Any = None, name: str = "spark1", **more: Any) -> Step:
+    made = act if act is not None else Remote(operations=(Command(argv=("do", step_id)),))
+    return Step(id=step_id, title=f"Do {step_id}", node=name, act=made, **more)
+
+
+def plan(*steps: Step, back: Sequence[Step] = (), action: str = "safe-restart", **more: Any) -> Plan:
+    nodes = tuple(dict.fromkeys(one.node for one in steps))
+    options: dict[str, Any] = {"title": "A plan", "risk": Risk.DISRUPTIVE, "seen_monotonic_s": 1000.0, **more}
+    return Plan(request=Request(action=action, nodes=nodes), steps=steps, way_back=tuple(back), **options)
+
+
+ROLL_BACK, GO_ON = OnFailure.ROLL_BACK, OnFailure.GO_ON
+FAILED = Outcome(
+    state=OutcomeState.FAILED,
+    results=(OperationResult(index=0, ok=False, code=1, problem="it would not"),),
+    problem="it would not",
+)
