@@ -85,7 +85,7 @@ def bars(
     `now_s` is the operator's monotonic clock, `busy` says by node what else this session does there.
     """
     if not plan.steps:
-        return Barred(reason="There is nothing to do: the plan has no steps.")
+        return Barred(reason="There is nothing to do: the plan has no steps.", remedies=_ANEW)
     if not any(changes(step) for step in plan.steps):
         return None
     concerned = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
