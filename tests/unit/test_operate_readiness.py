@@ -67,6 +67,25 @@ def test_run_of_before_that_still_shows_is_not_taken_for_the_new_one() -> None:
     assert judged(ended(made.engine())).verdict is Verdict.WAITING
 
 
+@pytest.mark.parametrize("old", [made.engine(), ended(made.engine(), exit_detail="stopped (SIGTERM) (exit code 143)")])
+def test_engine_of_the_run_before_in_a_container_that_runs_anew_says_nothing(old) -> None:
+    """Containers are listed at other moments than engines."""
+    node = made.node(engines=(old,))
+    box = made.container(started_wall_s=STARTED_S)
+    node = replace(node, containers=replace(node.containers, containers=(box,)))
+    found = judge_ready(ACT, made.picture(node), "spark1", BEGAN)
+    assert found.verdict is Verdict.WAITING
+    assert "no engine is seen in it yet" in found.detail
+
+
+def test_way_back_takes_the_run_that_was_never_stopped() -> None:
+    act = replace(ACT, any_run=True)
+    assert judged(made.engine(), act=act).verdict is Verdict.MET
+    was_over = replace(BEGAN, before=made.node(engines=(ended(made.engine()),)))
+    assert judged(ended(made.engine()), act=act, since=was_over).verdict is Verdict.WAITING
+    assert judged(anew(EngineState.READY), act=act, since=was_over).verdict is Verdict.MET
+
+
 def test_figures_of_the_run_before_do_not_make_it_ready() -> None:
     """They stay until the next scrape, and say that all is well."""
     old = made.engine().metrics

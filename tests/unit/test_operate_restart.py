@@ -124,6 +124,21 @@ def test_way_back_of_a_run_that_stopped_nothing_waits_for_no_memory() -> None:
     assert wait.unless_runs == made.container().container_id
 
 
+def test_way_back_gives_the_policy_back_only_to_what_answers() -> None:
+    assert [step.id for step in plan().way_back] == ["back-memory", "back-start", "back-ready", "back-policy"]
+    ready = plan().way_back[2].act
+    assert isinstance(ready, AwaitReady)
+    assert ready.any_run
+
+
+def test_what_shares_its_container_is_told() -> None:
+    box = made.container()
+    both = (made.engine(container=box), replace(made.engine("vllm-qwen36:8001", container=box), key="other", pids=(9,)))
+    assert any(
+        "vllm-qwen36:8001 runs in the same container" in one for one in plan(made.picture(spark(engines=both))).warnings
+    )
+
+
 def test_engine_without_a_policy_keeps_none() -> None:
     found = plan(inspects={NAME: {"policy": "no"}})
     assert not [one for one in ids(found) if "policy" in one]

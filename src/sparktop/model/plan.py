@@ -91,8 +91,8 @@ class DockerCall:
 
     method: str
     path: str
-    """ "/containers/<64 hex>/stop"; "{NAME}" is what an earlier call of the same step saved, also in a text of the
-    body. An undo whose {NAME} was never saved has nothing to undo and is left out."""
+    """ "/containers/<64 hex>/stop"; "{NAME}" is what an earlier call of the same step saved. An undo whose {NAME} was
+    never saved has nothing to undo and is left out."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     accepts: tuple[int, ...] = (200, 201, 204, 304)
@@ -184,6 +184,8 @@ class AwaitReady:
     """The container's name; the id is another after a relaunch."""
     is_worker: bool = False
     """A further rank serves no HTTP: it is ready when it runs and its log says so, or its head is."""
+    any_run: bool = False
+    """A run that was there when it began to be waited for counts too (the way back of a run that stopped nothing)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     down = [order[rank.node] for rank in stop_order(team)]
     up = [order[rank.node] for rank in start_order(team)]
     steps = [
-        evidence_step([part.node for part in found], [part.name for part in found]),
+        evidence_step([part.node for part in found], [part.engine.name for part in found]),
         *down_steps(down, GRACE_S),
         *(still(part.box, part.mark) for part in found if part.box is not None and not part.box.auto_remove),
         *resolved_step(request, found[0].node),

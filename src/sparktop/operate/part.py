@@ -107,6 +107,15 @@ def parts(request: Request, team: Sequence[Rank], picture: FleetState, survey: S
     return tuple(found)
 
 
+def neighbours(part: Part) -> Iterator[str]:
+    """Warnings of what shares the engine's container, and goes with it."""
+    box = part.engine.container
+    for other in part.view.engines if box is not None else ():
+        shares = other.container is not None and box is not None and other.container.container_id == box.container_id
+        if shares and other.key != part.engine.key and other.state is not EngineState.EXITED:
+            yield f"{other.name} runs in the same container, {part.name}: it goes with it."
+
+
 def launcher_refusal(request: Request, part: Part) -> Refusal | None:
     """An engine that a launcher put into a sleeping container is started by that launcher, and by nothing else."""
     if part.origin.kind is not Kind.LAUNCHER:

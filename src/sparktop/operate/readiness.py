@@ -29,8 +29,10 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     engine = _engine(act.name, view)
     if box is None and engine is not None:
         box = engine.container
-    if not _is_anew(box, engine, act.name, since):
+    if not _is_anew(box, engine, act, since):
         return Judgement(verdict=Verdict.WAITING, detail="started; not seen running yet")
+    if engine is not None and box is not None and _is_older(engine, box):
+        engine = None
     log = _of_this_run(engine, box)
     if box is not None and (ended := _ended(box, engine, log, since.before)) is not None:
         return Judgement(verdict=Verdict.FAILED, detail=ended)
@@ -53,20 +55,30 @@ def _engine(name: str, view: NodeView) -> Engine | None:
     return min(found, key=lambda one: one.state is EngineState.EXITED, default=None)
 
 
-def _is_anew(box: Container | None, engine: Engine | None, name: str, since: Since) -> bool:
-    """Whether what is seen is of a run that began after the change did; by the node's own stamps, not by ours."""
+def _is_anew(box: Container | None, engine: Engine | None, act: AwaitReady, since: Since) -> bool:
+    """Whether what is seen is of a run that began after the change did; by the node's own stamps, not by ours.
+
+    With `any_run` one that ran before counts too; one that had ended is still that until another is seen.
+    """
+    name = act.name
     old = _engine(name, since.before) if since.before else None
     if box is not None:
         before = next(
             (one for one in (since.before.containers.containers if since.before else ()) if one.name == name),
             old.container if old else None,
         )
-        if before is None:
+        if before is None or (act.any_run and before.status == "running"):
             return box.status != "created"
         return (box.container_id, box.started_wall_s) != (before.container_id, before.started_wall_s)
     if engine is None:
         return False
-    return old is None or old.state is EngineState.EXITED or not set(old.pids) & set(engine.pids)
+    return act.any_run or old is None or old.state is EngineState.EXITED or not set(old.pids) & set(engine.pids)
+
+
+def _is_older(engine: Engine, box: Container) -> bool:
+    """Whether the engine is still that of the run before: containers are listed at other moments than engines."""
+    seen = engine.container
+    return seen is not None and (seen.container_id, seen.started_wall_s) != (box.container_id, box.started_wall_s)
 
 
 def _of_this_run(engine: Engine | None, box: Container | None) -> LogFacts | None:

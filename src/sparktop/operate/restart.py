@@ -74,7 +74,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     down = [found[order[rank.node]] for rank in stop_order(team)]
     up = [starts[order[rank.node]] for rank in start_order(team)]
     steps = [
-        evidence_step([part.node for part in found], [part.name for part in found]),
+        evidence_step([part.node for part in found], [part.engine.name for part in found]),
         *down_steps(down, grace_s, is_coming_back=True),
         *(memory(one, limit_s) for one in starts),
         *_room(starts, survey),
@@ -204,7 +204,8 @@ def _kept_up(found: Sequence[Part]) -> Iterator[tuple[Inspected, str]]:
 
 
 def _way_back(order: Sequence[Start], limit_s: float) -> Iterator[Step]:
-    """To how it was: running, with its policy. Memory first, except where nothing was stopped."""
+    """To how it was: running, with its policy. Memory first, except where nothing was stopped; and the policy only
+    when it answers, for with it an engine that fails would fail for ever."""
     for one in order:
         if one.part.box is not None:
             yield replace(memory(one, limit_s, one.part.box.container_id), id=f"back-memory{one.part.mark}")
@@ -215,6 +216,9 @@ def _way_back(order: Sequence[Start], limit_s: float) -> Iterator[Step]:
     for one in order:
         if one.part.origin.kind is Kind.UNIT:
             yield replace(unitsteps.start(one.part), id=f"back-start{one.part.mark}")
+    for one in sorted(order, key=lambda one: not one.part.rank.is_head):
+        if one.part.runs:
+            yield replace(ready(one, any_run=True), id=f"back-ready{one.part.mark}")
     for one, box in boxes:
         if box.restarts:
             yield replace(steps_of.policy_back(box, one.part.mark), id=f"back-policy{one.part.mark}")

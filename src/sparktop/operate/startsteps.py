@@ -179,14 +179,14 @@ def guard_back(one: Start) -> Step:
     )
 
 
-def ready(one: Start) -> Step:
+def ready(one: Start, *, any_run: bool = False) -> Step:
     """Until it answers; a further rank until its head does."""
     limit_s = max(READY_AT_LEAST_S, 2 * (one.load_s or 0.0))
     return Step(
         id=f"ready{one.part.mark}",
         title=f"Wait until {one.part.name} {'answers' if one.part.rank.is_head else 'runs and its head answers'}",
         node=one.part.node,
-        act=AwaitReady(name=one.part.name, is_worker=not one.part.rank.is_head),
+        act=AwaitReady(name=one.part.name, is_worker=not one.part.rank.is_head, any_run=any_run),
         limit_s=limit_s,
         verifies="it is ready by its own endpoint or log, in a run that began after the start",
     )

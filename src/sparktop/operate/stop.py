@@ -20,7 +20,7 @@ from sparktop.operate.enginechoice import the_team
 from sparktop.operate.machine import evidence_step, resolved_step
 from sparktop.operate.origin import Kind
 from sparktop.operate.pair import missing, start_order, stop_order
-from sparktop.operate.part import Part, parts
+from sparktop.operate.part import Part, neighbours, parts
 from sparktop.operate.part import asks as part_asks
 from sparktop.operate.privilege import root_argvs, root_refusal, sudo_note
 from sparktop.operate.survey import Ask, Survey
@@ -59,7 +59,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     order = {part.node: part for part in found}
     down = [order[rank.node] for rank in stop_order(team)]
     up = [order[rank.node] for rank in start_order(team)]
-    evidence = evidence_step([part.node for part in found], [part.name for part in found])
+    evidence = evidence_step([part.node for part in found], [part.engine.name for part in found])
     urgent = is_urgent(request, found)
     if urgent and not request.options.get("grace_s"):
         grace_s = URGENT_GRACE_S
@@ -167,6 +167,7 @@ def _warnings(found: Sequence[Part], steps: Sequence[Step], survey: Survey, lack
         )
     for part in found:
         box = part.box
+        yield from neighbours(part)
         if box is not None and box.auto_remove:
             yield (
                 f"{box.name} on {part.node} was started with --rm: Docker removes it when it ends, with what was "
