@@ -185,6 +185,21 @@ def test_the_finding_is_looked_at() -> None:
     assert ids(made(ask(finding=finding), frozen())) == ["evidence", "shell", "resolved"]
 
 
+@pytest.mark.parametrize(
+    ("view", "kind", "state", "way"),
+    [
+        (frozen(), "x11", "S", "shell"),
+        (frozen(), "wayland", "S", "manager"),
+        (frozen(), "wayland", "T", "shell"),
+        (frozen(reading(compositor="kwin_wayland")), "wayland", "S", "manager"),
+        (frozen(reading(compositor=None, pid=None)), "x11", "S", "manager"),
+    ],
+)
+def test_the_way_that_is_taken_when_none_is_named(view: NodeView, kind: str, state: str, way: str) -> None:
+    request = Request(action="recover-desktop", nodes=("spark1",))
+    assert ids(made(request, view, kind=kind, state=state))[1] == way
+
+
 def test_a_way_that_is_none() -> None:
     assert "no way named" in refused(made(ask("hammer"), frozen()))
 

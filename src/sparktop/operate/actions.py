@@ -117,7 +117,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="recover-desktop",
         title="Recover the desktop",
-        description="Bring a frozen desktop back: restart its shell, or the display manager, or do without.",
+        description="Bring a frozen desktop back: restart its shell (on X11), or the display manager, or do without.",
         risk=Risk.DISRUPTIVE,
         target="node",
         planner="desktop",
@@ -125,7 +125,6 @@ ACTIONS: tuple[Action, ...] = (
             Option(
                 name="way",
                 description="shell: HUP to the shell; manager: restart the display manager; console: multi-user",
-                default="shell",
                 choices=("shell", "manager", "console"),
             ),
         ),

@@ -56,7 +56,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     node = the_node(request, picture)
     if isinstance(node, Refusal):
         return node
-    way = request.options.get("way", "shell")
+    way = request.options.get("way") or _usual_way(node, survey)
     if way not in WAYS:
         return _refuse(request, f"there is no way named {sanitise.name(way)}", f"choose one of {', '.join(WAYS)}")
     made = {"shell": _shell, "manager": _manager, "console": _console}[way](request, node, survey)
@@ -78,6 +78,17 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         equivalent=(f"on {node.name}: {made.typed}",),
         seen_monotonic_s=picture.monotonic_s,
     )
+
+
+def _usual_way(node: NodeView, survey: Survey) -> str:
+    """As the finding ranks them: on X11 the shell alone, on Wayland, where its end is the session's, the manager."""
+    desktop = node.desktop
+    if desktop is None or desktop.pid is None:
+        return "manager"
+    stat = stat_of(survey, stat_ask(node.name, desktop.pid))
+    is_stopped = stat is not None and stat.state in "Tt"
+    starts_anew = desktop.compositor == "gnome-shell" and _kind(node, survey) != "wayland"
+    return "shell" if is_stopped or starts_anew else "manager"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
