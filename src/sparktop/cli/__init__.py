@@ -21,6 +21,7 @@ _MODULES = {
     "lint": "knowing",
     "rules": "knowing",
     "act": "acting",
+    "audit": "acting",
 }
 """Command -> the module of this package whose function of the command's name runs it."""
 

@@ -59,7 +59,7 @@ def act(words: list[str]) -> int:
         raise UsageError("on which Spark?", hint=f"sparktop act {known.name} spark1")
     import asyncio
 
-    from sparktop.cli.compose import both, connectors, distinct, own_rules
+    from sparktop.cli.compose import connectors, distinct, own_rules, session
     from sparktop.headless.act import Asked, Manner
     from sparktop.headless.act import act as carry_out
     from sparktop.headless.prompts import TerminalPrompter
@@ -69,9 +69,11 @@ def act(words: list[str]) -> int:
 
     prompter = TerminalPrompter()
     links = connectors(distinct(config.hosts), prompter, config.ssh_config)
+    own = own_rules()
 
     def make(publish: Publish) -> tuple[Watch, Operating]:
-        return both(links, publish, config, own=own_rules())
+        made = session(links, publish, config, own=own)
+        return made, made.operations
 
     async def secret(node: str, wrong_count: int) -> str | None:
         wrong = f" (wrong {wrong_count} times so far)" if wrong_count else ""
@@ -92,6 +94,22 @@ def act(words: list[str]) -> int:
         has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
     )
     return asyncio.run(carry_out(make, asked, manner=manner, secret=secret))
+
+
+def audit(words: list[str]) -> int:
+    """`sparktop audit`."""
+    made = parser("sparktop audit [--node NAME] [--count N] [--json] [--follow]")
+    made.add_argument("--node", default="", metavar="NAME", help="of this node alone")
+    made.add_argument("--count", type=int, default=20, metavar="N", help="the last N runs (default 20)")
+    made.add_argument("--json", action="store_true", dest="as_json", help="the entries as they stand in the file")
+    made.add_argument("--follow", action="store_true", help="go on with what comes, until interrupted")
+    options = made.parse_args(words)
+    settings(options)
+    if options.count < 1:
+        raise UsageError("--count wants a number from 1 on")
+    from sparktop.headless.audit import audit as tell
+
+    return tell(count=options.count, node=options.node, as_json=options.as_json, follow=options.follow)
 
 
 def _action(name: str | None) -> Action:

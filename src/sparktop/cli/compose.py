@@ -10,8 +10,10 @@ from sparktop.config import Config, state_home
 from sparktop.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sparktop.cli.session import Session
     from sparktop.diagnose.ownrules import OwnRules
-    from sparktop.observe.watch import Publish, Watch
+    from sparktop.observe.monitor import Monitor
+    from sparktop.observe.watch import Connections, Publish
     from sparktop.transport.base import Connector, Prompter
 
 
@@ -53,6 +55,39 @@ def connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> lis
     return [connector_for(name, prompter, seen, config=config) for name in names]
 
 
+def session(
+    connectors: Sequence[Connector],
+    publish: Publish,
+    config: Config,
+    *,
+    own: OwnRules | None = None,
+    is_demo: bool = False,
+) -> Session:
+    """What watches, and what acts through its connections; reading only, it refuses what changes a Spark.
+
+    A demo learns nothing for later, and its audit and evidence stand apart from those of real machines.
+    """
+    from sparktop.cli.session import Session, seen_by
+    from sparktop.operate.audit import Audit
+    from sparktop.operate.lines import Lines
+    from sparktop.operate.operations import Operations
+
+    folder = state_home() / "demo" if is_demo else state_home()
+    lines = Lines(read_only=config.read_only)
+    operations = Operations(
+        picture=lambda: watch.state,
+        lines=lines,
+        read_only=config.read_only,
+        protected=config.protected,
+        audit=Audit(folder / "audit.jsonl"),
+        tell=lambda node, words: watch.tell(node, words),
+        evidence_folder=folder / "evidence",
+    )
+    seen = seen_by(publish, operations.see)
+    watch = monitor(connectors, seen, config, own=own, learns=not is_demo, connections=lines)
+    return Session(watch, operations, lines)
+
+
 def monitor(
     connectors: Sequence[Connector],
     publish: Publish,
@@ -60,13 +95,22 @@ def monitor(
     *,
     own: OwnRules | None = None,
     learns: bool = True,
-) -> Watch:
-    """`own` are the operator's rules; `learns` keeps what is normal on these machines, a simulated one has none."""
+    connections: Connections | None = None,
+) -> Monitor:
+    """What watches. `own` are the operator's rules; `learns` keeps what is normal on these machines; `connections`
+    has a share of each connection.
+    """
     from sparktop.observe.monitor import Monitor
 
     baselines = state_home() / "baselines.json" if learns else None
     if own is None:
-        return Monitor(connectors, publish=publish, interval_s=config.interval_s, baselines=baselines)
+        return Monitor(
+            connectors,
+            publish=publish,
+            interval_s=config.interval_s,
+            baselines=baselines,
+            connections=connections,
+        )
     from sparktop.diagnose.catalogue import live_rules
     from sparktop.diagnose.logs.rules import shipped
 
@@ -78,4 +122,5 @@ def monitor(
         log_rules=lambda: (*shipped(), *own.log),
         baselines=baselines,
         remarks=own.remarks,
+        connections=connections,
     )

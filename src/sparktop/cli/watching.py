@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparktop.cli.compose import connectors, distinct, monitor, own_rules
+from sparktop.cli.compose import connectors, distinct, monitor, own_rules, session
 from sparktop.cli.options import parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
 
 if TYPE_CHECKING:
+    from sparktop.cli.session import Session
     from sparktop.observe.watch import Publish, Watch
-    from sparktop.transport.base import Prompter
+    from sparktop.operate.operating import Operating
+    from sparktop.transport.base import Connector, Prompter
 
     Start = Callable[[Publish, Prompter], Awaitable[Watch]]
 
@@ -32,15 +34,17 @@ def console(words: list[str]) -> int:
     if not sys.stdout.isatty():
         return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
     names = distinct(config.hosts)
+    made_session: list[Session] = []
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
-        def make() -> Watch:
-            return monitor(connectors(names, prompter, config.ssh_config), publish, config, own=own_rules())
+        def make() -> Session:
+            return session(connectors(names, prompter, config.ssh_config), publish, config, own=own_rules())
 
         # In a thread: importing asyncssh and the rules takes longer than painting the first screen did.
-        return await asyncio.to_thread(make)
+        made_session.append(await asyncio.to_thread(make))
+        return made_session[0]
 
-    return _run_app(start, names, config)
+    return _run_app(start, names, config, operating=lambda: made_session[0].operations if made_session else None)
 
 
 def demo(words: list[str]) -> int:
@@ -59,13 +63,25 @@ def demo(words: list[str]) -> int:
     config = settings(options)
     scenario = scenarios.load(options.scenario)
     names = tuple(node.name for node in scenario.nodes)
+    made_session: list[Session] = []
 
     async def start(publish: Publish, _: Prompter) -> Watch:
         from sparktop.sim.watch import simulated_watch
 
-        return await simulated_watch(scenario, lambda links: monitor(links, publish, config, learns=False))
+        def make(links: Sequence[Connector]) -> Session:
+            made_session.append(session(links, publish, config, is_demo=True))
+            return made_session[0]
 
-    return _run_app(start, names, config, title=f"demo: {scenario.title}", is_demo=True)
+        return await simulated_watch(scenario, make)
+
+    return _run_app(
+        start,
+        names,
+        config,
+        title=f"demo: {scenario.title}",
+        is_demo=True,
+        operating=lambda: made_session[0].operations if made_session else None,
+    )
 
 
 def status(words: list[str]) -> int:
@@ -95,7 +111,15 @@ def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -
     return asyncio.run(tell(make, as_json=as_json, watch=watch, timeout_s=timeout_s, interval_s=config.interval_s))
 
 
-def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = "", *, is_demo: bool = False) -> int:
+def _run_app(
+    start: Start,
+    names: tuple[str, ...],
+    config: Config,
+    *,
+    operating: Callable[[], Operating | None],
+    title: str = "",
+    is_demo: bool = False,
+) -> int:
     from sparktop.clock import SystemClock
     from sparktop.ui.app import SparktopApp
     from sparktop.ui.attention import Attention
@@ -108,6 +132,8 @@ def _run_app(start: Start, names: tuple[str, ...], config: Config, title: str = 
         clock=clock,
         title=title,
         read_only=config.read_only,
+        protected=frozenset(config.protected),
+        operating=operating,
         theme=config.theme,
         notifying=Notifying(channels=config.notify, command=config.notify_command),
         attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step, StepRun
+from sparktop.operate.beforeafter import told
 from sparktop.operate.wording import masked, step_lines
 
 JSON_VERSION = 1
@@ -157,9 +158,8 @@ def run_text(run: Run) -> list[str]:
     lines += said(run.message) if run.message else []
     lines += said(run.hint) if run.hint else []
     for node, before in run.before.items():
-        after = run.after.get(node, {})
-        pairs = [f"{name} {_figure(value)} → {_figure(after[name])}" for name, value in before.items() if name in after]
-        lines += said(f"{node}: {', '.join(pairs)}") if pairs else []
+        pairs = told(before, run.after.get(node, {}))
+        lines += said(f"{node}: {pairs}") if pairs else []
     if run.evidence_path:
         lines.append(f"  evidence: {run.evidence_path}")
     return lines
@@ -170,10 +170,6 @@ def step_line(number: int, count: int, one: StepRun, run: Run) -> str:
     detail = f": {one.detail}" if one.detail else ""
     text = f"{STEP_MARKS[one.state]} {number}/{count} {one.step.title}{detail}"
     return masked(text, run.plan.secrets)
-
-
-def _figure(value: float | str) -> str:
-    return f"{value:.1f}" if isinstance(value, int | float) else value
 
 
 def _prose(text: str, indent: int) -> list[str]:

@@ -9,9 +9,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from urllib.parse import urlencode
 
-from sparktop import sanitise
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -33,7 +33,8 @@ from sparktop.model.plan import (
     SmokeTest,
     Step,
 )
-from sparktop.probe.remote import MASK, mask_argv, mask_text
+from sparktop.operate.masking import Masker
+from sparktop.probe.remote import MASK, mask_argv
 
 MAX_BODY_CHARS = 300
 """A longer body is told by its size: it is what inspect holds, with the differences that the review shows."""
@@ -43,10 +44,12 @@ _CONTAINER_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 def masked(text: str, secrets: Sequence[str] = ()) -> str:
     """Text fit to be shown: no control, no known secret, nothing that looks like one."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if secret:
-            text = text.replace(secret, MASK)
-    return sanitise.line(mask_text(text))
+    return _masker(tuple(secrets)).text(text)
+
+
+@lru_cache(maxsize=8)
+def _masker(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets)
 
 
 def step_lines(step: Step, plan: Plan) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sparktop.model.plan import Run, RunState, StepRun, StepState
+from sparktop.operate.beforeafter import told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
 from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
@@ -31,14 +30,6 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
-FIGURES = {
-    "available_gib": ("available", "GiB"),
-    "free_gib": ("free", "GiB"),
-    "cache_gib": ("page cache", "GiB"),
-    "power_w": ("power", "W"),
-    "generation_tokens_per_s": ("tokens", "tok/s"),
-}
-"""Name in Run.before -> (its words, its unit); another is shown by its own name."""
 
 
 def current(run: Run) -> StepRun | None:
@@ -134,8 +125,8 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool) -> l
     title = Line.of((f"{sign} ", tone), (one.step.title, "strong" if is_now else "quiet" if waits else ""))
     lines = [spread(width, title, right)]
     if one.detail:
-        told = "warning" if one.state is StepState.FAILED else "" if is_now else "quiet"
-        lines += [Line.of("    ") + line for line in wrapped(one.detail, width - 4, told)]
+        tone = "warning" if one.state is StepState.FAILED else "" if is_now else "quiet"
+        lines += [Line.of("    ") + line for line in wrapped(one.detail, width - 4, tone)]
     elif one.state is StepState.UNKNOWN:
         lines.append(Line.of(("    the link broke here; the node is asked when it is back", "warning")).cut(width))
     if is_now and one.ratio is not None:
@@ -147,24 +138,12 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool) -> l
 
 def _figures(run: Run, width: int) -> list[Line]:
     """Before and after, a line a node."""
-    rows = []
+    rows: list[Line] = []
     for node, before in run.before.items():
-        parts = _pairs(before, run.after.get(node, {}))
-        if parts:
-            rows.append(Line.of((f"{node}  ", "strong"), (parts, "")).cut(width))
+        if parts := told(before, run.after.get(node, {})):
+            first, *rest = wrapped(parts, max(10, width - len(node) - 2))
+            rows.append(Line.of((f"{node}  ", "strong")) + first)
+            rows += [Line.of(" " * (len(node) + 2)) + line for line in rest]
     if not rows:
         return []
     return [BLANK, Line.of(("Before and after" if run.after else "Before", "title")), *rows]
-
-
-def _pairs(before: Mapping[str, float | str], after: Mapping[str, float | str]) -> str:
-    told = []
-    for name, value in before.items():
-        words, unit = FIGURES.get(name, (name.replace("_", " "), ""))
-        then = f" → {_figure(after[name])}" if name in after else ""
-        told.append(f"{words} {_figure(value)}{then}{f' {unit}' if unit else ''}")
-    return "   ".join(told)
-
-
-def _figure(value: float | str) -> str:
-    return f"{value:.1f}" if isinstance(value, int | float) else value

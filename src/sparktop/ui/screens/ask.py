@@ -164,7 +164,9 @@ def _folded(line: Line, width: int) -> list[Line]:
         return [line]
     if len(line.runs) == 1:
         return wrapped(line.plain, width, line.runs[0][1])
-    head, tail = Line(line.runs[:-1]), line.runs[-1]
+    (text, tone) = line.runs[-1]
+    head = Line((*line.runs[:-1], (" " * (len(text) - len(text.lstrip(" "))), "")))
+    tail = (text.lstrip(" "), tone)
     if head.width >= width - 12:
         return wrapped(line.plain, width, tail[1])
     first, *rest = wrapped(tail[0], width - head.width, tail[1])

@@ -39,6 +39,10 @@ class ChangeScreen(Dialog[Change | None]):
         self._change = change
         self._intro = intro
 
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._edited()
+
     def heading(self) -> str:
         return self._heading
 
