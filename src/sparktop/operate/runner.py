@@ -94,7 +94,10 @@ class RunnerLine:
         line = cls(node, transport, channel, key=key, begun={} if begun is None else begun)
         try:
             async with asyncio.timeout(HELLO_LIMIT_S):
-                await channel.write(launch.payload)
+                try:
+                    await channel.write(launch.payload)
+                except LinkLost:
+                    pass  # it may have ended before it read all of that: then what it printed says why
                 rest = await _greeting(channel, launch.nonce)
                 line._start(rest)
                 hello = await line._hello
