@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparktop.diagnose.live.window import GIB, gib
+from sparktop.errors import LinkLost
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.guard import GuardPhase
@@ -26,6 +27,8 @@ AFTER_S = 2.0
 """Memory is watched on for so long: samples come later than tokens."""
 SILENT_S = 20.0
 """A node that shows nothing for so long while its first request runs is taken for starved."""
+LOST_WITHIN_S = 1.0
+"""A connection that ends is known to have ended so long after what ran over it broke off."""
 FIND_S = 20.0
 KEY_VARIABLE = "SPARKTOP_API_KEY"
 """Of the operator's own environment: the engine's key, where the engine doesn't show it."""
@@ -85,6 +88,8 @@ async def smoke(
             words = f"{pieces} pieces of the answer" if pieces else "asked, no token yet"
             progress(f"{words}; {watch.words}", min(1.0, pieces / max(1, test.max_tokens)))
         answer = asking.result()
+        if answer.state is not CompletionState.OK:
+            await _unless_lost(line)
         if answer.state is CompletionState.OK:
             for _ in range(round(AFTER_S / LOOK_S)):
                 await asyncio.sleep(LOOK_S)
@@ -94,6 +99,15 @@ async def smoke(
     finally:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+async def _unless_lost(line: NodeLine) -> None:
+    """Raises LinkLost where the connection to the node has ended: that it broke off says nothing of the engine."""
+    closed = asyncio.ensure_future(line.transport.wait_closed())
+    await asyncio.wait({closed}, timeout=LOST_WITHIN_S)
+    if closed.done():
+        raise LinkLost(closed.result())
+    closed.cancel()
 
 
 def judged(answer: Completion, test: SmokeTest, lowest_bytes: int | None) -> SmokeResult:
@@ -139,7 +153,11 @@ class _Watch:
         self._picture = picture
         self._nodes = nodes
         self._floor_bytes = floor_bytes
-        self._began_s = picture().monotonic_s
+        self._began_boot_s = {
+            name: view.available_history.times[-1]
+            for name in nodes
+            if (view := picture().node(name)) is not None and view.available_history.times
+        }
         self._loop_began_s = asyncio.get_running_loop().time()
         self._seen_s: dict[str, tuple[float | None, float]] = {}
         self._fired_before = {
@@ -175,7 +193,7 @@ class _Watch:
             values = [view.sample.memory.available_bytes] if view.sample else []
             history = view.available_history
             for at_s, value in zip(reversed(history.times), reversed(history.values), strict=True):
-                if at_s < self._began_s:
+                if at_s <= self._began_boot_s.setdefault(name, history.times[-1]):
                     break
                 if value is not None:
                     values.append(int(value))
