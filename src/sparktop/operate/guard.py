@@ -240,7 +240,7 @@ def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
     how_long = (
         f"It stays armed for {span(order.stay_s)} after this console has gone."
         if order.stay_s
-        else "It is disarmed when this console goes."
+        else "It is disarmed when this console goes, and with a command when that ends: stay_minutes keeps it."
     )
     return (
         f"Nothing now. When less than {gib(order.floor_bytes)} are available{rate}, the probe on the Spark ends "

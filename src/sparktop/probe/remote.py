@@ -1372,6 +1372,9 @@ class Probe:
                     self.leave("asked to")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 continue  # a later version's word
+            except (OSError, ImportError) as error:  # the guard lacks something of this machine's
+                body = {"kind": "guard", "phase": "failed", "detail": f"it can't be armed here: {error}"}
+                self.slots["guard"] = _encode(body).encode()
 
     def guarding(self) -> Any:
         """The guard, compiled when it is first needed."""
