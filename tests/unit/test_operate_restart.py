@@ -255,7 +255,7 @@ def test_container_of_rm_is_refused_towards_relaunch() -> None:
     node = spark(engines=(made.engine(container=made.container(auto_remove=True, restart_policy="no")),))
     found = refusal(made.picture(node))
     assert "--rm" in found.reason
-    assert any("sparktop act relaunch spark1" in remedy for remedy in found.remedies)
+    assert any("sparktop act relaunch spark1 --engine vllm-qwen36" in remedy for remedy in found.remedies)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,12 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         target="engine",
         planner="stop",
+        options=(
+            Option(
+                name="grace_s",
+                description="seconds between SIGTERM and SIGKILL; else 60, or 2 where memory is running out",
+            ),
+        ),
     ),
     Action(
         name="break-restart-loop",

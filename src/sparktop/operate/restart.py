@@ -68,7 +68,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
         limit_s = _limit_option(request.options.get("memory_limit_s", ""))
     except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act safe-restart --help",))
+        return Refusal(request=request, reason=str(error), remedies=("sparktop act --list explains each option",))
     starts = tuple(_start(part, wanted) for part in found)
     order = {part.node: index for index, part in enumerate(found)}
     down = [found[order[rank.node]] for rank in stop_order(team)]
@@ -115,7 +115,7 @@ def _unstartable(request: Request, part: Part) -> Refusal | None:
             "would be nothing to start again",
             remedies=(
                 "relaunch it: that makes a new container from what this one is",
-                f"sparktop act relaunch {shlex.quote(part.node)} --target {shlex.quote(part.name)}",
+                f"sparktop act relaunch {shlex.quote(part.node)} --engine {shlex.quote(part.name)}",
             ),
         )
     if box is not None and box.status in ("paused", "removing", "dead"):
@@ -131,7 +131,7 @@ def _unstartable(request: Request, part: Part) -> Refusal | None:
             reason=f"{part.name} on {part.node} runs in no container and no service: it can be stopped from here, and "
             "nothing here knows how to start it as it was",
             remedies=(
-                f"stop it: sparktop act stop-engine {shlex.quote(part.node)}",
+                f"stop it: sparktop act stop-engine {shlex.quote(part.node)} --engine {shlex.quote(part.name)}",
                 *((f"then start it where it was started: {running[:400]}",) if running else ()),
                 "or let a service start it: sparktop unit renders one",
             ),

@@ -52,7 +52,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     try:
         grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
     except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act stop-engine --help",))
+        return Refusal(request=request, reason=str(error), remedies=("sparktop act --list explains each option",))
     if not any(_is_there(part, survey) for part in found):
         where = " and ".join(part.node for part in found)
         return Refusal(request=request, reason=f"{found[0].name} on {where} does not run", remedies=_then(found))
