@@ -135,6 +135,8 @@ class LocalTransport:
             try:
                 if not left:  # accepted just before the end
                     await _join(reader, writer, host, port)
+            except asyncio.CancelledError:
+                pass  # by the end below alone; asyncio's own callback (3.11) asks even a cancelled one for its exception
             finally:
                 relays.discard(task)
                 writer.close()
