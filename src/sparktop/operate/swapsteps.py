@@ -53,7 +53,7 @@ def swap(one: Swap) -> Step:
         operations.append(_removed(one))
     operations += [_create(one), *_connects(one), _start(NEW)]
     undo: list[Operation] = [
-        DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404), limit_s=60.0)
+        DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404, 409), limit_s=60.0)
     ]
     undo += _name_back(one) if was_kept else ()
     if one.was_up:
@@ -253,7 +253,7 @@ def _create(one: Swap) -> DockerCall:
 def _connects(one: Swap) -> Iterator[DockerCall]:
     for network, settings in one.made.connects:
         yield DockerCall(
-            method="POST", path=f"/networks/{network}/connect", body={"Container": NEW, **settings}, accepts=(200,)
+            method="POST", path=f"/networks/{network}/connect", body={"Container": one.name, **settings}, accepts=(200,)
         )
 
 
