@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparktop.clock import ManualClock
+from sparktop.cli.compose import session
+from sparktop.clock import ManualClock, SystemClock
+from sparktop.config import Config
+from sparktop.model.engine import Engine, EngineState
 from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.plan import Plan, Request, RunState
 from sparktop.model.telemetry import Sample
 from sparktop.sim.play import Play
 from sparktop.sim.scenario import load
+from sparktop.sim.server import simulated
 from sparktop.sim.talk import Talk
+from sparktop.transport.ssh import SshConnector
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import sequence_of
 
@@ -115,3 +126,58 @@ def test_the_words_of_the_real_one(showing: Showing) -> None:
     assert len(showing.guards) == 7
     showing.talk.hear(b'{"guard":3}\n{"guard":null}\n', 0.0)
     showing.go(1.0)
+
+
+async def test_armed_through_the_gate_it_ends_the_engine_of_the_demo_and_the_finding_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with simulated(load("memory-spike"), clock=SystemClock(), speed=4.0) as nodes:
+        connectors = [
+            SshConnector.direct(
+                name=node.name,
+                host=node.host,
+                port=node.port,
+                username=node.username,
+                client_key=node.client_key,
+                pinned_host_key=node.host_key,
+            )
+            for node in nodes
+        ]
+        made = session(connectors, lambda picture: None, Config(), is_demo=True)
+        running = asyncio.create_task(made.run())
+
+        async def until(condition: Callable[[], Any], what: str) -> Any:
+            deadline = time.monotonic() + 60
+            while not (found := condition()):
+                assert time.monotonic() < deadline, f"{what}; {made.state.nodes[0].guard}"
+                await asyncio.sleep(0.02)
+            return found
+
+        async def no_password(node: str, wrong: int) -> None:
+            return None
+
+        def engine() -> Engine | None:
+            found = made.state.nodes[0].engines
+            return found[0] if found and found[0].state is EngineState.READY and found[0].container else None
+
+        try:
+            name = (await until(engine, "no engine is ready")).name
+            plan = await made.operations.plan(Request(action="guard", nodes=(nodes[0].name,), target=name))
+            assert isinstance(plan, Plan), plan
+            run = await made.operations.start(plan, secret=no_password, changed=lambda run: None).finished()
+            assert run.state is RunState.DONE, run
+            fired = await until(
+                lambda: next((one for one in made.state.findings if one.rule == "guard.fired"), None), "nothing fired"
+            )
+            assert name in fired.title
+            await until(
+                lambda: made.state.nodes[0].sample and made.state.nodes[0].sample.memory.available_bytes > 60 * GIB,
+                "memory never came back",
+            )
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    entries = [json.loads(line) for line in (tmp_path / "sparktop" / "demo" / "audit.jsonl").read_text().splitlines()]
+    guards = [entry["phase"] for entry in entries if entry["kind"] == "guard"]
+    assert (guards[0], guards[-1]) == ("armed", "fired")
