@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from sparktop.model.fleet import LinkState, NodeView
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import GuardOrder
 from sparktop.observe.monitor import Monitor
+from sparktop.operate import guarding
 from sparktop.operate.guard import words
 from sparktop.probe import bundle
 
@@ -157,6 +159,29 @@ async def test_without_a_stay_it_goes_with_the_console(
     poll(lambda: not (tmpfs / f"sparktop-{os.getuid()}" / "guard").exists(), what="the guard's end")
     poll(lambda: not sshd.session_pids())
     assert status(dockerd, eater) == "running"
+
+
+async def test_a_probe_that_dies_takes_no_guard_with_it(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands between the executor and the probes tells the new one."""
+    moved(monkeypatch, dockerd, tmpfs)
+    monkeypatch.setattr(guarding, "AGAIN_S", 0.2)
+    kept = dockerd.run_container("guard-kept", ["sleep", "600"])
+    async with watching(sshd) as monitor:
+        keeper = guarding.Guarding(monitor.tell, monotonic=time.monotonic)
+        assert keeper.tell("spark1", words(await order_for(monitor, kept, "guard-kept")))
+        first = await until(monitor, is_in(GuardPhase.ARMED))
+        claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
+        pid = json.loads(claim.read_text())["pid"]
+        os.kill(pid, signal.SIGKILL)
+
+        def is_armed_anew(node: NodeView) -> bool:
+            keeper.saw(monitor.state)
+            return is_in(GuardPhase.ARMED)(node) and node.guard is not first.guard and claim.exists()
+
+        await until(monitor, is_armed_anew)
+        assert json.loads(claim.read_text())["pid"] != pid
 
 
 async def test_a_restart_policy_does_not_bring_it_back(

@@ -28,8 +28,10 @@ From the Spark (`kind` says which; numbers are integers or floats, times are CLO
     bye        reason
 
 To the Spark: {"ack": seq} for each line received that has a seq (also proof of life), {"beat": 1} every 3 s,
-{"interval": seconds}, {"bye": 1}, {"guard": {id, name, floor (bytes), within (s|null), stay (s)}} arms the guard, or
-disarms it where id is empty. Every line from the Spark that counts against the window carries `seq`.
+{"interval": seconds}, {"bye": 1}, {"guard": {id, name, floor (bytes), within (s|null), stay (s), token, again}} arms
+the guard, or disarms it where id is empty; the same token again is only answered, and `again` says that it was armed
+before, so that it is however low memory is by now. Every line from the Spark that counts against the window carries
+`seq`.
 Before its first line the probe prints `SPARKTOP <nonce>` so that a login banner can't be mistaken for it.
 
 Unknown kinds and fields are ignored, so old recordings stay readable; anything else that isn't a message is Garbled.
