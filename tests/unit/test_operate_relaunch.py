@@ -66,6 +66,13 @@ def test_rm() -> None:
     restarts.golden("relaunch_rm", support.whole(plan))
 
 
+def test_what_is_removed_at_its_end_can_be_made_anew_as_it_is() -> None:
+    one = support.engine(auto_remove=True, restart_policy="no")
+    plan = done(planned(asked(Change()), made.picture(restarts.spark(engines=(one,)))))
+    assert plan.title == "Relaunch vllm-qwen36 on spark1 as it is"
+    assert created(plan)["Cmd"] == list(made.ARGV)
+
+
 def test_a_failed_start_or_load_goes_back_by_itself_and_a_failed_request_offers_it() -> None:
     plan = done(planned(asked(LESS), made.picture(restarts.spark())))
     ways = {step.id: step.on_failure for step in plan.steps}

@@ -88,7 +88,8 @@ def changing(request: Request, picture: FleetState, survey: Survey) -> tuple[Cha
         except CannotEdit as error:
             return Refusal(request=request, reason=str(error), remedies=("set the figure yourself: --FLAG=VALUE",))
         out.append(_one(part, change, notes, survey))
-    if all(one.change.is_empty for one in out):
+    # What Docker removes at its end can be started again in no other way: for that nothing needs to be changed.
+    if all(one.change.is_empty and not (one.part.box and one.part.box.auto_remove) for one in out):
         return Refusal(
             request=request,
             reason=f"nothing is asked to be changed of {found[0].name}",

@@ -102,7 +102,7 @@ def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
             return made
         swaps.append(made)
     differences = swapwords.differences(swaps)
-    if not differences:
+    if not differences and not all(one.box.auto_remove and one.changing.change.is_empty for one in swaps):
         return Refusal(
             request=request,
             reason=f"{swaps[0].name} runs with all of this already: there is nothing to change",
@@ -116,7 +116,7 @@ def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
     head, where = swaps[0], " and ".join(one.box.node for one in swaps)
     return Plan(
         request=request,
-        title=f"Relaunch {head.name} on {where} with {swapwords.summary(differences)}",
+        title=f"Relaunch {head.name} on {where} {swapwords.summary(differences)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(_way_back(up, grace_s)),

@@ -66,7 +66,9 @@ def _differences(one: Swap) -> Iterator[Difference]:
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """ "--gpu-memory-utilization 0.70, --enforce-eager" for the title."""
+    """ "with --gpu-memory-utilization 0.70, --enforce-eager" for the title."""
+    if not found:
+        return "as it is"
     said = []
     for one in found:
         if one.after is None:
@@ -76,7 +78,7 @@ def summary(found: Sequence[Difference]) -> str:
         else:
             said.append(f"{one.name}{' ' if one.what == 'flag' else '='}{one.after}"[:60])
     more = len(said) - _NAMED_AT_MOST
-    return ", ".join(said[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return "with " + ", ".join(said[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def effect(request: Request, swaps: Sequence[Swap]) -> str:

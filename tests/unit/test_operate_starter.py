@@ -1,0 +1,121 @@
+"""Who started an engine, by what Docker and systemd say of it; and the share of memory a machine has for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests import pictures_support as made
+from tests import restart_support as restarts
+from tests.relaunch_support import engine as engine_in
+
+from sparktop.model.change import AUTO
+from sparktop.model.engine import Engine
+from sparktop.model.fleet import NodeView
+from sparktop.operate import inspected as containers
+from sparktop.operate.flags import CannotEdit
+from sparktop.operate.origin import Kind, Origin, origin
+from sparktop.operate.pair import Rank
+from sparktop.operate.share import largest_share, literal_flags
+from sparktop.operate.starter import Starter, StarterKind, starter_of
+from sparktop.operate.survey import Answer, Survey
+
+
+def told(engine: Engine, **more: Any) -> Starter:
+    view = restarts.spark(engines=(engine,))
+    box = None
+    if engine.container is not None:
+        ask = containers.ask("spark1", engine.container.container_id)
+        survey = Survey(answers={ask: Answer(value=restarts.inspect(engine.container))})
+        box = containers.inspected("spark1", engine.container.container_id, survey)
+        assert box is not None
+    return starter_of(engine, more.get("origin") or origin(engine, view, Survey()), box)
+
+
+COMPOSE = {
+    "com.docker.compose.project": "llm",
+    "com.docker.compose.service": "engine",
+    "com.docker.compose.project.working_dir": "/srv/llm",
+    "com.docker.compose.project.config_files": "/srv/llm/a.yaml,/srv/llm/b.yaml",
+    "com.docker.compose.project.environment_file": "/srv/llm/.env",
+}
+SLEEPS = ("sleep", "infinity")
+CASES: list[tuple[dict[str, Any], StarterKind]] = [
+    ({}, StarterKind.PLAIN),
+    ({"labels": {"com.nvidia.version": "26.05"}}, StarterKind.PLAIN),
+    ({"labels": COMPOSE}, StarterKind.COMPOSE),
+    ({"labels": {"com.docker.compose.project": "llm"}}, StarterKind.PLAIN),
+    ({"labels": {"sparktop.recipe": "minimax"}}, StarterKind.RECIPE),
+    ({"labels": {"PODMAN_SYSTEMD_UNIT": "vllm.service"}}, StarterKind.UNIT),
+    ({"name": "sparkrun_ab12cd_solo", "argv": SLEEPS}, StarterKind.SPARKRUN),
+    ({"name": "sparkrun_ab12cd_node_1"}, StarterKind.SPARKRUN),
+    ({"name": "vllm_node", "argv": SLEEPS, "auto_remove": True, "ipc_mode": "host", "is_privileged": True},
+     StarterKind.EUGR),
+    ({"name": "mine", "argv": SLEEPS}, StarterKind.EXEC),
+    ({"name": "node-31415", "argv": ("bash", "-c", "ray start --block --head")}, StarterKind.RUN_CLUSTER),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("box", "kind"), CASES, ids=[f"{kind.name} {index}" for index, (_, kind) in enumerate(CASES)])
+def test_kinds(box: dict[str, Any], kind: StarterKind) -> None:
+    starter = told(engine_in(**box))
+    assert starter.kind is kind
+    assert starter.evidence, "it says why"
+    assert starter.is_launched == ("argv" in box or kind is StarterKind.SPARKRUN)
+
+
+def test_compose_in_detail() -> None:
+    starter = told(engine_in(labels=COMPOSE))
+    assert (starter.project, starter.service, starter.working_dir) == ("llm", "engine", "/srv/llm")
+    assert starter.config_files == ("/srv/llm/a.yaml", "/srv/llm/b.yaml")
+    assert starter.environment_file == "/srv/llm/.env"
+
+
+def test_a_service_wins_over_labels() -> None:
+    starter = told(engine_in(labels=COMPOSE), origin=Origin(kind=Kind.UNIT, unit="vllm.service"))
+    assert (starter.kind, starter.unit) == (StarterKind.UNIT, "vllm.service")
+
+
+def test_a_bare_process() -> None:
+    assert told(made.engine(container=None)).kind is StarterKind.PROCESS
+
+
+# --- the share --------------------------------------------------------------------------------------------------------
+
+
+def team(*nodes: NodeView) -> list[tuple[Rank, NodeView]]:
+    return [(Rank(node=view.name, engine=view.engines[0]), view) for view in nodes]
+
+
+def node(name: str = "spark1", baseline_gib: float = 100.0, **more: Any) -> NodeView:
+    graphical = more.pop("is_graphical", None)
+    return restarts.spark(
+        name, baseline_gib=baseline_gib, available_gib=10.0, facts=made.facts(name, is_graphical=graphical), **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "share"),
+    [
+        ([node()], 0.65),  # (100 - 20) / 121.7
+        ([node(baseline_gib=95.0)], 0.61),
+        ([node(baseline_gib=90.0, is_graphical=False)], 0.64),  # a reserve of 12
+        ([node(), node("spark2", baseline_gib=80.0)], 0.49),  # the poorer node decides
+        ([node(baseline_gib=118.0)], 0.65),  # as much as now: a step less
+    ],
+)
+def test_the_largest_share(nodes: list[NodeView], share: float) -> None:
+    assert largest_share(team(*nodes))[0] == share
+
+
+def test_it_leaves_other_flags_alone() -> None:
+    flags = {"--kv-cache-dtype": AUTO, "--gpu_memory_utilization": AUTO, "--x": None, "--y": ""}
+    out, notes = literal_flags(flags, team(node()))
+    assert out == {"--kv-cache-dtype": AUTO, "--gpu_memory_utilization": "0.65", "--x": None, "--y": ""}
+    assert len(notes) == 1
+
+
+def test_less_of_what_is_not_there() -> None:
+    with pytest.raises(CannotEdit, match="no figure"):
+        literal_flags({"--temperature": "-0.05"}, team(node()))
+    assert literal_flags({"--gpu-memory-utilization": "-0.05"}, team(node()))[0] == {"--gpu-memory-utilization": "0.65"}
