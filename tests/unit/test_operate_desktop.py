@@ -10,7 +10,7 @@ from tests.pictures_support import BOOT_S, container, engine, facts, node, pictu
 from tests.unit.machine_support import FREE, SESSIONS, ids, operations, planned, refused, session, stat, step, warned
 
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Plan, Privilege, Request, Risk
 from sparktop.model.telemetry import DesktopReading
@@ -178,6 +178,16 @@ def test_shared_memory_of_a_user_who_does_not_linger() -> None:
 def test_a_gpu_that_is_gone_is_said() -> None:
     gone = Finding(rule="kernel.xid-119", severity=Severity.CRITICAL, title="GSP is silent", nodes=("spark1",))
     assert "A reboot is the surer way" in warned(made(ask("manager"), frozen(), findings=(gone,)))
+    first = Finding(
+        rule="desktop.frozen",
+        severity=Severity.CRITICAL,
+        title="frozen",
+        nodes=("spark1",),
+        remedies=(Remedy(title="Reboot", action="reboot"),),
+    )
+    assert "A reboot is the surer way" in warned(made(ask(), frozen(), findings=(first,)))
+    last = replace(first, remedies=(Remedy(title="Restart it", action="recover-desktop"), *first.remedies))
+    assert "surer way" not in warned(made(ask(), frozen(), findings=(last,)))
 
 
 def test_the_finding_is_looked_at() -> None:

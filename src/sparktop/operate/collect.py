@@ -131,7 +131,8 @@ class _Gatherer:
                 return
             problems.append(answer.problem or ("it is empty" if value is not None else "it is not there"))
         if not question.is_optional:
-            self._keep(question.name, problem="; ".join(dict.fromkeys(problems)))
+            by_reason = {problem.partition(": ")[2] or problem: problem for problem in reversed(problems)}
+            self._keep(question.name, problem="; ".join(reversed(by_reason.values())))
 
     async def _containers(self) -> None:
         for path, name in (("/version", "docker/version"), ("/info", "docker/info")):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.diagnose.live.window import GIB, gib
-from sparktop.model.finding import Phase
+from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Risk, Signal, Step
 from sparktop.operate.machine import (
@@ -336,8 +336,15 @@ def _session_engines(node: NodeView) -> Iterator[str]:
 def _gpu_gone(node: NodeView, picture: FleetState) -> Iterator[str]:
     firing = [one for one in picture.findings if one.phase is Phase.FIRING and node.name in one.nodes]
     named = next((one for one in firing if one.rule in _GPU_GONE), None)
-    if named is not None:
+    ranked = any(one.rule == "desktop.frozen" and _reboot_comes_first(one) for one in firing)
+    if named is not None or ranked:
+        by = f" ({named.rule})" if named is not None else ""
         yield (
-            f"The GPU itself does not answer the driver ({named.rule}): a desktop that is started on it freezes "
-            "again. A reboot is the surer way."
+            f"The GPU itself does not answer the driver{by}: a desktop that is started on it freezes again. A reboot "
+            "is the surer way."
         )
+
+
+def _reboot_comes_first(finding: Finding) -> bool:
+    """The finding's own rule has looked at the kernel's log, and ranks its remedies by it."""
+    return bool(finding.remedies) and finding.remedies[0].action == "reboot"
