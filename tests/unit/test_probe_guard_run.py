@@ -224,7 +224,7 @@ def test_it_goes_with_the_console(start: Start, docker: FakeDocker, place: Place
     assert docker.running
 
 
-@pytest.mark.parametrize("way", ["closed", "bye", "lease", "hup"])
+@pytest.mark.parametrize("way", ["closed", "bye", "lease", "hup", "term"])
 def test_told_to_stay_it_stays_alone_and_fires(start: Start, docker: FakeDocker, place: Place, way: str) -> None:
     probe = start(lease_s=1.5 if way == "lease" else 30.0)
     probe.send(order(stay=60.0))
@@ -235,12 +235,14 @@ def test_told_to_stay_it_stays_alone_and_fires(start: Start, docker: FakeDocker,
     elif way == "hup":
         probe.process.send_signal(signal.SIGHUP)
         probe.hang_up()
-    elif way == "closed":
+    elif way in ("closed", "term"):
         probe.hang_up()
     deadline = time.monotonic() + 20
     while not probe.ended and time.monotonic() < deadline:
         probe.take()
     assert probe.ended, "standard output stays open: sshd would keep the session"
+    if way == "term":
+        probe.process.terminate()  # as a session that ends may do to what it leaves behind
     poll(lambda: processes_of(probe.launch) == {probe.process.pid}, what="the end of its children")
     claim = place.kept("guard")
     assert claim is not None

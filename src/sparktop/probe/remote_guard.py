@@ -32,6 +32,8 @@ RETRY_S = 1.0
 ANSWER_S = 10.0
 """Docker answers a kill when the container is gone, and waits for that itself."""
 GIVE_UP_S = 60.0
+DEAF_S = 10.0
+"""A session that ends may send SIGTERM to what it leaves behind; later it comes from somebody who means it."""
 KEY = {True: "guard event", False: "guard"}
 """What it did isn't displaced by how it is."""
 
@@ -325,7 +327,9 @@ class Guard:
         self.until = round(time.time() + stay_s, 3)
         if self.state == "watching":
             self.claim = self.make_claim()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        hears_at = time.monotonic() + DEAF_S
         for worker in self.probe.workers:  # each leaves when its pipe closes
             for descriptor in (worker.control, worker.data):
                 if descriptor >= 0:
@@ -337,6 +341,8 @@ class Guard:
         if self.line.socket is not None:
             self.line.poll.register(self.line.descriptor, select.POLLIN)
         while self.state != "off" and boottime() < end_boot:
+            if time.monotonic() > hears_at:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self.turn(time.monotonic())
             rest_s = min(LOOK_S, self.due_at - time.monotonic())
             if self.state != "off" and self.line.poll.poll(max(0, int(rest_s * 1000)) + 1):
