@@ -136,7 +136,7 @@ class LocalTransport:
                 if not left:  # accepted just before the end
                     await _join(reader, writer, host, port)
             except asyncio.CancelledError:
-                pass  # by the end below alone; asyncio's own callback (3.11) asks even a cancelled one for its exception
+                pass  # by the end below alone; a callback of asyncio's (3.11) fails on a task that was cancelled
             finally:
                 relays.discard(task)
                 writer.close()
