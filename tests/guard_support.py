@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -114,7 +115,8 @@ class FakeDocker:
             self._listener.close()
             self._listener = None
         for connection in list(self._open):
-            connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # it has just hung up itself
+                connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def kill_count(self) -> int:
@@ -132,7 +134,7 @@ class FakeDocker:
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         data = b""
-        with connection:
+        with connection, contextlib.suppress(OSError):
             while chunk := connection.recv(4096):
                 data += chunk
                 while b"\r\n\r\n" in data:
@@ -142,7 +144,6 @@ class FakeDocker:
                     self.requests.append((number, request.removesuffix(" HTTP/1.1")))
                     answer = self._answer(request)
                     if answer is None:
-                        self._open.discard(connection)
                         return
                     connection.sendall(answer)
         self._open.discard(connection)

@@ -40,8 +40,8 @@ def start(place: Place) -> Iterator[Start]:
         unavailable("the probe reads /proc, which only Linux has")
     started: list[RunningProbe] = []
 
-    def begin(*, lease_s: float = 30.0) -> RunningProbe:
-        launch = bundle.launch(interval_s=1.0, lease_s=lease_s, nvml_source=BROKEN_NVML.format(value=12))
+    def begin(*, lease_s: float = 30.0, interval_s: float = 0.2) -> RunningProbe:
+        launch = bundle.launch(interval_s=interval_s, lease_s=lease_s, nvml_source=BROKEN_NVML.format(value=12))
         started.append(RunningProbe(place.move(launch)))
         started[-1].first(Sample)
         return started[-1]
@@ -64,7 +64,7 @@ def phase(probe: RunningProbe, wanted: GuardPhase, words: str = "") -> GuardStat
 
 
 def test_it_arms_and_looks_fast(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
+    probe = start(interval_s=1.0)
     probe.send(order())
     armed = phase(probe, GuardPhase.ARMED)
     assert (armed.container_id, armed.container_name, armed.floor_bytes) == (ID, NAME, 4 * GIB)
