@@ -1,0 +1,116 @@
+"""The runner and a real Docker Engine: stop, rename, create, start, undo; the daemon restarted in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.dockerd import IMAGE, Dockerd
+from tests.runner_support import NODE, Bench, bench, until
+
+from sparktop.model.plan import DockerCall, Expect
+from sparktop.operate.line import OutcomeState
+from sparktop.operate.survey import DockerGet, DockerLog
+from sparktop.transport.threads import in_thread
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def engine(dockerd: Dockerd) -> Iterator[Dockerd]:
+    yield dockerd
+    for container in dockerd.api.containers(all=True):
+        dockerd.api.remove_container(container["Id"], force=True)
+    dockerd.made.clear()
+
+
+@pytest.fixture
+async def stage(engine: Dockerd, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with bench(tmp_path / "state", docker=engine.socket_path) as made:
+        yield made
+
+
+def call(method: str, path: str, **more: Any) -> DockerCall:
+    return DockerCall(method=method, path=path, **more)
+
+
+SLEEPS = ("/bin/sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done")
+DEAF = ("/bin/sh", "-c", "trap 'echo asked to end' TERM; while :; do sleep 0.1; done")
+
+
+async def test_a_container_is_replaced(engine: Dockerd, stage: Bench) -> None:
+    old = engine.run_container("vllm", SLEEPS, env={"A": "1"})
+    line = await stage.line()
+    inspect = DockerGet(node=NODE, path=f"/containers/{old}/json")
+    before = (await line.ask([inspect]))[inspect].value
+    body = {**before["Config"], "Env": ["A=2", "HF_TOKEN=hf_CANARYcanaryCANARY123"], "HostConfig": before["HostConfig"]}
+    outcome = await stage.perform(
+        line,
+        Expect(
+            path=f"/containers/{old}/json",
+            equals={"Id": old, "Name": "/vllm", "State.StartedAt": before["State"]["StartedAt"]},
+            otherwise="vllm was restarted meanwhile",
+        ),
+        call("POST", f"/containers/{old}/stop", query={"t": "10"}, limit_s=25.0),
+        call("POST", f"/containers/{old}/rename", query={"name": "vllm.before"}),
+        call("POST", "/containers/create", query={"name": "vllm"}, body=body, accepts=(201,), saves="new"),
+        call("POST", "/containers/{new}/start"),
+        Expect(path="/containers/{new}/json", equals={"State.Running": True}, within_s=10.0),
+    )
+    assert outcome.state is OutcomeState.DONE, outcome
+    new = engine.api.inspect_container("vllm")
+    assert new["Id"] == outcome.saved["new"]
+    assert "A=2" in new["Config"]["Env"]
+    assert engine.api.inspect_container(old)["Name"] == "/vllm.before"
+    assert b"CANARY" not in stage.journal()
+    log = DockerLog(node=NODE, container_id=new["Id"])
+    assert (await line.ask([log]))[log].value.endswith(" up\n")
+
+
+async def test_a_name_that_is_taken_is_undone(engine: Dockerd, stage: Bench) -> None:
+    old = engine.run_container("vllm", SLEEPS)
+    engine.run_container("taken", SLEEPS)
+    outcome = await stage.perform(
+        await stage.line(),
+        call("POST", f"/containers/{old}/stop", query={"t": "10"}, limit_s=25.0),
+        call(
+            "POST", "/containers/create", query={"name": "taken"}, body={"Image": IMAGE, "Cmd": ["true"]}, saves="new"
+        ),
+        undo=(call("DELETE", "/containers/{new}"), call("POST", f"/containers/{old}/start")),
+    )
+    assert outcome.state is OutcomeState.FAILED
+    assert "taken" in outcome.problem
+    assert "already in use" in outcome.problem
+    assert outcome.undone is True
+    assert engine.api.inspect_container(old)["State"]["Running"]
+
+
+async def test_an_image_and_a_container_that_are_gone(engine: Dockerd, stage: Bench) -> None:
+    line = await stage.line()
+    create = call("POST", "/containers/create", query={"name": "x"}, body={"Image": "sha256:" + "0" * 64})
+    outcome = await stage.perform(line, create, step="image")
+    assert "No such image" in outcome.problem
+    outcome = await stage.perform(line, call("POST", "/containers/" + "0" * 64 + "/stop"), step="container")
+    assert "No such container" in outcome.problem
+
+
+async def test_the_daemon_is_restarted_in_the_middle_of_a_stop(engine: Dockerd, stage: Bench) -> None:
+    deaf = engine.run_container("deaf", DEAF)
+    stopped = Expect(path=f"/containers/{deaf}/json", equals={"State.Running": False})
+    renamed = Expect(path=f"/containers/{deaf}/json", equals={"Name": "/stopped"})
+    line = await stage.line()
+    performing = asyncio.create_task(
+        stage.perform(
+            line,
+            call("POST", f"/containers/{deaf}/stop", query={"t": "30"}, limit_s=45.0, done_when=stopped),
+            call("POST", f"/containers/{deaf}/rename", query={"name": "stopped"}, done_when=renamed),
+        )
+    )
+    await until(lambda: b"asked to end" in engine.api.logs(deaf), within_s=20)
+    await in_thread(engine.restart)
+    outcome = await performing
+    assert outcome.state is OutcomeState.DONE, outcome
+    assert engine.api.inspect_container(deaf)["Name"] == "/stopped"
