@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import pictures_support as made
 from tests import restart_support as restarts
-from tests.integration.dockerd import IMAGE, Dockerd
+from tests.integration.dockerd import IMAGE, Dockerd, _start, _stop
 from tests.integration.operations import Hands
 from tests.integration.test_recreate import said
+from tests.support import unavailable
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
@@ -180,9 +185,9 @@ def test_a_name_that_is_taken_undoes_it(dockerd: Dockerd, hands: Hands) -> None:
     old = started(dockerd)
     cli(dockerd, "create", "--name", BEFORE, IMAGE, "true")
     assert not carried_out(hands, plan_of(hands, LESS))
-    assert any("409" in one for one in hands.problems)
-    now = dockerd.api.inspect_container(old["Id"])
-    assert now["State"]["Running"] is True
+    (problem,) = hands.problems
+    assert "409" in problem
+    assert_old_serves(hands, old)
 
 
 def test_nothing_is_stopped_when_it_is_another_run(dockerd: Dockerd, hands: Hands) -> None:
@@ -190,7 +195,7 @@ def test_nothing_is_stopped_when_it_is_another_run(dockerd: Dockerd, hands: Hand
     plan = plan_of(hands, LESS)
     cli(dockerd, "restart", "-t", "1", NAME)
     assert not carried_out(hands, plan)
-    assert hands.problems == [f"check: {NAME} was started anew, renamed or removed since the plan was made: plan again"]
+    assert hands.problems == [f"make: {NAME} was started anew, renamed or removed since the plan was made: plan again"]
     assert dockerd.api.inspect_container(old["Id"])["State"]["Running"] is True
 
 
@@ -257,3 +262,47 @@ def test_the_writable_layer_is_counted(dockerd: Dockerd, hands: Hands) -> None:
     assert told.startswith("1 file in the writable layer")
     assert "/opt/site/patched.py" in told
     assert "docker commit" in told
+
+
+@pytest.fixture
+def cramped() -> Iterator[Dockerd]:
+    """A Docker Engine whose disk is a small tmpfs."""
+    for program in ("dockerd", "busybox", "runc", "mount"):
+        if shutil.which(program) is None:
+            unavailable(f"no {program} here")
+    if os.geteuid() != 0:
+        unavailable("dockerd needs root")
+    root = Path(tempfile.mkdtemp(prefix="spk-full-", dir="/tmp"))
+    (root / "data").mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(root / "data")], check=False)
+    if mounted.returncode:
+        shutil.rmtree(root)
+        unavailable("no tmpfs can be mounted here")
+    try:
+        engine = _start(root)
+        try:
+            yield engine
+        finally:
+            for name in cli(engine, "ps", "-aq").split():
+                cli(engine, "rm", "-f", name, check=False)
+            engine.api.close()
+            _stop(engine.process)
+    finally:
+        subprocess.run(["umount", "-l", str(root / "data")], check=False)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def test_a_full_disk_stops_nothing(cramped: Dockerd) -> None:
+    hands = Hands(cramped)
+    old = started(cramped, "--restart", "always")
+    plan = plan_of(hands, LESS)
+    disk = os.statvfs(cramped.root / "data")
+    (cramped.root / "data" / "filler").write_bytes(b"\0" * (disk.f_bavail * disk.f_frsize - 512 * 1024))
+    assert not carried_out(hands, plan)
+    (problem,) = hands.problems
+    assert "no space left on device" in problem
+    assert problem.startswith("make"), "before anything is stopped"
+    now = cramped.api.inspect_container(old["Id"])
+    assert (now["Name"], now["State"]["StartedAt"]) == (old["Name"], old["State"]["StartedAt"])
+    assert now["State"]["Running"] is True
+    assert now["HostConfig"]["RestartPolicy"]["Name"] == "always"

@@ -32,7 +32,7 @@ def calls(step: Step) -> list[DockerCall]:
 
 def created(plan: Plan | Refusal) -> dict[str, Any]:
     """The body of the container that is made."""
-    step = next(one for one in done(plan).steps if one.id.startswith("swap"))
+    step = next(one for one in done(plan).steps if one.id.startswith("make"))
     body = next(call.body for call in calls(step) if call.path == "/containers/create")
     assert body is not None
     return dict(body)

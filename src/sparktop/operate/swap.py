@@ -1,8 +1,8 @@
 """A plain container made once more with a change, the old one kept aside until the operator removes it; the plan. Pure.
 
-The old one is stopped and its memory awaited as a safe restart does it; then, in one step that the Spark finishes or
-undoes by itself, it is renamed, the new one is made under its name from the same image, and started. The new one gets
-no restart policy before it has served (facts/engines.md C13, 6.2).
+The new one is made from the same image while the old one still runs; then that is stopped and its memory awaited as a
+safe restart does it; then, in one step that the Spark finishes or undoes by itself, the new one takes its name and is
+started. It gets no restart policy before it has served (facts/engines.md C13, 6.2).
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Swap:
     made: Recreation = field(repr=False)
     policy: Mapping[str, Any]
     """The restart policy that the new one gets when it has served."""
+    next_name: str
+    """What the new one is called until it takes the old one's place."""
     before_name: str
     after_name: str
     """What the new one is called when it is set aside again."""
@@ -191,6 +193,7 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
         back=replace(start, target=before),
         made=replace(made, body=body),
         policy=policy,
+        next_name=f"{box.name}-next-{stamp}",
         before_name=f"{box.name}-before-{stamp}",
         after_name=f"{box.name}-failed-{stamp}",
         stamp=stamp,
@@ -232,7 +235,7 @@ def _steps(
 ) -> Iterator[Step]:
     yield evidence_step([one.box.node for one in swaps], [one.name for one in swaps])
     for one in swaps:
-        yield swapsteps.can_be_made(one)
+        yield swapsteps.make(one)
     for one in down:
         if one.box.restarts:
             yield steps_of.policy_off(one.box, one.mark)

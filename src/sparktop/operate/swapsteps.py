@@ -1,7 +1,8 @@
 """The steps that only a swap has: the swap itself, and the way back from it. Pure.
 
-The new container's id isn't known when the plan is made: "{NEW}" stands for it (`saved`). The old one keeps its id
-through the renaming, and its way back by name is taken only from the name that the swap gave it.
+The new one is made first, while the old one still runs: whatever keeps Docker from making it stops nothing. Its id
+isn't known when the plan is made: "{NEW}" stands for it (`saved`). The old one keeps its id through the renaming, and
+its way back by name is taken only from the name that the swap gave it.
 """
 
 from __future__ import annotations
@@ -31,30 +32,33 @@ NEW = "{NEW}"
 _NEW_PATH = f"/containers/{NEW}"
 
 
-def can_be_made(one: Swap) -> Step:
-    """Before anything is stopped: the image is there, and the old one is what the plan was made of."""
+def make(one: Swap) -> Step:
+    """The new one, beside the old one that still runs: what Docker refuses, and a full disk, cost nothing then."""
     return Step(
-        id=f"check{one.mark}",
-        title=f"Check that {one.name} and its image are as they were",
+        id=f"make{one.mark}",
+        title=f"Make the new container, as {one.next_name}, while {one.name} is left as it is",
         node=one.box.node,
-        act=Remote(operations=(steps_of.same_run(one.box), _image(one))),
-        limit_s=30.0,
-        verifies="same container, same run, same image",
+        act=Remote(
+            operations=(steps_of.same_run(one.box), _image(one), _create(one), *_connects(one)), undo=(_remove_new(),)
+        ),
+        limit_s=180.0,
+        verifies=f"same container, same image ({one.image_id[:19]}); Docker takes the new one",
+        undone_by=f"docker rm {one.next_name}",
     )
 
 
 def swap(one: Swap) -> Step:
-    """Rename, make, start; or everything back, and the old one started."""
+    """The new one takes the old one's name and starts; or everything back, and the old one started."""
     was_kept = not one.box.auto_remove
-    operations: list[Operation] = [_image(one)]
-    if was_kept:
-        operations += [_stopped(one), _rename(one)]
-    else:
-        operations.append(_removed(one))
-    operations += [_create(one), *_connects(one), _start(NEW)]
-    undo: list[Operation] = [
-        DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404, 409), limit_s=60.0)
-    ]
+    new = Expect(
+        path=f"{_NEW_PATH}/json",
+        equals={"Name": f"/{one.next_name}", "State.Running": False},
+        otherwise=f"the new container {one.next_name} was renamed, started or removed meanwhile",
+    )
+    operations: list[Operation] = [new]
+    operations += [_stopped(one), _rename(one)] if was_kept else [_removed(one)]
+    operations += [_named(one), _start(NEW)]
+    undo: list[Operation] = [_remove_new()]
     undo += _name_back(one) if was_kept else ()
     if one.was_up:
         undo += _old_started(one)
@@ -63,7 +67,7 @@ def swap(one: Swap) -> Step:
     back = "the new one is removed, the old one takes its name again" + (" and is started" if one.was_up else "")
     return Step(
         id=f"swap{one.mark}",
-        title=f"Make {one.name} anew with the change and start it"
+        title=f"Start the new container as {one.name}"
         + (f"; the old one becomes {one.before_name}" if was_kept else ""),
         node=one.box.node,
         act=Remote(operations=tuple(operations), undo=tuple(undo)),
@@ -172,12 +176,7 @@ def old_back(one: Swap) -> Step:
     if one.box.auto_remove:
         operations += _old_started(one)
     else:
-        named = Expect(
-            path=f"{one.box.path}/json",
-            equals={"Name": f"/{one.name}"},
-            otherwise=f"the old container could not get its name {one.name} back",
-        )
-        operations += [*_name_back(one), named]
+        operations += _name_back(one)
         if one.was_up:
             operations += _old_started(one)
         if one.box.restarts and not one.box.loops:
@@ -239,21 +238,38 @@ def _create(one: Swap) -> DockerCall:
     return DockerCall(
         method="POST",
         path="/containers/create",
-        query={"name": one.name},
+        query={"name": one.next_name},
         body=one.made.body,
         accepts=(201,),
         saves="NEW",
         limit_s=120.0,
         done_when=Expect(
-            path=f"/containers/{one.name}/json", equals={"Image": one.image_id, "State.Status": "created"}
+            path=f"/containers/{one.next_name}/json", equals={"Image": one.image_id, "State.Status": "created"}
         ),
+    )
+
+
+def _remove_new() -> DockerCall:
+    return DockerCall(method="DELETE", path=_NEW_PATH, query={"force": "true"}, accepts=(204, 404, 409), limit_s=60.0)
+
+
+def _named(one: Swap) -> DockerCall:
+    return DockerCall(
+        method="POST",
+        path=f"{_NEW_PATH}/rename",
+        query={"name": one.name},
+        accepts=(204,),
+        done_when=Expect(path=f"{_NEW_PATH}/json", equals={"Name": f"/{one.name}"}),
     )
 
 
 def _connects(one: Swap) -> Iterator[DockerCall]:
     for network, settings in one.made.connects:
         yield DockerCall(
-            method="POST", path=f"/networks/{network}/connect", body={"Container": one.name, **settings}, accepts=(200,)
+            method="POST",
+            path=f"/networks/{network}/connect",
+            body={"Container": one.next_name, **settings},
+            accepts=(200,),
         )
 
 
@@ -267,17 +283,21 @@ def _start(which: str) -> DockerCall:
     )
 
 
-def _name_back(one: Swap) -> tuple[DockerCall, ...]:
-    """From the name that the swap gave it: 404 where it never got that far, or is back already."""
-    return (
-        DockerCall(
-            method="POST",
-            path=f"/containers/{one.before_name}/rename",
-            query={"name": one.name},
-            accepts=(204, 404),
-            done_when=Expect(path=f"{one.box.path}/json", equals={"Name": f"/{one.name}"}),
-        ),
+def _name_back(one: Swap) -> tuple[Operation, ...]:
+    """From the name that the swap gave it: 404 where it never got that far, 409 where it has its own already."""
+    named = Expect(
+        path=f"{one.box.path}/json",
+        equals={"Name": f"/{one.name}"},
+        otherwise=f"the old container could not get its name {one.name} back",
     )
+    rename = DockerCall(
+        method="POST",
+        path=f"/containers/{one.before_name}/rename",
+        query={"name": one.name},
+        accepts=(204, 404, 409),
+        done_when=named,
+    )
+    return (rename, named)
 
 
 def _old_started(one: Swap) -> tuple[DockerCall, ...]:
