@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sparktop.model.plan import Difference, Plan, Refusal, Risk, Step
 from sparktop.operate.wording import masked, step_lines
 from sparktop.ui.format import duration
-from sparktop.ui.widgets.ink import BLANK, Line, wrapped
+from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
     Risk.SAFE: ("✓", "ok", "nothing that runs is disturbed"),
@@ -86,9 +86,10 @@ def _longest(steps: Sequence[Step]) -> str:
 
 def _step(number: int, step: Step, plan: Plan, width: int, *, is_short: bool = False) -> list[Line]:
     head = f"{number:>2}  "
-    node = f"  {masked(step.node)}" if len(plan.nodes) > 1 else ""
-    first, *rest = _said(step.title, width - len(head) - len(node), plan.secrets, "" if is_short else "value")
-    lines = [Line.of((head, "info")) + first + Line.of((node, "quiet")), *_indented(rest, len(head))]
+    node = Line.of((masked(step.node), "quiet")) if len(plan.nodes) > 1 else BLANK
+    room = width - len(head) - (node.width + 2 if node.runs else 0)
+    first, *rest = _said(step.title, room, plan.secrets, "" if is_short else "value")
+    lines = [spread(width, Line.of((head, "info")) + first, node), *_indented(rest, len(head))]
     if is_short:
         return lines
     for command in step_lines(step, plan):

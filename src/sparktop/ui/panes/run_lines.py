@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktop.model.plan import Run, RunState, StepRun, StepState
+from sparktop.model.plan import Remote, Run, RunState, StepRun, StepState
 from sparktop.operate.beforeafter import told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
@@ -30,6 +30,8 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
+ENDED_DETAIL_LINES = 2
+"""Of a step that went well; all of it is in what is copied."""
 
 
 def current(run: Run) -> StepRun | None:
@@ -68,13 +70,14 @@ def summary(run: Run) -> Line:
     if run.state is not RunState.RUNNING:
         line += Line.of((f"  {run.state}", tone))
     if (now := current(run)) is not None:
-        said = now.detail or now.step.title
+        # A wait's own words say how far it is; of a step on a node its title says more than "1 of 2 done".
+        said = now.step.title if isinstance(now.step.act, Remote) or not now.detail else now.detail
         line += Line.of((f"  {run.steps.index(now) + 1}/{len(run.steps)} ", "quiet"), (said, ""))
     return line
 
 
-def run_lines(run: Run, width: int, now_wall_s: float) -> tuple[list[Line], int | None]:
-    """All lines, and which of them is of the step under way."""
+def run_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = False) -> tuple[list[Line], int | None]:
+    """All lines, and which of them is of the step under way; `is_whole`: nothing is cut."""
     lines = [state_line(run, now_wall_s).cut(width)]
     if run.state.is_over:
         lines += _outcome(run, width)
@@ -85,7 +88,7 @@ def run_lines(run: Run, width: int, now_wall_s: float) -> tuple[list[Line], int 
     for index, one in enumerate(run.steps):
         if index == own:
             lines += [BLANK, Line.of(("The way back", "title"))]
-        lines += _step(one, width, now_wall_s, names_node=several)
+        lines += _step(one, width, now_wall_s, names_node=several, is_whole=is_whole)
         if one.state in (StepState.RUNNING, StepState.UNKNOWN) and not run.state.is_over:
             watched = len(lines) - 1
     lines += _figures(run, width)
@@ -95,7 +98,7 @@ def run_lines(run: Run, width: int, now_wall_s: float) -> tuple[list[Line], int 
 def run_text(run: Run) -> str:
     """For the clipboard: how it stands, a hundred cells wide."""
     now_wall_s = max((one.ended_wall_s or one.began_wall_s or 0.0 for one in run.steps), default=0.0)
-    lines, _ = run_lines(run, 100, now_wall_s)
+    lines, _ = run_lines(run, 100, now_wall_s, is_whole=True)
     return "\n".join([run.plan.title, f"run {run.id}", *(line.plain.rstrip() for line in lines)])
 
 
@@ -112,7 +115,7 @@ def _outcome(run: Run, width: int) -> list[Line]:
     return lines if lines[1:] else []
 
 
-def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool) -> list[Line]:
+def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_whole: bool) -> list[Line]:
     sign, tone = STEP_SIGNS[one.state]
     is_now = one.state in (StepState.RUNNING, StepState.UNKNOWN)
     waits = one.state in (StepState.WAITING, StepState.SKIPPED)
@@ -126,7 +129,8 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool) -> l
     lines = [spread(width, title, right)]
     if one.detail:
         tone = "warning" if one.state is StepState.FAILED else "" if is_now else "quiet"
-        lines += [Line.of("    ") + line for line in wrapped(one.detail, width - 4, tone)]
+        limit = 0 if is_whole or is_now or one.state is StepState.FAILED else ENDED_DETAIL_LINES
+        lines += [Line.of("    ") + line for line in wrapped(one.detail, width - 4, tone, limit)]
     elif one.state is StepState.UNKNOWN:
         lines.append(Line.of(("    the link broke here; the node is asked when it is back", "warning")).cut(width))
     if is_now and one.ratio is not None:
