@@ -374,3 +374,42 @@ async def test_the_connection_is_offered_for_what_only_looks(stage: Bench) -> No
     assert isinstance(line.transport, LocalTransport)
     assert line.node == NODE
     assert line.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+async def test_a_disk_that_is_full_lets_nothing_begin(stage: Bench, tmp_path: Path) -> None:
+    line = await stage.line(prefix=("prlimit", "--fsize=10:10"))
+    outcome = await stage.perform(line, Command(argv=("mkdir", str(tmp_path / "done"))))
+    assert outcome.state is OutcomeState.FAILED
+    assert "nothing was done" in outcome.problem
+    assert not (tmp_path / "done").exists()
+    outcome = await stage.perform(await stage.line(), Command(argv=("mkdir", str(tmp_path / "done"))))
+    assert outcome.state is OutcomeState.DONE
+
+
+async def test_a_link_in_place_of_the_lock_is_not_followed(stage: Bench, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    (stage.folder / "sparktop.lock").symlink_to(target)
+    holder = await (await stage.line()).lock("me", "x")
+    assert holder is not None
+    assert "can't be opened" in holder.what
+    assert target.read_text() == "precious"
+
+
+async def test_another_user_s_words_in_the_lock_are_words(stage: Bench) -> None:
+    first, second = await stage.line(key="a"), await stage.line(key="b")
+    assert await first.lock("me", "x") is None
+    for words in ('{"who": "\\u001b[2Jme\\n", "what": [1], "since": "x", "token": {}}', "[" * 3000, "\xff", ""):
+        (stage.folder / "sparktop.lock").write_text(words, "latin-1")
+        holder = await second.lock("you", "y")
+        assert holder is not None
+        assert holder.since_wall_s is None
+        assert "\x1b" not in holder.who
+
+
+async def test_argv_that_can_t_be_is_a_failure_like_another(stage: Bench) -> None:
+    line = await stage.line()
+    for step, argv in enumerate([("a\0b",), ("",), ("/nonexistent/x",), ("/etc/passwd",)]):
+        outcome = await stage.perform(line, Command(argv=argv), step=f"s{step}")
+        assert outcome.state is OutcomeState.FAILED
+        assert outcome.problem

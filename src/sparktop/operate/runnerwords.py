@@ -22,7 +22,6 @@ RETURN_S = 60.0
 END_S = 15.0
 """For ending what took too long: TERM, then KILL, and a slow node."""
 GET_LIMIT_S = 10.0
-FILE_LIMIT_BYTES = 256 * 1024
 PROBLEM_CHARS = 1000
 
 
@@ -153,7 +152,8 @@ def longest_s(operation: Operation) -> float:
         case Command():
             return operation.limit_s + (operation.done_when.limit_s if operation.done_when else 0.0)
         case DockerCall():
-            return operation.limit_s * 2 + RETURN_S
+            asked_s = operation.done_when.within_s if operation.done_when else 0.0
+            return operation.limit_s * 2 + asked_s + RETURN_S
         case Expect():
             return operation.within_s + RETURN_S
         case Signal():
@@ -227,7 +227,7 @@ def ask_words(ask: Ask) -> Words:
                 }
             }
         case FileText():
-            return {"file": {"path": ask.path, "limit": FILE_LIMIT_BYTES}}
+            return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
 
 
 def ask_limit_s(ask: Ask) -> float:

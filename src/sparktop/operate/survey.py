@@ -36,10 +36,13 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
-    """A file's text, at most 256 KiB; None where it isn't there."""
+    """A file's text; None where it isn't there."""
 
     node: str
     path: str
+    limit_bytes: int = 256 * 1024
+    """What is over is left out: the end of it, or with `is_tail` the beginning."""
+    is_tail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,7 +274,7 @@ class StepWork:
                 if not lost.late:
                     self._await_engine(str(lost))
                 if lost.sent:
-                    if done_when and (found := self._holds(done_when))[0]:
+                    if done_when and (found := self._awaited(done_when))[0]:
                         self._save(call, found[1])
                         result["was_done"] = True
                         return
@@ -340,19 +340,24 @@ class StepWork:
         return True, words, ""
 
     def _expect(self, expect: Words) -> None:
+        holds, _, found = self._awaited(expect)
+        if not holds:
+            raise Failed("; ".join(part for part in (str(expect.get("otherwise") or ""), found) if part))
+
+    def _awaited(self, expect: Words) -> tuple[bool, Any, str]:
+        """As `_holds`, asked again until it does or its time is over."""
         until = min(time.monotonic() + float(expect.get("within") or 0.0), self.deadline)
         while True:
+            answer: tuple[bool, Any, str]
             try:
-                holds, _, found = self._holds(expect)
-                if holds:
-                    return
+                answer = self._holds(expect)
             except DockerLost as lost:
-                found = str(lost)
+                answer = False, None, str(lost)
                 if not lost.late:
-                    self._await_engine(found)
+                    self._await_engine(str(lost))
                     until = max(until, time.monotonic() + POLL_S)
-            if time.monotonic() >= until:
-                raise Failed("; ".join(part for part in (str(expect.get("otherwise") or ""), found) if part))
+            if answer[0] or time.monotonic() >= until:
+                return answer
             time.sleep(POLL_S)
 
 
