@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step, StepRun
-from sparktop.operate.beforeafter import told
+from sparktop.operate.beforeafter import ending, told
 from sparktop.operate.wording import masked, step_lines
 
 JSON_VERSION = 1
@@ -155,7 +155,7 @@ def run_text(run: Run) -> list[str]:
     mark = "✓" if run.state is RunState.DONE else "▲" if run.state is RunState.NO_HELP else "✖"
     done = sum(one.state == "done" for one in run.steps)
     lines = said(f"{mark} {run.plan.title}: {run.state}, {done} of {len(run.steps)} steps done", 0)
-    lines += said(run.message) if run.message else []
+    lines += said(ending(run)) if run.message else []
     lines += said(run.hint) if run.hint else []
     for node, before in run.before.items():
         pairs = told(before, run.after.get(node, {}))

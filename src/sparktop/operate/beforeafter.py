@@ -1,8 +1,13 @@
-"""A run's figures before and after as words: "available 22.9 → 21.7 GiB". Pure, and light enough for any screen."""
+"""How a run ended as words, its figures before and after among them: "available 22.9 → 21.7 GiB".
+
+Pure, and light enough for the first screen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from sparktop.model.plan import Run
 
 UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz"}
 ALWAYS = ("available_gib",)
@@ -24,6 +29,12 @@ def told(before: Figures, after: Figures) -> str:
         change = "" if then is None else f" → {_figure(then)}"
         parts.append(f"{words.replace('_', ' ')} {_figure(value)}{change} {UNITS.get(unit, '')}".rstrip())
     return ", ".join(parts)
+
+
+def ending(run: Run) -> str:
+    """How it ended, without the plan's title that stands before it already."""
+    rest = run.message.removeprefix(f"{run.plan.title}: ")
+    return rest[:1].upper() + rest[1:]
 
 
 def _figure(value: float | str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparktop.model.change import Change
@@ -43,7 +43,9 @@ def lines_of(change: Change) -> tuple[str, ...]:
         f"option {name}={value if isinstance(value, str) and _value(value) == value else json.dumps(value)}"
         for name, value in change.options.items()
     ]
-    return (*lines, *([f"image {change.image}"] if change.image else ()))
+    lines += [f"image {change.image}"] if change.image else []
+    own = [f"@{node} {line}" for node, one in change.by_node.items() for line in lines_of(one)]
+    return (*lines, *own)
 
 
 def read(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[Change, tuple[Problem, ...]]:
@@ -51,13 +53,27 @@ def read(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[Change, 
 
     `environment` is this machine's, for variables that are named without a value: so a secret is typed nowhere.
     """
+    own: dict[str, list[tuple[int, str]]] = {}
+    for number, raw in enumerate(lines, 1):
+        text = raw.strip()
+        node, _, rest = text[1:].partition(" ") if text.startswith("@") else ("", "", text)
+        own.setdefault(node, []).append((number, rest.strip()))
+    change, problems = _read(own.pop("", []), environment)
+    by_node = {}
+    for node, mine in own.items():
+        by_node[node], more = _read(mine, environment)
+        problems += more
+    return replace(change, by_node=by_node), tuple(sorted(problems, key=lambda problem: problem.line))
+
+
+def _read(lines: Sequence[tuple[int, str]], environment: Mapping[str, str]) -> tuple[Change, list[Problem]]:
+    """Numbered lines of one scope."""
     flags: dict[str, str | None] = {}
     variables: dict[str, str | None] = {}
     options: dict[str, Any] = {}
     image: str | None = None
     problems: list[Problem] = []
-    for number, raw in enumerate(lines, 1):
-        text = raw.strip()
+    for number, text in lines:
         word, _, rest = text.partition(" ")
         rest = rest.strip()
         if not text or text.startswith("#"):
@@ -65,9 +81,10 @@ def read(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[Change, 
         if "\x00" in text:
             problems.append(Problem(number, "holds a character that no command line can"))
         elif word == "image":
-            image = rest or None
             if not rest or " " in rest or rest.startswith("-"):
                 problems.append(Problem(number, "image wants the name of one image"))
+            else:
+                image = rest
         elif word == "option":
             name, equals, value = rest.partition("=")
             if not equals or not _OPTION.fullmatch(name):
@@ -85,7 +102,7 @@ def read(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[Change, 
             _read_flag(text, number, flags, problems)
         else:
             _read_variable(text, number, variables, environment, problems)
-    return Change(flags=flags, environment=variables, options=options, image=image), tuple(problems)
+    return Change(flags=flags, environment=variables, options=options, image=image), problems
 
 
 def _read_flag(text: str, number: int, flags: dict[str, str | None], problems: list[Problem]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.model.change import Change
@@ -84,7 +84,9 @@ def _mending(wish: Wish, remedy: Remedy, finding: Finding, fleet: FleetState) ->
     kinds = [
         str(one.kind) for view in fleet.nodes for one in view.engines if one.name == wish.request.target
     ]  # a remedy may say it differently to each engine
-    change = remedy.change.for_engine(kinds[0]) if remedy.change is not None and kinds else remedy.change
+    change = remedy.change
+    if change is not None and kinds:
+        change = replace(change.for_engine(kinds[0]), by_node=change.by_node)
     request = Request(
         action=wish.request.action,
         nodes=wish.request.nodes,

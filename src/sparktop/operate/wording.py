@@ -146,7 +146,10 @@ def _joined(argv: Sequence[str]) -> str:
 
 def _body(call: DockerCall) -> str:
     text = json.dumps(call.body, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_BODY_CHARS else f"{{ {len(call.body or {})} fields, {len(text)} characters }}"
+    if len(text) <= MAX_BODY_CHARS:
+        return text
+    count = len(call.body or {})
+    return f"{{ {count} field{'s' if count != 1 else ''}, {len(text)} characters }}"
 
 
 def _short(text: str) -> str:

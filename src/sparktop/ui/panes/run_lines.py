@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktop.model.plan import Remote, Run, RunState, StepRun, StepState
-from sparktop.operate.beforeafter import told
+from sparktop.operate.beforeafter import ending, told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
 from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
@@ -66,7 +66,7 @@ def summary(run: Run) -> Line:
     sign, tone = RUN_SIGNS[run.state]
     line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
     if run.state.is_over:
-        return line + Line.of((f"  {run.state}", tone), (f"  {run.message}" if run.message else "", ""))
+        return line + Line.of((f"  {run.state}", tone), (f"  {ending(run)}" if run.message else "", ""))
     if run.state is not RunState.RUNNING:
         line += Line.of((f"  {run.state}", tone))
     if (now := current(run)) is not None:
@@ -105,7 +105,7 @@ def run_text(run: Run) -> str:
 def _outcome(run: Run, width: int) -> list[Line]:
     lines = [BLANK]
     if run.message:
-        lines += wrapped(run.message, width, "strong")
+        lines += wrapped(ending(run), width, "strong")
     if run.hint:
         lines += wrapped(run.hint, width)
     if run.can_go_back:

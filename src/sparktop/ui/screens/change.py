@@ -23,6 +23,7 @@ FORMS = (
     ("unset NAME", "takes a flag or a variable away"),
     ("option Name=value", "a container option, as option IpcMode=host"),
     ("image NAME", "another image"),
+    ("@NODE …", "any of these for one node alone"),
 )
 
 
@@ -83,8 +84,13 @@ class ChangeScreen(Dialog[Change | None]):
             (len(change.environment), "variable"),
             (len(change.options), "option"),
             (int(change.image is not None), "image"),
+            (sum(len(lines_of(one)) for one in change.by_node.values()), "line for one node"),
         )
-        told = ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
+        told = ", ".join(
+            f"{count} {word.replace(' ', 's ', 1) if ' ' in word else word + 's'}" if count > 1 else f"1 {word}"
+            for count, word in counts
+            if count
+        )
         return Line.of(("✓ ", "ok"), (f"changes {told}", "quiet"))
 
     @on(TextArea.Changed)

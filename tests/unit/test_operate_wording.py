@@ -1,0 +1,106 @@
+"""How acts read: exact where that is wanted, never with a secret or a control."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktop.model.plan import (
+    Act,
+    AwaitBack,
+    AwaitGone,
+    AwaitMemory,
+    AwaitReady,
+    Command,
+    DockerCall,
+    Expect,
+    GuardOrder,
+    Plan,
+    Privilege,
+    Remote,
+    Request,
+    Risk,
+    Run,
+    Signal,
+    SmokeTest,
+    Step,
+    StepRun,
+    StepState,
+)
+from sparktop.operate.beforeafter import told
+from sparktop.operate.wording import abort_means, step_lines
+
+GIB = 1024**3
+ID = "3f1c9a04d2be".ljust(64, "0")
+
+
+def lines(act: Act, *secrets: str) -> tuple[str, ...]:
+    step = Step(id="x", title="x", node="spark1", act=act)
+    request = Request(action="x", nodes=("spark1",))
+    return step_lines(step, Plan(request=request, title="x", risk=Risk.SAFE, steps=(step,), secrets=secrets))
+
+
+@pytest.mark.parametrize(
+    ("act", "wanted"),
+    [
+        (Remote(operations=(Command(argv=("echo", "a b", "$(x)")),)), "echo 'a b' '$(x)'"),
+        (Remote(operations=(Command(argv=("sync",), privilege=Privilege.ROOT),)), "sudo sync"),
+        (Remote(operations=(Command(argv=("x",), environment={"TOKEN": "hunter2hunter2"}),)), "TOKEN=<masked> x"),
+        (Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop", query={"t": "60"}),)),
+         "docker: POST /containers/3f1c9a04d2be/stop?t=60"),
+        (Remote(operations=(DockerCall(method="POST", path="/a", body={"Env": ["HF_TOKEN=hunter2hunter2"]}),)),
+         'docker: POST /a  {"Env": ["HF_TOKEN=<masked>"]}'),
+        (Remote(operations=(DockerCall(method="POST", path="/a", body={"Env": ["A"] * 200}),)),
+         "docker: POST /a  { 1 field, 1009 characters }"),
+        (Remote(operations=(Expect(path=f"/containers/{ID}/json", equals={"State.Running": True}),)),
+         "docker: GET /containers/3f1c9a04d2be/json must say State.Running = true"),
+        (Remote(operations=(Signal(pid=7, started_ticks=1, privilege=Privilege.ROOT),)),
+         "sudo /usr/bin/kill -s TERM 7   # if it is still that process"),
+        (AwaitMemory(target_bytes=108 * GIB), "until 108.0 GiB are available, and stay so for 5 s"),
+        (AwaitGone(pids=(4, 5)), "until pid 4, 5 and every GPU process of the container are gone"),
+        (AwaitReady(name="vllm"), "until vllm answers"),
+        (GuardOrder(container_id=""), "the probe's guard is disarmed"),
+        (GuardOrder(container_id=ID, container_name="v", floor_bytes=4 * GIB),
+         "the probe ends v (3f1c9a04d2be) when less than 4.0 GiB are available; it stays armed as long as the console"),
+    ],
+)  # fmt: skip
+def test_an_act_as_a_line(act: Act, wanted: str) -> None:
+    assert lines(act) == (wanted,)
+
+
+def test_undoing_is_told_as_such() -> None:
+    act = Remote(operations=(Command(argv=("a",)),), undo=(Command(argv=("b",)),))
+    assert lines(act) == ("a", "if it fails: b")
+
+
+def test_exact_secrets_and_controls_are_in_no_line() -> None:
+    act = Remote(operations=(Command(argv=("x", "--y", "geheim12\x1b]0;t\x07", "\u202e")),))
+    (line,) = lines(act, "geheim12")
+    assert "geheim" not in line
+    assert line.isprintable()
+
+
+def run_at(act: Act) -> Run:
+    step = Step(id="x", title="Stop it", node="spark1", act=act)
+    plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(step,))
+    return Run(id="1", plan=plan, steps=(StepRun(step=step, state=StepState.RUNNING),))
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (Remote(operations=()), "not cut in half"),
+        (AwaitMemory(target_bytes=1), "the waiting ends at once"),
+        (SmokeTest(engine="x", floor_bytes=1), "ends at once"),
+        (AwaitBack(boot_id="x"), "goes on booting"),
+    ],
+)
+def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
+    assert words in abort_means(run_at(act))
+
+
+def test_figures_are_told_by_what_changed() -> None:
+    before = {"available_gib": 22.9, "swap_used_gib": 0.0, "cache_gib": 9.04, "engine": "vllm serving"}
+    after = {"available_gib": 22.9, "swap_used_gib": 0.0, "cache_gib": 1.0, "engine": "vllm ready"}
+    assert told(before, after) == "available 22.9 → 22.9 GiB, cache 9.0 → 1.0 GiB, engine vllm serving → vllm ready"
+    assert told({"available_gib": 22.9}, {}) == "available 22.9 GiB"
+    assert told({}, after) == ""
