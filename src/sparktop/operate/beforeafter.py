@@ -33,8 +33,9 @@ def told(before: Figures, after: Figures) -> str:
 
 def ending(run: Run) -> str:
     """How it ended, without the plan's title that stands before it already."""
-    rest = run.message.removeprefix(f"{run.plan.title}: ")
-    return rest[:1].upper() + rest[1:]
+    title = f"{run.plan.title}: "
+    rest = run.message.removeprefix(title)
+    return rest[:1].upper() + rest[1:] if run.message.startswith(title) else run.message
 
 
 def _figure(value: float | str) -> str:

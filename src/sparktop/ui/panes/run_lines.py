@@ -111,7 +111,8 @@ def _outcome(run: Run, width: int) -> list[Line]:
     if run.can_go_back:
         lines.append(Line.of(("b", "key"), (" shows the way back", "")))
     if run.evidence_path:
-        lines += wrapped(f"Evidence: {run.evidence_path}", width, "quiet")
+        path = f"evidence: {run.evidence_path}"
+        lines += [Line.of((path[at : at + width], "quiet")) for at in range(0, len(path), max(10, width))]
     return lines if lines[1:] else []
 
 
