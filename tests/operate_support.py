@@ -58,6 +58,8 @@ class Node:
         """How many looks find no line after a cut."""
         self.is_back = True
         self.has_rebooted = False
+        self.always_dead = False
+        """Every line after the first breaks at once."""
         self.asks_secret: dict[str, list[str | None]] = {}
         self.output = ""
         self.gate: asyncio.Event | None = None
@@ -163,6 +165,7 @@ class FakeLines:
             truth.back_after -= 1
             if truth.is_back and truth.back_after < 0:
                 self._lines[name] = FakeLine(self, truth)
+                self._lines[name].is_dead = truth.always_dead
         return self._lines[name]
 
     def problem(self, name: str) -> str:

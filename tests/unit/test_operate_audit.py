@@ -233,8 +233,7 @@ async def test_figures_that_moved_are_told(tmp_path: Path) -> None:
     stage.node.fails["stop"] = Outcome(state=OutcomeState.DONE)
     await stage.carry_out(plan(step("stop"), title="Stop"))
     out, _ = told(stage.audit_path)
-    assert "spark1: available 27.0 GiB → 110.0 GiB" in out
-    assert "vllm-qwen36 serving → –" in out
+    assert "spark1: available 27.0 → 110.0 GiB" in out
 
 
 def test_nothing_done_yet(tmp_path: Path) -> None:
@@ -242,6 +241,31 @@ def test_nothing_done_yet(tmp_path: Path) -> None:
     assert out == ""
     assert "nothing has been done yet" in err
     assert json.loads(told(tmp_path / "absent", as_json=True)[0]) == {"version": 1, "entries": []}
+
+
+async def test_what_comes_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.jsonl"
+    one = made(file)
+    one.note("end", {"run": "old", "state": "done", "message": "an old one"})
+    looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            one.note("intent", {"run": "new", "title": "Restart it", "nodes": ["spark1"]})
+            one.note("intent", {"run": "far", "title": "Elsewhere", "nodes": ["spark2"]})
+            one.note("step", {"run": "new", "node": "spark1", "title": "Do stop", "state": "done"})
+            one.note("end", {"run": "new", "state": "done", "message": "all well"})
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparktop.headless.audit.time.sleep", sleep)
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        shown(path=file, node="spark1", follow=True, out=out, err=io.StringIO())
+    said = [line.split("  ", 2)[2] for line in out.getvalue().splitlines()]
+    assert said == ["Restart it", "done: Do stop", "done: all well"]
 
 
 async def test_a_guard_stands_among_the_runs(tmp_path: Path) -> None:

@@ -507,6 +507,29 @@ async def test_abort_while_the_link_is_lost_ends_with_the_step_not_known(tmp_pat
     assert run.can_go_back
 
 
+async def test_abort_and_then_a_link_that_breaks_still_hears_how_the_step_ended(tmp_path: Path) -> None:
+    for is_back, state in ((True, StepState.DONE), (False, StepState.UNKNOWN)):
+        stage = Stage(tmp_path, link_patience_s=600, abort_grace_s=0.8)
+        stage.node.cuts["stop"] = "begun"
+        stage.node.is_back = is_back
+        execution = stage.execution(restart())
+        stage.node.at = lambda step_id, run=execution: run.abort() if step_id == "stop" else None
+        execution.start()
+        async with asyncio.timeout(10):
+            run = await execution.finished()
+        assert (run.state, run.steps[1].state) == (RunState.ABORTED, state)
+        assert stage.node.begun == ["policy", "stop"]
+
+
+async def test_a_line_that_breaks_again_and_again_is_given_up_in_the_end(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, link_patience_s=60.0)
+    stage.node.cuts["stop"] = "after"
+    stage.node.always_dead = True
+    run = await stage.carry_out(plan(step("stop")))
+    assert (run.state, run.steps[0].state) == (RunState.FAILED, StepState.UNKNOWN)
+    assert 1060 <= stage.clock.monotonic() < 1065
+
+
 async def test_abort_on_the_way_back_ends_its_waits(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.node.fails["start"] = FAILED

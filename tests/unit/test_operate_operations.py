@@ -115,6 +115,17 @@ async def test_a_node_that_does_not_answer_is_an_answer_with_a_problem(
         assert planner.surveys[-1].privileges("spark1") is None
 
 
+async def test_a_session_that_only_looks_waits_for_no_runner(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.lines.drop(stage.lines.line("spark1"))  # type: ignore[arg-type]
+    stage.node.is_back = False
+    ask = AskPrivileges(node="spark1")
+    planner = Planner((ask,))
+    async with asyncio.timeout(5):
+        await operations(stage, planner, read_only=True).plan(Request(action="collect-evidence", nodes=("spark1",)))
+    assert planner.surveys[-1].problem(ask) == "there is no runner on spark1"
+
+
 @pytest.mark.parametrize(
     ("request_", "more", "said"),
     [

@@ -17,10 +17,10 @@ from typing import Any, TextIO
 
 from sparktop import sanitise
 from sparktop.operate.audit import READ_AT_MOST_BYTES, audit_path, entries
+from sparktop.operate.beforeafter import told
 
 FOLLOW_S = 0.5
 _MARKS = {"done": "✓", "rolled back": "↩", "aborted": "◌", "refused": "◌", "did not help": "▲", "failed": "✖"}
-_FIGURES = (("available_gib", "available"), ("free_gib", "free"), ("cache_gib", "cache"), ("swap_used_gib", "swap"))
 Entry = Mapping[str, Any]
 
 
@@ -122,8 +122,8 @@ def _guard(entry: Entry) -> str:
     at = f" at {available} GiB available" if isinstance(available, int | float) else ""
     detail = _text(entry.get("detail"))
     what = f"guard {_text(entry.get('phase'))}: {_text(entry.get('container'))} below {entry.get('floor_gib', '?')} GiB"
-    told = sanitise.line(f"{what}{at}{'; ' + detail if detail else ''}")
-    return f"◆ {_when(entry)}  {_text(entry.get('who'))}  {_text(entry.get('node'))}  {told}"
+    line = sanitise.line(f"{what}{at}{'; ' + detail if detail else ''}")
+    return f"◆ {_when(entry)}  {_text(entry.get('who'))}  {_text(entry.get('node'))}  {line}"
 
 
 def _change(end: Entry) -> Iterator[str]:
@@ -135,20 +135,8 @@ def _change(end: Entry) -> Iterator[str]:
         old, new = before.get(node), after[node]
         if not isinstance(old, dict) or not isinstance(new, dict):
             continue
-        told = [f"{word} {_gib(old[key])} → {_gib(new[key])}" for key, word in _FIGURES if _moved(old, new, key)]
-        engines = [key for key in {**old, **new} if key.startswith("engine ") and old.get(key) != new.get(key)]
-        told += [f"{_text(key)[7:]} {_text(old.get(key)) or '–'} → {_text(new.get(key)) or '–'}" for key in engines]
-        if told:
-            yield f"{_text(node)}: {', '.join(told)}"
-
-
-def _moved(old: Entry, new: Entry, key: str) -> bool:
-    a, b = old.get(key), new.get(key)
-    return isinstance(a, int | float) and isinstance(b, int | float) and abs(a - b) >= 0.05
-
-
-def _gib(value: float) -> str:
-    return f"{value:.1f} GiB"
+        if line := sanitise.line(told(old, new)):
+            yield f"{_text(node)}: {line}"
 
 
 def _when(entry: Entry) -> str:
@@ -191,7 +179,7 @@ def _one(entry: Entry) -> str:
     if entry["kind"] == "guard":
         return _guard(entry)
     what = {"intent": _text(entry.get("title")), "end": f"{_text(entry.get('state'))}: {_text(entry.get('message'))}"}
-    told = what.get(entry["kind"]) or "; ".join(_step(entry)) or _note(entry) or f"done: {_text(entry.get('title'))}"
+    text = what.get(entry["kind"]) or "; ".join(_step(entry)) or _note(entry) or f"done: {_text(entry.get('title'))}"
     if entry["kind"] == "step" and entry.get("state") == "done":
-        told = f"done: {_text(entry.get('title'))}"
-    return f"{_when(entry)}  {_text(entry.get('run'))}  {told}"
+        text = f"done: {_text(entry.get('title'))}"
+    return f"{_when(entry)}  {_text(entry.get('run'))}  {text}"

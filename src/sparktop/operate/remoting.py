@@ -6,10 +6,10 @@ A step whose connection broke is asked about, never begun again, unless the node
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.window import span
 from sparktop.errors import TransportError
 from sparktop.model.plan import Expect, Remote, Signal, Step, StepState
 from sparktop.operate.aborting import Abort, Aborted
@@ -70,7 +70,8 @@ class RemoteStep:
             if not self._is_begun:
                 return Ended(state=StepState.FAILED, detail=f"{gone}. This step was not begun.")
             detail = f"{gone}. Whether it was done is not known; {node} finishes or undoes by itself what it has begun."
-            return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True)
+            is_aborted = self._abort.is_wanted
+            return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=is_aborted)
         except Aborted:
             if not self._is_begun:
                 return Ended(state=StepState.SKIPPED, is_aborted=True)
@@ -118,13 +119,14 @@ class RemoteStep:
                     raise _WentWithIt from None
                 self._why = f"{self._step.node}: {error.message}"
             self._hears.lost(self._why)
-            until_s = clock.monotonic() + self._means.link_patience_s if until_s is None else until_s
+            patience_s = self._means.abort_grace_s if self._abort.is_wanted else self._means.link_patience_s
+            until_s = min(clock.monotonic() + patience_s, until_s if until_s is not None else math.inf)
             await self._means.pause(RETRY_S)
 
     async def _line(self, until_s: float | None) -> NodeLine:
         left_s = self._means.first_line_s if until_s is None else until_s - self._means.clock.monotonic()
         if left_s <= 0:
-            raise NoLine(f"{self._why}, for {span(self._means.link_patience_s)}")
+            raise NoLine(self._why)
         grace_s = self._means.abort_grace_s if self._abort.is_wanted else 0.0
         return await self._hold.line(self._step.node, patience_s=left_s, grace_s=grace_s)
 
