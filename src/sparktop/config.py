@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Config:
     """A program run on a new critical finding, as a list of arguments; no shell. `{title}` and others are filled in."""
     protected: tuple[str, ...] = ()
     """Hosts, as they are typed, on which nothing is ever changed: `[host.NAME]` with `protected = true`."""
+    docker_sockets: Mapping[str, str] = field(default_factory=dict)
+    """Hosts whose Docker Engine listens elsewhere, a rootless one for instance: `[host.NAME]` with `docker_socket`."""
 
 
 def config_home() -> Path:
@@ -75,13 +77,16 @@ def load(path: Path | None = None) -> Config:
 
 
 def _checked(raw: Mapping[str, Any], file: Path) -> Config:
-    known = {item.name for item in fields(Config)} - {"protected"} | {"host"}
+    known = {item.name for item in fields(Config)} - {"protected", "docker_sockets"} | {"host"}
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in known:
             raise _unknown(key, f"`{key}`", known, file)
         if key == "host":
-            values["protected"] = _protected(value, file)
+            hosts = _hosts(value, file)
+            values["protected"] = tuple(name for name, table in hosts.items() if table.get("protected"))
+            sockets = {name: table["docker_socket"] for name, table in hosts.items() if "docker_socket" in table}
+            values["docker_sockets"] = sockets
         else:
             values[key] = _typed(key, value, file)
     return Config(**values)
@@ -93,19 +98,24 @@ def _unknown(key: str, told: str, known: Set[str], file: Path) -> ConfigError:
     return ConfigError(f"{file}: unknown key {told}", hint=hint)
 
 
-def _protected(tables: Any, file: Path) -> tuple[str, ...]:
-    """The hosts whose `[host.NAME]` says so; a name with dots or @ stands in quotes."""
+def _hosts(tables: Any, file: Path) -> Mapping[str, Mapping[str, Any]]:
+    """What `[host.NAME]` says of each host; a name with dots or @ stands in quotes."""
     named = tables if isinstance(tables, dict) else {"NAME": None}
     if wrong := [name for name, table in named.items() if not isinstance(table, dict)]:
         raise ConfigError(f"{file}: `host` wants a table for each host", hint=f'[host."{wrong[0]}"]\nprotected = true')
     for name, table in tables.items():
         for key, value in table.items():
-            if key != "protected":
+            if key not in ("protected", "docker_socket"):
                 hosts = f'; a name with dots wants quotes: [host."{name}.{key}"]' if isinstance(value, dict) else ""
-                raise _unknown(key, f"`{key}` in [host.{name}]{hosts}", {"protected"}, file)
-            if not isinstance(value, bool):
+                raise _unknown(key, f"`{key}` in [host.{name}]{hosts}", {"protected", "docker_socket"}, file)
+            if key == "protected" and not isinstance(value, bool):
                 raise ConfigError(f"{file}: `protected` in [host.{name}] wants true or false")
-    return tuple(name for name, table in tables.items() if table.get("protected"))
+            if key == "docker_socket" and not (
+                isinstance(value, str) and value.startswith("/") and value.isprintable()
+            ):
+                hint = 'docker_socket = "/run/user/1000/docker.sock"'
+                raise ConfigError(f"{file}: `docker_socket` in [host.{name}] wants a path on that host", hint=hint)
+    return dict(tables)
 
 
 def _typed(key: str, value: Any, file: Path) -> Any:

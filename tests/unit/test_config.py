@@ -47,6 +47,9 @@ def test_the_file_under_xdg_is_read() -> None:
         ("host = {spark1 = true}", '[host."spark1"]'),
         ("[host.spark1]\nprotectd = true", "did you mean `protected`?"),
         ("[host.spark1]\nprotected = 'yes'", "true or false"),
+        ("[host.spark1]\ndocker_socket = 'docker.sock'", "a path on that host"),
+        ("[host.spark1]\ndocker_socket = true", "a path on that host"),
+        ("[host.spark1]\ndocker_sockets = '/run/docker.sock'", "did you mean `docker_socket`?"),
         ("[host.spark1.lan]\nprotected = true", 'wants quotes: [host."spark1.lan"]'),
         ("theme = ", "Invalid value"),
     ],
@@ -103,5 +106,15 @@ def test_a_rule_file_that_is_no_text_is_named(raw: bytes, said: str) -> None:
 
 
 def test_protected_hosts_are_known_by_the_names_that_are_typed(tmp_path: Path) -> None:
-    text = '[host.spark1]\nprotected = true\n[host."me@spark2.lan:2222"]\nprotected = true\n[host.spark3]\nprotected = false\n'
+    text = (
+        '[host.spark1]\nprotected = true\n[host."me@spark2.lan:2222"]\nprotected = true\n'
+        "[host.spark3]\nprotected = false\n"
+    )
     assert config.load(write(text, tmp_path / "config.toml")).protected == ("spark1", "me@spark2.lan:2222")
+
+
+def test_a_docker_engine_may_listen_elsewhere_on_a_host(tmp_path: Path) -> None:
+    text = '[host.spark1]\ndocker_socket = "/run/user/1000/docker.sock"\n[host.spark2]\nprotected = true\n'
+    loaded = config.load(write(text, tmp_path / "config.toml"))
+    assert loaded.docker_sockets == {"spark1": "/run/user/1000/docker.sock"}
+    assert loaded.protected == ("spark2",)

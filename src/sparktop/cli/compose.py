@@ -73,7 +73,7 @@ def session(
     from sparktop.operate.operations import Operations
 
     folder = state_home() / "demo" if is_demo else state_home()
-    lines = Lines(read_only=config.read_only)
+    lines = Lines(read_only=config.read_only, docker_sockets=config.docker_sockets)
     operations = Operations(
         picture=lambda: watch.state,
         lines=lines,
@@ -110,6 +110,7 @@ def monitor(
             interval_s=config.interval_s,
             baselines=baselines,
             connections=connections,
+            docker_sockets=config.docker_sockets,
         )
     from sparktop.diagnose.catalogue import live_rules
     from sparktop.diagnose.logs.rules import shipped
@@ -123,4 +124,5 @@ def monitor(
         baselines=baselines,
         remarks=own.remarks,
         connections=connections,
+        docker_sockets=config.docker_sockets,
     )

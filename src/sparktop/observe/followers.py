@@ -68,9 +68,17 @@ class _Learned:
 class Followers:
     """The followers of one node; started with each connection, stopped with its end."""
 
-    def __init__(self, book: NodeBook, *, clock: Clock, rules: Callable[[], Sequence[LogRule]] = tuple) -> None:
+    def __init__(
+        self,
+        book: NodeBook,
+        *,
+        clock: Clock,
+        rules: Callable[[], Sequence[LogRule]] = tuple,
+        docker_socket: str = "",
+    ) -> None:
         """`rules` reads what the engines' logs are read for; called in a thread, once the node sends samples."""
         self._book = book
+        self._docker_places = {"socket_path": docker_socket} if docker_socket else {}
         self._rules = rules
         self._lexicon: Lexicon | None = None
         self._clock = clock
@@ -112,7 +120,7 @@ class Followers:
         return self._feeds.get(engine_key)
 
     async def _run(self, transport: Transport) -> None:
-        docker = DockerEngine(transport, mask=mask_argv)
+        docker = DockerEngine(transport, mask=mask_argv, **self._docker_places)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_containers(docker))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
@@ -43,12 +44,13 @@ class _Line:
         interval_s: float,
         log_rules: LogRules,
         connections: Connections | None,
+        docker_socket: str,
     ) -> None:
         self.book = book
         self._name = connector.name
         self._connections = connections
-        self.followers = Followers(book, clock=clock, rules=log_rules)
-        self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s)
+        self.followers = Followers(book, clock=clock, rules=log_rules, docker_socket=docker_socket)
+        self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s, docker_socket=docker_socket)
         self.link = book.link
         self.message = book.message
         self.last_sample_arrived_s = book.last_sample_arrived_s
@@ -80,13 +82,14 @@ class Monitor:
         baselines: Path | None = None,
         remarks: tuple[Notice, ...] = (),
         connections: Connections | None = None,
+        docker_sockets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`rules` are the live rules to watch with; else all of ours. `log_rules` reads what engines' logs are read
         for, and is called in a thread when it is time.
 
         `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
         `remarks` are sparktop's own, and stand among each picture's notices. `connections` has a share of each
-        connection.
+        connection. `docker_sockets` are those of nodes whose Docker Engine listens elsewhere than usual.
         """
         self._clock = clock or SystemClock()
         self._publish = publish
@@ -105,6 +108,7 @@ class Monitor:
                 interval_s=interval_s,
                 log_rules=log_rules,
                 connections=connections,
+                docker_socket=docker_sockets.get(connector.name, ""),
             )
         self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self._state = self._picture()

@@ -26,10 +26,13 @@ Heard = Callable[[Message, float], None]
 class ProbeSession:
     """Keeps a probe running on an open connection until that connection is gone."""
 
-    def __init__(self, transport: Transport, heard: Heard, *, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self, transport: Transport, heard: Heard, *, clock: Clock, interval_s: float, docker_socket: str = ""
+    ) -> None:
         self._transport = transport
         self._heard = heard
         self._clock = clock
+        self._docker_socket = docker_socket
         self.interval_s = interval_s
         self.greeted = False
         """The running probe has said hello."""
@@ -64,7 +67,7 @@ class ProbeSession:
         """
         fruitless = 0
         while True:
-            launch = bundle.launch(interval_s=self.interval_s)
+            launch = bundle.launch(interval_s=self.interval_s, docker_socket=self._docker_socket)
             try:
                 channel = await self._transport.run(launch.argv)
             except LinkLost as error:

@@ -98,11 +98,14 @@ def reach_of(error: TransportError) -> Reach:
 class Supervisor:
     """Runs one node's link until cancelled."""
 
-    def __init__(self, connector: Connector, sink: Sink, *, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self, connector: Connector, sink: Sink, *, clock: Clock, interval_s: float, docker_socket: str = ""
+    ) -> None:
         self._connector = connector
         self._sink = sink
         self._clock = clock
         self._interval_s = interval_s
+        self._docker_socket = docker_socket
         self._retry = asyncio.Event()
         self._session: ProbeSession | None = None
         self._ever_live = False
@@ -204,7 +207,9 @@ class Supervisor:
                 lived = self._ever_live = True
             self._sink.message(message, arrived_s)
 
-        session = ProbeSession(transport, heard, clock=self._clock, interval_s=self._interval_s)
+        session = ProbeSession(
+            transport, heard, clock=self._clock, interval_s=self._interval_s, docker_socket=self._docker_socket
+        )
         self._session = session
         watchdog = asyncio.create_task(self._watch_silence(transport, session))
         try:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from sparktop.errors import LinkLost, TransportError
 from sparktop.operate.line import NodeLine
@@ -23,9 +25,18 @@ LIVED_S = 60.0
 class Lines:
     """Keeps a runner on every connection; implements `operate.line.NodeLines`."""
 
-    def __init__(self, *, read_only: bool = False, docker_socket: str = "", state_folder: str = "") -> None:
-        """`docker_socket` and `state_folder` stand in for the usual places, in tests."""
+    def __init__(
+        self,
+        *,
+        read_only: bool = False,
+        docker_sockets: Mapping[str, str] = MappingProxyType({}),
+        docker_socket: str = "",
+        state_folder: str = "",
+    ) -> None:
+        """`docker_sockets` are those of nodes whose Docker Engine listens elsewhere than usual; `docker_socket` and
+        `state_folder` stand in for the usual places, in tests."""
         self._read_only = read_only
+        self._docker_sockets = docker_sockets
         self._settings = docker_socket, state_folder
         self._key = secrets.token_hex(8)
         self._begun: dict[str, Begun] = {}
@@ -102,6 +113,7 @@ class Lines:
     async def _live(self, node: str, transport: Transport) -> None:
         """Start one and hold it to its end; raises TransportError when it doesn't come up."""
         docker_socket, state_folder = self._settings
+        docker_socket = self._docker_sockets.get(node, docker_socket)
         launch = runnerbundle.launch(docker_socket=docker_socket, state_folder=state_folder)
         line = await RunnerLine.open(
             node, transport, key=self._key, begun=self._begun.setdefault(node, {}), launch=launch

@@ -85,13 +85,16 @@ class Arguments:
     lease_s: float = LEASE_S
 
 
-def launch(*, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | None = None) -> Launch:
+def launch(
+    *, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | None = None, docker_socket: str = ""
+) -> Launch:
     """A new launch with a nonce of its own.
 
     Args:
         interval_s: seconds between samples.
         lease_s: the probe leaves when it heard nothing for so long; shorter in tests only.
         nvml_source: stands in for nvidia-ml-py's module, in tests.
+        docker_socket: in place of /var/run/docker.sock.
 
     Raises:
         ProbeError: nvidia-ml-py or our own source can't be read here.
@@ -100,8 +103,10 @@ def launch(*, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | No
     digest = f"{zlib.crc32(payload):08x}"
     nonce = secrets.token_hex(8)
     arguments = [str(len(payload)), digest, nonce, f"{interval_s:g}"]
-    if lease_s != LEASE_S:
+    if lease_s != LEASE_S or docker_socket:
         arguments.append(f"{lease_s:g}")
+    if docker_socket:
+        arguments.append(f"docker={docker_socket}")
     return Launch(
         argv=("/bin/sh", "-c", script("probe"), NAME, *arguments),
         payload=payload,

@@ -1251,6 +1251,8 @@ class Probe:
         self.lease_s = lease_s
         self.digest = digest
         self.pace = Pace(interval_s)
+        self.settings: dict[str, str] = {}
+        """"name=value" words of the command line."""
         self.files: dict[str, int] = {}
         self.unsent = b""
         self.heard_at = time.monotonic()
@@ -1622,7 +1624,9 @@ def main(packed: bytes, digest: str, nonce: str, interval_s: float, lease_s: flo
             os.set_blocking(out, False)
             for number in (signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, lambda *_: os._exit(0))
-            Probe(out, digest, unpack(packed), interval_s, lease_s).run()
+            probe = Probe(out, digest, unpack(packed), interval_s, lease_s)
+            probe.settings = dict(word.partition("=")[::2] for word in sys.argv[6:])
+            probe.run()
     except BaseException as error:
         reason = f"the probe failed: {type(error).__name__}: {error}"
         try:

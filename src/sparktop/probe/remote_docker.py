@@ -69,7 +69,8 @@ def _number(digits: bytes, base: int) -> int:
 class DockerLine:
     """One connection, watched by the owner's poll; answers come in the order of the requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = "") -> None:
+        self.path = path or SOCKET
         self.poll: Any = None
         """Where the descriptor is registered while it is open."""
         self.socket: Any = None
@@ -90,12 +91,12 @@ class DockerLine:
         made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         made.setblocking(False)
         try:
-            made.connect(SOCKET)
+            made.connect(self.path)
         except OSError as error:
             made.close()
             self.problem = {
-                errno.ENOENT: f"there is no Docker Engine here (no {SOCKET})",
-                errno.EACCES: f"this user may not use {SOCKET}: `sudo usermod -aG docker $USER`, then log in again",
+                errno.ENOENT: f"there is no Docker Engine here (no {self.path})",
+                errno.EACCES: f"this user may not use {self.path}: `sudo usermod -aG docker $USER`, then log in again",
                 errno.ECONNREFUSED: "the Docker Engine is not running",
             }.get(error.errno or 0, f"the Docker Engine takes no connection: {os.strerror(error.errno or 0)}")
             return False

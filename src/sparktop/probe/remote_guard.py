@@ -43,7 +43,7 @@ class Guard:
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.line = DockerLine()
+        self.line = DockerLine(probe.settings.get("docker", ""))
         self.line.poll = probe.poll
         self.journal = Journal()
         self.order: Message = {}

@@ -152,6 +152,8 @@ class Runner:
         self.digest = digest
         self.lease_s = lease_s
         self.docker = settings.get("docker", DOCKER_SOCKET)
+        if "docker" in settings:
+            os.environ["DOCKER_HOST"] = "unix://" + self.docker  # for docker's own program
         roots = (settings["state"],) if "state" in settings else STATE_ROOTS
         self.problem = ""
         self.journals: Journals | None = None

@@ -25,7 +25,7 @@ def launch(*, lease_s: float = LEASE_S, docker_socket: str = "", state_folder: s
 
     Args:
         lease_s: the runner leaves when it heard nothing for so long; shorter in tests only.
-        docker_socket: in place of /var/run/docker.sock; in tests.
+        docker_socket: in place of /var/run/docker.sock.
         state_folder: in place of /run/lock, for journals and the lock; in tests.
 
     Raises:
