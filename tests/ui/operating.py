@@ -243,6 +243,8 @@ class FakeOperating:
         """Planning takes until this is set."""
         self.secret: AskSecret | None = None
         self.failure: Exception | None = None
+        self.begins_at: tuple[int, str, float | None] = (0, "", None)
+        """Where a run that is started is at: step, detail, ratio."""
 
     async def plan(self, request: Request) -> Plan | Refusal:
         self.asked.append(request)
@@ -259,7 +261,7 @@ class FakeOperating:
         self.secret = secret
         execution = FakeExecution(plan, changed, len(self.executions) + 1)
         self.executions = (*self.executions, execution)
-        execution.at(0)
+        execution.at(*self.begins_at)
         return execution
 
     def way_back(self, run: Run) -> Plan | None:
