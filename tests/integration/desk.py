@@ -1,9 +1,9 @@
 """The whole of sparktop but its screens, on real parts: an sshd, a Docker Engine, a monitor, runners, the one gate.
 
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        engine = engines.start("vllm-a", port=...)
-        await at.sees("vllm-a")
-        run = await at.do("safe-restart", "vllm-a", target_gib="2")
+async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+    engine = engines.start("vllm-a", port=...)
+    await at.sees("vllm-a")
+    run = await at.do("safe-restart", "vllm-a", target_gib="2")
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.integration.sshd import Sshd
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
-from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request, Run
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit import Audit
 from sparktop.operate.executor import PlanExecution
@@ -98,10 +98,17 @@ class Desk:
         )
         return await self.operations.plan(request)
 
-    def begin(self, plan: Plan | Refusal, *, secret: Any = None) -> PlanExecution:
-        """Run a reviewed plan."""
+    def begin(
+        self, plan: Plan | Refusal, *, secret: Any = None, also: Callable[[Run], None] = lambda run: None
+    ) -> PlanExecution:
+        """Run a reviewed plan; `also` is called with each state."""
         assert isinstance(plan, Plan), plan
-        return self.operations.start(plan, secret=secret or _no_password, changed=self.shown.append)
+
+        def changed(run: Run) -> None:
+            self.shown.append(run)
+            also(run)
+
+        return self.operations.start(plan, secret=secret or _no_password, changed=changed)
 
     async def do(self, action: str, target: str = "", *, within_s: float = 90.0, **more: Any) -> Run:
         """Plan and run to the end."""
@@ -118,10 +125,20 @@ async def _no_password(node: str, wrong: int) -> str | None:
     return None
 
 
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't look on for seconds where nothing is expected: memory is there at once, and the first request is small."""
+    defaults = AwaitMemory.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "stable_s", 0.3)
+    monkeypatch.setattr("sparktop.operate.smoke.AFTER_S", 0.3)
+
+
 def elsewhere_docker(monkeypatch: pytest.MonkeyPatch, dockerd: Dockerd, folder: Path) -> None:
     """The tests' daemon listens in a folder of its own, where no node would have it; a guard keeps its notes there."""
     defaults = DockerEngine.__init__.__kwdefaults__
     assert defaults is not None
+    if defaults["socket_path"] == dockerd.socket_path:
+        return  # a second console of this test
     monkeypatch.setitem(defaults, "socket_path", dockerd.socket_path)
     launch = bundle.launch
     places = {'"/var/run/docker.sock"': f'"{dockerd.socket_path}"', '("/run/lock", "/tmp")': f'("{folder}",)'}

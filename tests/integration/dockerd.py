@@ -82,6 +82,11 @@ class Dockerd:
         if any(container in Path(f"/proc/{pid}/cgroup").read_text() for container in self.made):
             os.kill(pid, signal.SIGKILL)
 
+    def restart(self) -> None:
+        """End the daemon, and with it what runs in it, and start it again on the same data."""
+        _stop(self.process)
+        self.process = _spawn(self.root)
+
     def remove_all(self) -> None:
         """Remove every container that was made here."""
         for container_id in self.made:
@@ -131,21 +136,20 @@ def _answers(path: Path) -> bool:
         return True
 
 
-def _start(root: Path) -> Dockerd:
-    import docker
-
-    log = (root / "dockerd.log").open("wb")
-    process = subprocess.Popen(
-        [
-            *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"),
-            *("--host", f"unix://{root}/docker.sock", "--pidfile", f"{root}/docker.pid"),
-            *("--data-root", f"{root}/data", "--exec-root", f"{root}/exec"),
-        ],
-        stdout=log,
-        stderr=log,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _spawn(root: Path) -> subprocess.Popen[bytes]:
+    """A daemon on this folder that answers."""
+    with (root / "dockerd.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"),
+                *("--host", f"unix://{root}/docker.sock", "--pidfile", f"{root}/docker.pid"),
+                *("--data-root", f"{root}/data", "--exec-root", f"{root}/exec"),
+            ],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + 60
     while not _answers(root / "docker.sock"):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -154,6 +158,13 @@ def _start(root: Path) -> Dockerd:
                 _stop(process)
             unavailable(f"dockerd does not start here: {' '.join(tail)[-300:]}")
         time.sleep(0.05)
+    return process
+
+
+def _start(root: Path) -> Dockerd:
+    import docker
+
+    process = _spawn(root)
     api = docker.APIClient(base_url=f"unix://{root}/docker.sock", version="auto", timeout=60)
     repository, _, tag = IMAGE.partition(":")
     api.import_image_from_data(busybox_tree(), repository=repository, tag=tag)
