@@ -10,18 +10,28 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.ui import operating
 from tests.ui.log_stage import Feed, Stage
 
 from sparktop import sanitise
+from sparktop.clock import ManualClock
 from sparktop.diagnose import kernel
+from sparktop.model.change import Change
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
+from sparktop.model.plan import Refusal, Request, RunState
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.lines import LineRing
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
+from sparktop.ui.screens.ask import Choice, ChooseScreen
+from sparktop.ui.screens.change import ChangeScreen
+from sparktop.ui.screens.leave import leaving
 from sparktop.ui.screens.prompts import ConsolePrompter
+from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
+from sparktop.ui.screens.run import RunScreen
+from sparktop.ui.widgets.ink import Line
 
 PAYLOADS = (
     b"osc52 \x1b]52;c;UFdORUQ=\x07 end",
@@ -127,7 +137,34 @@ class HostileApp(Stage):
         await self._asked(lambda: prompter.host_key(question))
         secret = SecretQuestion(host=hostile_name(PAYLOADS[0]), prompt=clean(PAYLOADS[0] + PAYLOADS[11]))
         await self._asked(lambda: prompter.secret(secret))
+        await self._asked(lambda: prompter.sudo(hostile_name(PAYLOADS[0]), 2))
+        await self._act()
         self.exit()
+
+    async def _act(self) -> None:
+        """Each screen of acting, with a plan, a refusal and a run whose every text attacks."""
+        plan = operating.hostile(Request(action="x", nodes=(operating.HOSTILE,), target=operating.HOSTILE))
+        execution = operating.FakeExecution(plan, lambda _: None)
+        execution.at(0, operating.HOSTILE, 0.5)
+        under_way = execution.run
+        execution.end(RunState.FAILED, 0, message=operating.HOSTILE, hint=operating.HOSTILE, can_go_back=True,
+                      evidence_path=operating.HOSTILE, after={operating.HOSTILE: {"x": operating.HOSTILE}})  # fmt: skip
+        texts = [clean(payload) for payload in PAYLOADS]
+        choices = [Choice(label=Line.of(text), notes=(Line.of(text),), value=text) for text in texts]
+        refusal = Refusal(request=plan.request, reason=operating.HOSTILE, remedies=(operating.HOSTILE,))
+        clock, nothing = ManualClock(), lambda: None
+        for screen in (
+            ReviewScreen(plan, settings="options"),
+            RefusalScreen(refusal, title=texts[0][:80]),
+            RunScreen(under_way, clock, abort=nothing, back=nothing, again=nothing),
+            RunScreen(execution.run, clock, abort=nothing, back=nothing, again=nothing),
+            ChooseScreen(texts[1][:80], choices, intro=(Line.of(texts[3]),)),
+            ChangeScreen(texts[3][:80], Change(environment={"A": texts[0]}), intro=texts),
+            leaving((under_way,)),
+        ):
+            self.push_screen(screen)
+            await self._look()
+            await self._press("pagedown", "end", "escape")
 
     async def _asked(self, ask: Callable[[], object]) -> None:
         task = asyncio.ensure_future(ask())  # type: ignore[call-overload]

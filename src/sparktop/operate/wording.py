@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlencode
 
+from sparktop import sanitise
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -44,7 +46,12 @@ _CONTAINER_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 def masked(text: str, secrets: Sequence[str] = ()) -> str:
     """Text fit to be shown: no control, no known secret, nothing that looks like one."""
-    return _masker(tuple(secrets)).text(text)
+    return _masked(text, tuple(secrets))
+
+
+@lru_cache(maxsize=1024)
+def _masked(text: str, secrets: tuple[str, ...]) -> str:
+    return _masker(secrets).text(text)
 
 
 @lru_cache(maxsize=8)
@@ -62,14 +69,15 @@ def abort_means(run: Run) -> str:
     current = next((one for one in run.steps if one.state not in _OVER), None)
     if current is None:
         return "Nothing is under way."
+    title, node = masked(current.step.title, run.plan.secrets), masked(current.step.node)
     if isinstance(current.step.act, Remote):
         return (
-            f"{current.step.title}: this step is on {current.step.node} and is not cut in half. "
+            f"{title}: this step is on {node} and is not cut in half. "
             "It is finished there, or undone; nothing is begun after it."
         )
     if isinstance(current.step.act, AwaitBack):
         return "The waiting ends; the node goes on booting. Nothing is begun after it."
-    return f"{current.step.title}: the waiting ends at once. What has been done stays done; nothing is begun after it."
+    return f"{title}: the waiting ends at once. What has been done stays done; nothing is begun after it."
 
 
 _OVER = ("done", "failed", "skipped")
@@ -145,11 +153,20 @@ def _joined(argv: Sequence[str]) -> str:
 
 
 def _body(call: DockerCall) -> str:
-    text = json.dumps(call.body, ensure_ascii=False, default=str)
+    text = json.dumps(_clean(call.body), ensure_ascii=False, default=str)
     if len(text) <= MAX_BODY_CHARS:
         return text
     count = len(call.body or {})
     return f"{{ {count} field{'s' if count != 1 else ''}, {len(text)} characters }}"
+
+
+def _clean(value: Any) -> Any:
+    """Without what JSON would only spell otherwise: an escape sequence is one again once somebody prints it."""
+    if isinstance(value, str):
+        return sanitise.line(value)
+    if isinstance(value, Mapping):
+        return {sanitise.line(str(key)): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _short(text: str) -> str:

@@ -21,7 +21,7 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
         elif isinstance(now.step.act, Remote):
             said.append(
                 f"{title}: the step “{masked(now.step.title, run.plan.secrets)}” finishes, or is undone, on "
-                f"{now.step.node} by itself. What comes after it is not done."
+                f"{masked(now.step.node)} by itself. What comes after it is not done."
             )
         else:
             said.append(f"{title}: what is done stays done; what comes after it is not done.")

@@ -63,7 +63,9 @@ class RunScreen(Dialog[None]):
     def content(self, width: int) -> list[Line]:
         lines, at = run_lines(self.run_shown, width, self._clock.wall())
         self.watched_line = None if self._is_read else at
-        return lines
+        # Masked where it was made, and once more where it is shown: nothing here relies on either alone.
+        secrets = self.run_shown.plan.secrets
+        return [Line(tuple((masked(text, secrets), tone) for text, tone in line.runs)) for line in lines]
 
     def action_scroll(self, lines: int) -> None:
         self._is_read = True  # who scrolls is not dragged back to the step under way
