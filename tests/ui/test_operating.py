@@ -580,3 +580,31 @@ async def test_the_requests_of_the_actions_menu_are_of_what_is_selected() -> Non
         ("stop-engine", ("spark2",), "vllm-minimax"),
         ("break-restart-loop", ("spark2",), "vllm-minimax"),
     ]
+
+
+async def test_a_choice_can_be_clicked_and_an_answer_too() -> None:
+    side = FakeOperating()
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("D")
+        await at(pilot, ChooseScreen, "spark1 and spark2")
+        row = next(y for y, line in enumerate(svg.plain(app)) if "2 spark2" in line)
+        await pilot.click(offset=(30, row))
+        await at(pilot, ReviewScreen, "Drop caches on spark2")
+        await pilot.click("#run")
+        await at(pilot, RunScreen)
+    assert len(side.executions) == 1
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+async def test_the_palette_offers_no_change_to_who_only_reads(is_read_only: bool) -> None:
+    app, _ = console("decode", operating=FakeOperating(), read_only=is_read_only)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        await pilot.press(*"restart")
+        await until(pilot, lambda: "Restart" in screen(pilot) or "restart" in screen(pilot))
+        await pilot.pause(0.5)
+        assert ("Safe restart" in screen(pilot)) is not is_read_only

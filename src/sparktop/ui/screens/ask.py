@@ -147,6 +147,11 @@ class ChooseScreen(Dialog[Any]):
             self._at = max(0, min(len(self._open) - 1, self._at + by))
             self.renew()
 
+    def clicked(self, line: int) -> None:
+        if (place := self._places.get(line)) is not None:
+            self._at = place
+            self.action_choose()
+
     def action_choose(self) -> None:
         if self._open:
             self.dismiss(self._choices[self._open[self._at]].value)

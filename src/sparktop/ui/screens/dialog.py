@@ -33,6 +33,10 @@ class Words(Sheet):
     def watched(self, lines: list[Line]) -> int | None:
         return self._dialog.watched_line
 
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self._dialog.clicked(self.line_at(event.y))
+
 
 class Dialog(ModalScreen[Answer], Generic[Answer]):
     """Subclasses say what it shows, which answers it has and what its keys do; Esc is always the way out."""
@@ -65,6 +69,9 @@ class Dialog(ModalScreen[Answer], Generic[Answer]):
     def content(self, width: int) -> list[Line]:
         """Its lines at a width in cells."""
         raise NotImplementedError
+
+    def clicked(self, line: int) -> None:
+        """One of its lines was."""
 
     def keys(self) -> str:
         """What can be pressed, for the frame's lower edge."""

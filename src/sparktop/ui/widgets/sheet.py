@@ -56,6 +56,10 @@ class Sheet(LineWidget):
         self.redraw()
         return wanted
 
+    def line_at(self, y: int) -> int:
+        """Which of its lines stands in this row."""
+        return self._top + y
+
     def scroll_lines(self, lines: int) -> None:
         """Down by lines, or up."""
         self._top += lines
