@@ -16,7 +16,7 @@ anew, which is the one remedy that a scenario can't hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,7 +109,7 @@ class Stage:
     def play(self, until_s: float | None = None) -> Iterator[FleetState]:
         """A picture for every sample, up to the scenario's end or `until_s`; may be called again to go on."""
         end_s = self.scenario.length_s if until_s is None else until_s
-        while self.t < end_s:
+        while self.t < end_s - 1e-9:
             due_s = min(node.due_s for node in self.nodes)
             self.clock.advance(max(0.0, min(due_s, end_s) - self.t))
             if any([node.act() for node in self.nodes]):  # noqa: C419 - every node acts
@@ -275,6 +275,14 @@ class _Node:
         self._due = dict.fromkeys(self._due, self._stage.t)
         self.book.link(LinkState.LOST, "the connection ended")
 
+    def hear(self, words: Mapping[str, object]) -> bool:
+        """The console's words for the probe; False where there is none to hear them."""
+        if self._talk is None or self._silent_since_s is not None:
+            return False
+        self._talk.spark = self.moment()[0]
+        self._talk.hear(json.dumps(words).encode() + b"\n", self._stage.clock.monotonic())
+        return True
+
     # The line
 
     def _fault(self, t: float) -> Fault | None:
@@ -307,7 +315,10 @@ class _Node:
         now_s = self._stage.clock.monotonic()
         data = b""
         if self._talk is None:
-            self._talk = Talk(self.spark, interval_s=self._interval_s, digest="0" * 8, began_s=t, now_s=now_s)
+            self._talk = Talk(
+                self.spark, interval_s=self._interval_s, digest="0" * 8, began_s=t, now_s=now_s,
+                react=lambda act: (self._stage.do(act, self.name), None)[1],
+            )  # fmt: skip
             data = self._talk.opening()
         self._talk.hear(b'{"beat":1}\n', now_s)
         data += self._talk.advance(t, now_s)

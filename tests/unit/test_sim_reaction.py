@@ -41,7 +41,6 @@ CASES = [
     ("memory-spike", "spark1", "vllm-gptoss"),
     ("swap-storm", "spark1", "vllm-qwen36"),
     ("spin-deadlock", "spark1", "minimax-rank0"),
-    ("desktop-freeze", "spark1", "vllm-qwen36"),
 ]
 
 

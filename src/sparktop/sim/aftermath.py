@@ -23,7 +23,7 @@ from sparktop.sim.tracks import Track
 
 BACK_S = 6.0
 """Until the memory of an ended engine is back."""
-_ANONYMOUS_GIB = 6.5
+_ANONYMOUS_GIB = 5.0
 """Of a machine with a desktop, however many engines ran before."""
 _IDLE_W, _LOADED_W, _DECODE_W, _SPIN_W = 4.5, 12.0, 38.0, 15.6
 
@@ -83,7 +83,8 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
     before = moment.spark.memory(t - 0.01)
     gone = [live for live in moment.spark.processes(t - 0.01) if live.script.pid in ended]
     held = sum(live.gpu_gib or 0.0 for live in gone)
-    rest = sum(live.resident_gib for live in moment.spark.processes(t - 0.01) if live.script.pid not in ended)
+    others = [live for live in moment.spark.processes(t - 0.01) if live.script.pid not in ended]
+    rest = sum(max(live.resident_gib, live.script.resident_gib.last(t)) for live in others)
     leaked = script.tracks["leaked_gib"].last(t)
     swap = before.swap_used
     cached = max(before.cached, 1.5)
@@ -97,7 +98,7 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
         "leaked_gib": [(t, leaked + held), (t + BACK_S, after["leaked"])],
         "available_gib": [(t, script.tracks["available_gib"].at(t)), (t + BACK_S, available)],
         "cache_gib": [(t, before.cached), (t + BACK_S, cached)],
-        "swap_gib": [(t, swap), (t + 20, swap * 0.4)],
+        "swap_gib": [(t, swap), (t + 15, swap * 0.25)],
     }
     if held > 1:
         figures |= idle(moment, ended=ended)
@@ -138,7 +139,7 @@ def with_memory(
     ours = {one.pid for one in of_container(script, container.name)}
     others = [live for live in moment.spark.processes(t) if live.script.pid not in ours]
     base_gpu = sum(live.gpu_gib or 0.0 for live in others)
-    resident = sum(live.resident_gib for live in others)
+    resident = sum(max(live.resident_gib, live.script.resident_gib.last(t)) for live in others)
     resident += sum(one.resident_gib.at(0.0) for one in of_container(script, container.name))
     whole = sum(held.values())
     total, shared = moment.spark.memory(t).total, script.tracks["shared_gib"].last(t)

@@ -22,7 +22,7 @@ SHUTDOWN_S, OFF_S, SSHD_S = 2.0, 8.0, 14.0
 BACK_S = SHUTDOWN_S + OFF_S + SSHD_S + 6.0
 """Until containers are started by their restart policy."""
 _BOOT_LINES_S = 60.0
-_AVAILABLE_GIB = 112.0
+_AVAILABLE_GIB = 113.2
 
 
 def rebooted(now: Moment) -> NodeScript:
@@ -41,7 +41,7 @@ def rebooted(now: Moment) -> NodeScript:
         machine=replace(script.machine, driver=script.machine.driver_installed or script.machine.driver),
         tracks=_tracks(script, t),
         processes=tuple(one for one in map(_process, script.processes) if one is not None),
-        containers=tuple(_container(one) for one in script.containers),
+        containers=tuple(_container(one, t) for one in script.containers),
         engines=tuple(replace(one, serves=(), tracks=_still(one.tracks)) for one in script.engines),
         kernel=tuple(_boot_lines(script)),
         faults=(
@@ -65,7 +65,7 @@ def _tracks(script: NodeScript, t: float) -> dict[str, Track]:
     own = sum(one.gpu_gib.stretches[0].at(0.0) for one in script.processes if one.gpu_gib and not one.container)
     still = {name: Track.constant(value) for name, value in NODE_TRACKS.items()}
     still |= {
-        "available_gib": Track.of([(0, 114.0), (12, 113.6), (25, _AVAILABLE_GIB - own)]),
+        "available_gib": Track.of([(0, 115.0), (12, 114.6), (25, _AVAILABLE_GIB - own)]),
         "cache_gib": Track.of([(0, 1.2), (20, 2.2)]),
         "cpu_percent": Track.of([(0, 30), (20, 12), (30, 2)]),
         "load": Track.of([(0, 1.0), (20, 3.1), (120, 0.6)]),
@@ -107,10 +107,11 @@ def _process(one: ProcessScript) -> ProcessScript | None:
     )
 
 
-def _container(one: ContainerScript) -> ContainerScript:
+def _container(one: ContainerScript, t: float) -> ContainerScript:
     """It has ended with the old boot, and stays so: what its policy would start is not played."""
     last = max(one.runs, key=lambda run: run.start_s, default=None)
-    runs = () if last is None else (Run(start_s=-3600.0, end_s=-SHUTDOWN_S - OFF_S, exit_code=last.exit_code),)
+    code = 0 if last is None else 143 if last.end_s is None or last.end_s > t else last.exit_code
+    runs = () if last is None else (Run(start_s=-3600.0, end_s=-OFF_S, exit_code=code),)
     created_s = -3600.0 if last is None else one.created_s
     return replace(one, runs=runs, log=(), created_s=created_s, key=one.key or one.name)
 

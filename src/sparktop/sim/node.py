@@ -240,6 +240,9 @@ class _Conversation:
         try:
             while True:
                 data = await self._process.stdin.read(65536)
+                spark, _ = self._node.moment()
+                if spark.boot_id == self._boot_id:
+                    self._talk.spark = spark  # what it is told to do it does to the node as it is now
                 self._talk.hear(data, self._play.clock.monotonic())
                 self._wake.set()
         except Leave as leave:

@@ -122,7 +122,10 @@ def ended(
 
 def _ended(one: Rank, run: Run, t: float, exit_code: int) -> NodeScript:
     script, box, engine = one.moment.script, one.box, one.engine
-    runs = (*(each for each in box.runs if each.start_s < run.start_s), replace(run, end_s=t, exit_code=exit_code))
+    runs = (
+        *(each for each in box.runs if each.start_s < run.start_s),
+        replace(run, end_s=t, exit_code=exit_code, oom_killed=False),
+    )
     log = tuple(entry for entry in box.log if entry.at_s <= t)
     log = tuple(replace(entry, until_s=min(entry.until_s or t, t)) if entry.every_s else entry for entry in log)
     if exit_code == 0 and engine is not None:

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from sparktop.diagnose.live.pair import Pair, addresses_of, networks_of, pair_of, said, variables
 from sparktop.diagnose.live.ranks import Rank, flag
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
@@ -148,6 +149,7 @@ def _finding(pair: Pair, fault: _Fault) -> Finding:
         for address in one.addresses
         if one.is_up is not False and _holds(networks_of(one), addresses_of(pair.other(rank).node))
     ]
+    change = _change(fault, good)
     fitting = ", ".join(f"{name} ({address})" for name, address in good) or "none that is known"
     return Finding(
         rule="cluster.interface-wrong",
@@ -181,7 +183,8 @@ def _finding(pair: Pair, fault: _Fault) -> Finding:
                     "start both ranks again",
                 ),
                 cost="the time to load",
-                action="relaunch",
+                action="relaunch" if change is not None else None,
+                change=change,
             ),
         ),
         references=("vllm-project/vllm#40991", "field report 002"),
@@ -189,3 +192,12 @@ def _finding(pair: Pair, fault: _Fault) -> Finding:
         subject=fault.setting,
         brief=f"{setting}: {fault.what}",
     )
+
+
+def _change(fault: _Fault, good: list[tuple[str, str]]) -> Change | None:
+    """The setting with what fits, for that node alone; None where nothing is known to, or where more nodes have it."""
+    if not good or fault.setting.startswith("-"):
+        return None
+    name, address = good[0]
+    value = name if fault.setting in _INTERFACE_NAMES else address.partition("/")[0]
+    return Change(by_node={fault.rank.node.name: Change(environment={fault.setting: value})})

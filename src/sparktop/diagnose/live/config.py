@@ -15,10 +15,11 @@ from sparktop.diagnose.lint.memoryrules import LINTS as MEMORY
 from sparktop.diagnose.lint.rules import check as lint
 from sparktop.diagnose.lint.running import Running, running, spec_of
 from sparktop.diagnose.lint.userrules import LintRule
+from sparktop.diagnose.live.literal import change_of
 from sparktop.diagnose.live.ranks import Rank, is_alive, names_in_order, teams
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
 
 TIGHT_BYTES = 12 << 30
@@ -76,10 +77,17 @@ def _check(found: Callable[[Running], tuple[Finding, ...]], fleet: FleetState) -
 def _placed(finding: Finding, rank: Rank, names: tuple[str, ...], *, is_tight: bool) -> Finding:
     return replace(
         finding,
+        remedies=tuple(map(_doable, finding.remedies)),
         severity=Severity.INFO if finding.rule in _OF_MEMORY and not is_tight else Severity.WARNING,
         nodes=names,
         subject=" ".join(filter(None, (rank.engine.name, finding.subject))),
     )
+
+
+def _doable(remedy: Remedy) -> Remedy:
+    """With a relaunch, where its steps say literally what to change."""
+    change = None if remedy.action else change_of(remedy.steps)
+    return remedy if change is None else replace(remedy, action="relaunch", change=change)
 
 
 def _is_settled(finding: Finding, team: Sequence[Rank]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from sparktop.diagnose.live.pair import MASK, Pair, pair_of, variables
 from sparktop.diagnose.live.ranks import flag, has_flag
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
@@ -90,9 +91,13 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
         remedies=(
             Remedy(
                 title="Start both ranks with the same variables and flags",
-                steps=("write them once, in one file that both start scripts read", "start both ranks again"),
+                steps=(
+                    "write them once, in one file that both start scripts read",
+                    f"start both ranks again; here {pair.other(pair.head).node.name} is given what rank 0 was",
+                ),
                 cost="the time to load",
                 action="relaunch",
+                change=_as_the_head(pair, differing),
             ),
         ),
         references=("NVIDIA/dgx-spark-playbooks two-node scripts", "vllm-project/vllm#40991"),
@@ -123,6 +128,16 @@ def _flags_apart(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
     for name in _SHARED_SWITCHES:
         found[name] = tuple("given" if has_flag(argv, name) else None for argv in (one, other))  # type: ignore[assignment]
     return {name: both for name, both in found.items() if _plain(both[0]) != _plain(both[1])}
+
+
+def _as_the_head(pair: Pair, differing: Mapping[str, tuple[str | None, str | None]]) -> Change:
+    """What makes the other rank's launch say what the head's does."""
+    at = 0 if pair.ranks[0] is pair.head else 1
+    wanted = {name: both[at] for name, both in differing.items()}
+    flags = {name: value for name, value in wanted.items() if name.startswith("-")}
+    given = {name: "" if name in _SHARED_SWITCHES and value else value for name, value in flags.items()}
+    environment = {name: value for name, value in wanted.items() if name not in flags}
+    return Change(by_node={pair.other(pair.head).node.name: Change(environment=environment, flags=given)})
 
 
 def _plain(value: str | None) -> object:

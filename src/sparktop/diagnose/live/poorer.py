@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.telemetry import GpuProcess
 
 APART_BYTES = 5 * GIB
 RETURNING_BYTES_PER_S = 100e6
@@ -23,6 +25,7 @@ WORTH_NAMING_BYTES = 1 * GIB
 JOB_BYTES = 16 * GIB
 """A process of no engine that holds more of the GPU's memory than this is a job of its own, no service beside one."""
 _NOT_HELD = ("free", "cache", "engine")
+_UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,26 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
     if gap is not None and gap.size > APART_BYTES:
         yield _finding(two, gap)
+
+
+def _largest_beside(node: NodeView) -> GpuProcess | None:
+    """The process of no engine that holds most of the GPU's memory, where it is worth naming."""
+    pids = {pid for engine in node.engines for pid in engine.pids}
+    rows = [
+        row
+        for gpu in (node.gpu.gpus if node.gpu else ())
+        for row in gpu.processes or ()
+        if row.kind == "C" and row.pid not in pids and (row.used_bytes or 0) > WORTH_NAMING_BYTES
+    ]
+    return max(rows, key=lambda row: row.used_bytes or 0, default=None)
+
+
+def _unit_of(node: NodeView, row: GpuProcess) -> str:
+    """The system's service that a process belongs to; empty where there is none."""
+    table = node.processes.processes if node.processes else ()
+    cgroup = next((each.cgroup for each in table if each.pid == row.pid), "") or ""
+    unit = cgroup.rpartition("/")[2]
+    return unit if cgroup.startswith("/system.slice/") and _UNIT.fullmatch(unit) else ""
 
 
 def _before_a_launch(two: Two) -> _Gap | None:
@@ -155,13 +178,21 @@ def _evidence(gap: _Gap) -> Iterable[Evidence]:
 
 def _remedies(gap: _Gap) -> Iterable[Remedy]:
     name = gap.poor.name
+    beside = _largest_beside(gap.poor)
+    unit = _unit_of(gap.poor, beside) if beside is not None else ""
+    held = f", most of it {beside.name} (pid {beside.pid}) with {gib(beside.used_bytes or 0)}" if beside else ""
     yield Remedy(
-        title=f"Make room on {name}: stop what runs beside the engine there",
-        steps=("its memory bar names the holders: speech services, a desktop, a leftover of the last start",),
+        title=f"Make room on {name}: stop what runs beside the engine there{held}",
+        steps=(
+            *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
+            "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
+        ),
         cost="what those services do",
+        action="end-holder" if beside is not None else None,
     )
     sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
     share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
+    smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
     yield Remedy(
         title=f"Give the engine what {name} can spare, with a smaller {share} on both ranks",
         steps=(
@@ -169,8 +200,8 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
             *(("--dist-timeout 1800, so that the faster rank waits for the slower",) if sglang else ()),
         ),
         cost="part of the KV cache; the time to load",
-        action="relaunch",
-        change=replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE,
+        action="relaunch" if gap.pair is not None else None,  # before a launch there is nothing to start anew
+        change=None if gap.pair is None else smaller,
     )
     cached = [
         node for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES

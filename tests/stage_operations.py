@@ -1,0 +1,288 @@
+"""The real operating side over a scenario that is played without real time: planners, executor, the runner's line.
+
+    acting = Acting(Stage("spin-deadlock").run(120), tmp_path)
+    run = await acting.fix(rule="gpu.spin-deadlock", action="safe-restart")
+    assert run.state is RunState.DONE
+
+What carries a change out is `operate.operations`; its lines are the real `RunnerLine`, and at their other end is the
+simulated Spark's runner. Whoever waits moves the stage's clock. Only the first request and the archive of evidence are
+the tests' own: the one needs sockets, the other a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from tests.scenario_support import Stage
+
+from sparktop.errors import LinkLost
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
+from sparktop.operate.actions import ACTIONS, Action
+from sparktop.operate.audit import Audit
+from sparktop.operate.line import NodeLine
+from sparktop.operate.means import Collected, OwnPerformers, Picture, Progress, SmokeResult
+from sparktop.operate.operations import Operations
+from sparktop.operate.runner import RunnerLine
+from sparktop.operate.wishes import mending
+from sparktop.probe import bundle, runnerbundle
+from sparktop.sim import completion, http
+from sparktop.sim.acts import Act
+from sparktop.sim.runner import Bench, Departed, Runner
+from sparktop.sim.spark import Spark
+from sparktop.transport.base import Transport
+
+STEP_S = 0.25
+
+
+class StageClock:
+    """Waiting on a stage: whoever waits moves the clock, a little at a time, and lets others have their turn."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    async def rest(self, seconds: float) -> None:
+        until_s = self.stage.t + seconds
+        await self._turns()
+        while self.stage.t < until_s - 1e-9:
+            self.stage.run(min(until_s, self.stage.t + STEP_S))
+            await self._turns()
+
+    @staticmethod
+    async def _turns() -> None:
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+
+class StageMachine:
+    """One node of the stage, as the simulator's runner wants it."""
+
+    def __init__(self, clock: StageClock, name: str) -> None:
+        self._clock = clock
+        self._name = name
+        self._bench: tuple[str, Bench] = ("", Bench())
+
+    def moment(self) -> tuple[Spark, float]:
+        return self._clock.stage.spark(self._name)
+
+    async def rest(self, seconds: float) -> None:
+        await self._clock.rest(seconds)
+
+    def react(self, act: Act) -> None:
+        self._clock.stage.do(act, self._name)
+
+    def bench(self) -> Bench:
+        boot_id = self.moment()[0].boot_id
+        if self._bench[0] != boot_id:
+            self._bench = (boot_id, Bench())
+        return self._bench[1]
+
+
+class StageChannel:
+    """The channel of a runner on a node of the stage."""
+
+    def __init__(self, machine: StageMachine, launch: bundle.Launch) -> None:
+        self._machine = machine
+        self._boot_id = machine.moment()[0].boot_id
+        self._out: asyncio.Queue[bytes] = asyncio.Queue()
+        self._launch = launch
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner = Runner(machine, machine.bench(), tell=self._tell, spawn=self._spawn, digest="", now_s=0.0)
+
+    def _tell(self, words: Mapping[str, Any]) -> None:
+        self._out.put_nowait(json.dumps(words).encode() + b"\n")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def write(self, data: bytes) -> None:
+        if self._machine.moment()[0].boot_id != self._boot_id:
+            self._out.put_nowait(b"")
+            raise LinkLost("the connection ended")
+        if data == self._launch.payload:
+            self._out.put_nowait(f"SPARKTOP {self._launch.nonce}\n".encode())
+            self._tell(self._runner.opening())
+            return
+        try:
+            self._runner.hear(data, 0.0)
+        except Departed:
+            self._out.put_nowait(b"")
+
+    async def read(self, limit: int = 65536) -> bytes:
+        return await self._out.get()
+
+    def error_tail(self) -> str:
+        return ""
+
+    async def exit_status(self) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        self._runner.leave()
+        self._out.put_nowait(b"")
+
+
+class StageLines:
+    """Lines to all nodes; one that has booted anew gets another as soon as it answers."""
+
+    def __init__(self, clock: StageClock) -> None:
+        self._clock = clock
+        self._machines = {node.name: StageMachine(clock, node.name) for node in clock.stage.nodes}
+        self._open: dict[str, tuple[str, RunnerLine]] = {}
+        self._begun: dict[str, Any] = {}
+
+    def machine(self, node: str) -> StageMachine:
+        return self._machines[node]
+
+    def line(self, node: str) -> NodeLine | None:
+        known = self._open.get(node)
+        return known[1] if known is not None and known[0] == self._machines[node].moment()[0].boot_id else None
+
+    async def wait(self, node: str) -> NodeLine:
+        while True:
+            machine = self._machines[node]
+            if self._answers(node):
+                launch = runnerbundle.launch()
+                transport = cast("Transport", _OneChannel(StageChannel(machine, launch)))
+                line = await RunnerLine.open(
+                    node, transport, key="mine", begun=self._begun.setdefault(node, {}), launch=launch
+                )
+                self._open[node] = (machine.moment()[0].boot_id, line)
+                return line
+            await self._clock.rest(1.0)
+
+    def problem(self, node: str) -> str:
+        return ""
+
+    def _answers(self, node: str) -> bool:
+        spark, t = self._machines[node].moment()
+        return not any(one.start_s <= t < one.end_s for one in spark.script.faults if one.once)
+
+    async def aclose(self) -> None:
+        for _, line in self._open.values():
+            await line.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _OneChannel:
+    channel: StageChannel
+
+    async def run(self, argv: Sequence[str]) -> StageChannel:
+        return self.channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How a first request went."""
+
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    path: Path
+    problems: tuple[str, ...] = ()
+
+
+class StagePerformers(OwnPerformers):
+    """The first request goes to the simulated endpoint itself; the archive is only a name."""
+
+    def __init__(self, clock: StageClock, lines: StageLines) -> None:
+        self._clock = clock
+        self._lines = lines
+
+    async def smoke(
+        self, line: NodeLine, picture: Picture, node: str, test: SmokeTest, *, progress: Progress
+    ) -> SmokeResult:
+        view = picture().node(node)
+        assert view is not None
+        port = next(one.endpoint.port for one in view.engines if test.engine in (one.name, one.key) and one.endpoint)
+        body = json.dumps({"messages": [], "max_tokens": 4}).encode()
+        request = http.Request(method="POST", path="/v1/chat/completions", query={}, headers={}, body=body)
+        machine = self._lines.machine(node)
+        asking = asyncio.ensure_future(completion.answer(machine, port, request))
+        try:
+            for _ in range(240):
+                await self._clock.rest(0.25)
+                sample = picture().node(node)
+                assert sample is not None
+                if sample.sample is not None and sample.sample.memory.available_bytes < test.floor_bytes:
+                    return Asked(ok=False, detail="available memory fell below the floor")
+                if asking.done():
+                    return Asked(ok=asking.result().status == 200, detail="it serves")
+            return Asked(ok=False, detail="no token came")
+        except ConnectionResetError as error:
+            return Asked(ok=False, detail=str(error))
+        finally:
+            asking.cancel()
+
+    async def collect(
+        self, nodes: Sequence[str], lines: Any, picture: FleetState, **more: Any
+    ) -> Collected:  # fmt: skip
+        return Archive(path=Path("evidence.tar.gz"))
+
+
+class Acting:
+    """An operator at the stage."""
+
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        self.stage = stage
+        self.clock = StageClock(stage)
+        self.lines = StageLines(self.clock)
+        self.operations = Operations(
+            picture=lambda: stage.picture,
+            lines=self.lines,
+            audit=Audit(folder / "audit.jsonl", clock=stage.clock),
+            clock=stage.clock,
+            pause=self.clock.rest,
+            tell=self._tell,
+            performers=StagePerformers(self.clock, self.lines),
+            evidence_folder=folder / "evidence",
+        )
+        self.told: list[Run] = []
+
+    def _tell(self, node: str, words: Mapping[str, object]) -> bool:
+        return next(one for one in self.stage.nodes if one.name == node).hear(words)
+
+    def requests(self, finding: Finding, remedy: Remedy) -> tuple[Request, ...]:
+        """What `f` offers to ask for."""
+        return tuple(one.request for one in mending(action(remedy.action or ""), remedy, finding, self.stage.picture))
+
+    async def plan(self, request: Request) -> Plan | Refusal:
+        """What would be done."""
+        for node in self.stage.nodes:
+            if self.lines.line(node.name) is None:
+                await self.lines.wait(node.name)
+        return await self.operations.plan(request)
+
+    async def run(self, plan: Plan, *, abort: Callable[[Run], bool] = lambda run: False) -> Run:
+        """Carry it out to its end."""
+
+        async def secret(node: str, wrong: int) -> str | None:
+            raise AssertionError("a password is asked for")
+
+        execution = self.operations.start(plan, secret=secret, changed=self.told.append)
+        finished = asyncio.ensure_future(execution.finished())
+        while not finished.done():
+            if abort(execution.run):
+                execution.abort()
+            await asyncio.sleep(0)
+        return finished.result()
+
+    async def aclose(self) -> None:
+        await self.operations.aclose()
+        await self.lines.aclose()
+
+
+def action(name: str) -> Action:
+    """An action that a remedy names."""
+    return next(one for one in ACTIONS if one.name == name)
