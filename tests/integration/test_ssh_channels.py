@@ -118,6 +118,15 @@ async def test_closing_a_channel_closes_the_commands_input(transport: SshTranspo
     await asyncio.to_thread(poll, mark.exists, what="the command's end")
 
 
+async def test_a_connection_closed_on_this_side_is_a_lost_link_to_who_still_reads(transport: SshTransport) -> None:
+    channel = await transport.run(["cat"])
+    reading = asyncio.create_task(channel.read())
+    await asyncio.sleep(0)
+    await transport.close()
+    with pytest.raises(LinkLost):
+        await reading
+
+
 async def test_sessions_beyond_the_limit_are_refused_and_the_others_live(sshd: Sshd) -> None:
     sshd.options["MaxSessions"] = "2"
     sshd.restart()

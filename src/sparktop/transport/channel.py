@@ -84,7 +84,9 @@ class SshChannel(asyncssh.SSHClientSession[bytes]):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._link_broke = exc is not None and not self._closed_here
+        # A connection that we close ourselves says no error; a command that ends says so first, by EOF or its status.
+        has_ended = self._at_end or self._status is not None
+        self._link_broke = not self._closed_here and (exc is not None or not has_ended)
         self._at_end = True
         self._readable.set()
         self._writable.set()
