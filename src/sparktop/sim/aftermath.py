@@ -91,7 +91,7 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
     after = {
         "gpu": before.gpu - held,
         "leaked": leaked + min(held, leaks_gib),
-        "anonymous": max(min(before.anonymous, _ANONYMOUS_GIB), rest + 0.6),
+        "anonymous": max(min(before.anonymous, _ANONYMOUS_GIB), rest + 2.2),
     }
     available = available_gib(before.total, cached=cached, shared=before.shared, **after)
     figures: dict[str, list[Point]] = {
