@@ -86,6 +86,11 @@ def test_way_back_takes_the_run_that_was_never_stopped() -> None:
     assert judged(anew(EngineState.READY), act=act, since=was_over).verdict is Verdict.MET
 
 
+def test_way_back_does_not_take_the_stop_that_went_before_it_for_a_failure() -> None:
+    """The list of containers is some seconds old: it was started again since."""
+    assert judged(ended(made.engine()), act=replace(ACT, any_run=True)).verdict is Verdict.WAITING
+
+
 def test_figures_of_the_run_before_do_not_make_it_ready() -> None:
     """They stay until the next scrape, and say that all is well."""
     old = made.engine().metrics

@@ -168,6 +168,7 @@ class PlanExecution:
 
     async def _roll_back(self, why: str) -> None:
         self._state = RunState.ROLLING_BACK
+        self._beginning = Beginning(picture=self._means.picture())  # what failed is not what is waited for from here on
         self._record.skip_waiting()
         self._record.update(state=self._state, message=why)
         self._record.note("note", text="the way back is gone", why=self.run.message)

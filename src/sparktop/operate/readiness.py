@@ -58,7 +58,8 @@ def _engine(name: str, view: NodeView) -> Engine | None:
 def _is_anew(box: Container | None, engine: Engine | None, act: AwaitReady, since: Since) -> bool:
     """Whether what is seen is of a run that began after the change did; by the node's own stamps, not by ours.
 
-    With `any_run` one that ran before counts too; one that had ended is still that until another is seen.
+    With `any_run` one that ran before counts too, as long as it runs; one that had ended is still that until another is
+    seen: a list of containers may be some seconds old.
     """
     name = act.name
     old = _engine(name, since.before) if since.before else None
@@ -67,9 +68,11 @@ def _is_anew(box: Container | None, engine: Engine | None, act: AwaitReady, sinc
             (one for one in (since.before.containers.containers if since.before else ()) if one.name == name),
             old.container if old else None,
         )
-        if before is None or (act.any_run and before.status == "running"):
+        if before is None:
             return box.status != "created"
-        return (box.container_id, box.started_wall_s) != (before.container_id, before.started_wall_s)
+        if (box.container_id, box.started_wall_s) != (before.container_id, before.started_wall_s):
+            return True
+        return act.any_run and before.status == box.status == "running"
     if engine is None:
         return False
     return act.any_run or old is None or old.state is EngineState.EXITED or not set(old.pids) & set(engine.pids)
