@@ -49,12 +49,20 @@ class Sshd:
     client_key: Path
     host_key: Path
     options: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    """What starts it elsewhere, and becomes it: `nsenter ...`."""
     process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     @contextlib.contextmanager
     def start(
-        cls, folder: Path, *, host: str = "127.0.0.1", port: int | None = None, options: dict[str, str] | None = None
+        cls,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        options: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
     ) -> Iterator[Sshd]:
         """Run one until the block is left; `options` are lines of sshd_config."""
         program = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -71,7 +79,7 @@ class Sshd:
         client_key = make_key(folder / "client_key")
         host_key = make_key(folder / "host_key")
         (folder / "authorized_keys").write_bytes(Path(f"{client_key}.pub").read_bytes())
-        server = cls(folder, host, port, user, client_key, host_key, dict(options or {}))
+        server = cls(folder, host, port, user, client_key, host_key, dict(options or {}), prefix)
         try:
             server.run()
             yield server
@@ -104,7 +112,7 @@ class Sshd:
         with (self.folder / "log").open("ab") as log:
             program = shutil.which("sshd") or "/usr/sbin/sshd"
             self.process = subprocess.Popen(
-                [program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self.prefix, program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         poll(self._answers, what=f"sshd on {self.host}:{self.port}\n{self.log}")
 
