@@ -127,6 +127,7 @@ STAMP = "2026-05-28T19:26:40.123456789Z"
     [
         (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/stop"),)), "is not there any more"),
         (Remote(operations=(Expect(path=f"/containers/{OTHER}/json", equals={}),)), "is not there any more"),
+        (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/start", accepts=(204, 404)),)), None),
         (GuardOrder(container_id=OTHER, container_name="vllm"), "Container vllm is not there any more on spark1"),
         (GuardOrder(container_id="{NEW}"), None),
         (GuardOrder(container_id=""), None),

@@ -10,12 +10,11 @@ from sparktop import sanitise
 from sparktop.model.plan import Refusal, Request
 from sparktop.operate.changing import Changing
 from sparktop.operate.commandline import changed
+from sparktop.operate.composefiles import OVERRIDE
 from sparktop.operate.flags import CannotEdit
 from sparktop.operate.knownsecrets import shown_value
 from sparktop.operate.starter import StarterKind
 from sparktop.probe.remote import mask_argv
-
-OVERRIDE = "sparktop.override.yaml"
 
 
 def refusal(request: Request, found: tuple[Changing, ...]) -> Refusal:

@@ -152,6 +152,8 @@ def _moved(step: Step, view: NodeView) -> Iterator[str]:
     act = step.act
     if isinstance(act, Remote):
         for operation in act.operations:
+            if isinstance(operation, DockerCall) and 404 in operation.accepts:
+                continue  # it is content with a container that is gone
             if isinstance(operation, DockerCall | Expect) and (found := _CONTAINER.match(operation.path)):
                 wanted = operation.equals.get("State.StartedAt") if isinstance(operation, Expect) else None
                 yield from _container_moved(found[1], wanted, view)

@@ -258,7 +258,7 @@ def _steps(
     if request.options.get("smoke", "yes") != "no":
         for one in swaps:
             yield from (swapsteps.over_the_new(step) for step in guard_on(one.start, serving=True))
-        yield swapsteps.first_request(smoke(swaps[0].start), swaps[0])
+        yield swapsteps.first_request(smoke(swaps[0].start), swaps[0].changing.change)
     for one in swaps:
         yield guard_back(one.start)
     for one in swaps:
@@ -291,4 +291,4 @@ def _way_back(up: Sequence[Swap], grace_s: float) -> Iterator[Step]:
         yield swapsteps.old_back(one)
     for one in up:
         if one.was_up:
-            yield replace(ready(one.start), id=f"back-ready{one.mark}")
+            yield replace(ready(one.start, any_run=True), id=f"back-ready{one.mark}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sparktop.model.change import Change
 from sparktop.model.plan import (
     DockerCall,
     Expect,
@@ -89,10 +90,9 @@ def over_the_new(step: Step) -> Step:
     return replace(step, act=replace(step.act, container_id=NEW))
 
 
-def first_request(step: Step, one: Swap) -> Step:
+def first_request(step: Step, change: Change) -> Step:
     """With the key that the change gives it, where it gives one. Its failure offers the way back."""
     assert isinstance(step.act, SmokeTest)
-    change = one.changing.change
     key = change.flags.get("--api-key") or change.environment.get("VLLM_API_KEY")
     return replace(step, act=replace(step.act, api_key=key)) if key else step
 
