@@ -1,0 +1,112 @@
+"""The command line as a user types it: a process of its own, at a terminal of its own where one is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_SPARKTOP = (sys.executable, "-m", "sparktop")
+
+
+def sparktop(
+    *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it without a terminal, to its end."""
+    return subprocess.run(
+        [*_SPARKTOP, *words],
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@dataclass
+class Terminal:
+    """A program at a terminal, and all that it has written there."""
+
+    pid: int
+    handle: int
+    written: bytes = b""
+    status: int | None = None
+
+    @property
+    def text(self) -> str:
+        return self.written.decode(errors="replace")
+
+    def _read(self, within_s: float) -> bool:
+        if not select.select([self.handle], [], [], within_s)[0]:
+            return True
+        with contextlib.suppress(OSError):  # the other end is closed
+            data = os.read(self.handle, 65536)
+            self.written += data
+            return bool(data)
+        return False
+
+    def reads(self, text: str, within_s: float = 60.0, *, after: int = 0) -> int:
+        """Until the text stands there; where it ends, to look after it for the next one."""
+        deadline = time.monotonic() + within_s
+        while (at := self.written.find(text.encode(), after)) < 0:
+            if time.monotonic() > deadline or not self._read(0.1):
+                pytest.fail(f"{text!r} is not written within {within_s} s; what is:\n{self.text[-3000:]}")
+        return at + len(text.encode())
+
+    def types(self, text: str) -> None:
+        os.write(self.handle, text.encode())
+
+    def ends(self, within_s: float = 60.0) -> int:
+        """Its exit code."""
+        deadline = time.monotonic() + within_s
+        while self.status is None:
+            if time.monotonic() > deadline:
+                pytest.fail(f"it does not end within {within_s} s:\n{self.text[-3000:]}")
+            if not self._read(0.05):
+                time.sleep(0.01)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        while self._read(0):
+            if not select.select([self.handle], [], [], 0)[0]:
+                break
+        return self.status
+
+
+@contextlib.contextmanager
+def terminal(*words: str, size: tuple[int, int] = (40, 120), folder: Path | None = None) -> Iterator[Terminal]:
+    """Start sparktop at a terminal of that many rows and columns."""
+    pid, handle = pty.fork()
+    if pid == 0:
+        try:
+            os.environ["TERM"] = "xterm-256color"
+            if folder is not None:
+                os.chdir(folder)
+            os.execv(_SPARKTOP[0], [*_SPARKTOP, *words])
+        finally:
+            os._exit(127)
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    at = Terminal(pid, handle)
+    try:
+        yield at
+    finally:
+        if at.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(handle)

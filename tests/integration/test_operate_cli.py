@@ -1,0 +1,248 @@
+"""`sparktop act` and `sparktop audit` as they are typed, over an alias of ssh's, on a machine with all at its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.dockerd import Dockerd
+from tests.integration.engine_image import Engines
+from tests.integration.spark import Spark
+from tests.integration.sshd import Sshd, sshd
+from tests.integration.terminal import sparktop, terminal
+from tests.support import interruptible, poll
+
+from sparktop.operate.actions import ACTIONS
+from sparktop.operate.audit import entries
+
+pytestmark = pytest.mark.integration
+__all__ = ["sshd"]
+
+QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Spark]:
+    with Spark.start("spark1", "127.0.0.2") as started:
+        yield started
+
+
+@pytest.fixture
+def spark(machine: Spark) -> Iterator[Spark]:
+    """Known to ssh as spark1."""
+    machine.sshd.trust()
+    machine.sshd.alias("spark1")
+    try:
+        yield machine
+    finally:
+        machine.engines.remove_all()
+
+
+def audited() -> list[dict[str, object]]:
+    return entries()[0]
+
+
+def config(text: str) -> None:
+    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "sparktop"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text(text)
+
+
+def test_actions_are_listed_without_a_host() -> None:
+    out = sparktop("act", "--list")
+    assert out.returncode == 0, out.stderr
+    assert [one.name for one in ACTIONS if f"{one.name} " not in out.stdout] == []
+
+
+def test_a_dry_run_prints_the_plan_and_leaves_no_trace(spark: Spark) -> None:
+    out = sparktop("act", "drop-caches", "spark1", "--dry-run")
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.startswith("Drop caches on spark1\n")
+    assert "/usr/sbin/sysctl -w vm.drop_caches=3" in out.stdout
+    assert audited() == []
+    as_json = sparktop("act", "drop-caches", "spark1", "--dry-run", "--json")
+    told = json.loads(as_json.stdout)
+    assert (told["run"], [step["node"] for step in told["plan"]["steps"]]) == (None, ["spark1", "spark1"])
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_run(spark: Spark) -> None:
+    out = sparktop("act", "drop-caches", "spark1")
+    assert out.returncode == 1
+    assert "there is no terminal to ask on" in out.stderr
+    assert "--yes" in out.stderr
+    assert audited() == []
+
+
+def test_yes_runs_it_and_the_audit_tells(spark: Spark) -> None:
+    out = sparktop("act", "drop-caches", "spark1", "--yes", "--json")
+    assert out.returncode == 0, out.stderr
+    told = json.loads(out.stdout)["run"]
+    assert (told["state"], [step["state"] for step in told["steps"]]) == ("done", ["done", "done"])
+    assert told["before"]["spark1"]
+    assert told["after"]["spark1"]
+    assert [one["kind"] for one in audited()] == ["intent", "step", "step", "end"]
+    shown = sparktop("audit")
+    assert shown.returncode == 0
+    assert "Drop caches on spark1" in shown.stdout
+    raw = sparktop("audit", "--json", "--node", "spark1")
+    lines = [json.loads(line) for line in raw.stdout.splitlines()] if raw.stdout[0] == "{" else json.loads(raw.stdout)
+    assert "vm.drop_caches=3" in json.dumps(lines)
+    assert sparktop("audit", "--node", "spark2").stdout.count("Drop caches") == 0
+
+
+def test_at_a_terminal_it_asks_and_no_is_the_default(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-asked", env=QUICK)
+    for answer in ("\r", "no\r", "y\r"):
+        with terminal("act", "stop-engine", "spark1") as at:
+            at.reads("Run this? (yes/no)")
+            at.types(answer)
+            assert at.ends() == 1
+            assert "nothing was run" in at.text
+    assert engine.inspect()["State"]["Running"] is True
+    assert audited() == []
+    with terminal("act", "stop-engine", "spark1", "--set", "grace_s=5") as at:
+        at.reads("Run this? (yes/no)")
+        at.types("yes\r")
+        assert at.ends() == 0, at.text
+    assert engine.inspect()["State"]["Running"] is False
+    again = sparktop("act", "stop-engine", "spark1", "--yes")
+    assert again.returncode == 1, "there is nothing to stop"
+
+
+def test_ctrl_c_in_a_wait_gets_out_and_the_way_back_is_offered(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-out", env=QUICK, restart_policy={"Name": "always"})
+    with terminal("act", "safe-restart", "spark1", "--set", "target_gib=9000", "--set", "grace_s=5") as at:
+        at.reads("Run this? (yes/no)")
+        at.types("yes\r")
+        at.reads("Wait for 9000.0 GiB")
+        seen = at.reads("GiB available on spark1", after=len(at.written) - 200)
+        at.types("\x03")
+        seen = at.reads("aborting", after=seen)
+        assert engine.inspect()["State"]["Running"] is False
+        at.reads("Run this? (yes/no)", after=seen)
+        at.types("no\r")
+        assert at.ends() == 130, at.text
+        assert "the way back was not gone" in at.text
+    assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"
+    assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
+
+
+def test_ctrl_c_twice_leaves_it_and_says_so(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-left", env={**QUICK, "ENGINE_DEAF": "1"})
+    words = [sys.executable, "-m", "sparktop", "act", "stop-engine", "spark1", "--set", "grace_s=6", "--yes"]
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=interruptible
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"Stop vllm-left" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert b"aborting" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(30) == 130, said
+        assert b"finishes, or is undone, by itself" in said
+        assert b"Traceback" not in said
+    poll(lambda: not engine.inspect()["State"]["Running"], what="the stop, finished without us", within_s=20)
+    assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
+
+
+def test_ctrl_c_while_it_connects_is_an_end_without_a_word_too_many(spark: Spark) -> None:
+    spark.sshd.freeze()
+    try:
+        words = [sys.executable, "-m", "sparktop", "act", "drop-caches", "spark1", "--yes"]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, preexec_fn=interruptible) as process:
+            assert process.stderr is not None
+            assert b"connecting" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(30) == 130, said
+            assert b"Traceback" not in said
+    finally:
+        spark.sshd.thaw()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("drop-cache", "spark1"), "did you mean drop-caches?"),
+        (("stop-engine", "spark1", "--set", "grace=5"), "did you mean grace_s?"),
+        (("stop-engine",), "on which Spark?"),
+        ((), "which action?"),
+        (("drop-caches", "spark1", "--yes", "--dry-run"), "contradict"),
+        (("relaunch", "spark1", "--env", "HF_TOKEN=hf_abcdefghijkl"), "--env HF_TOKEN"),
+        (("drop-caches", "spark1", "--env", "NCCL_DEBUG=INFO"), "changes nothing of a launch"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_was_meant(words: tuple[str, ...], said: str) -> None:
+    out = sparktop("act", *words)
+    assert (out.returncode, out.stdout) == (2, "")
+    assert said in out.stderr
+    assert "Traceback" not in out.stderr
+
+
+def test_engines_are_named_never_guessed(spark: Spark) -> None:
+    spark.engines.start("vllm-one", env=QUICK)
+    spark.engines.start("vllm-two", env=QUICK)
+    unknown = sparktop("act", "stop-engine", "spark1", "--engine", "vllm-ome", "--yes")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "did you mean vllm-one?" in unknown.stderr
+    several = sparktop("act", "stop-engine", "spark1", "--yes")
+    assert several.returncode == 2
+    assert "vllm-two" in several.stderr
+    assert audited() == []
+
+
+def test_reading_only_and_a_protected_host_refuse(spark: Spark) -> None:
+    out = sparktop("act", "drop-caches", "spark1", "--yes", "--read-only")
+    assert out.returncode == 1
+    assert "not possible" in out.stdout
+    assert "read" in out.stdout
+    config("[host.spark1]\nprotected = true\n")
+    out = sparktop("act", "drop-caches", "spark1", "--yes", "--json")
+    assert out.returncode == 1
+    assert "protected" in json.loads(out.stdout)["refusal"]["reason"]
+    assert audited() == []
+
+
+def test_a_host_that_is_not_there_is_3(spark: Spark) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        spark.sshd.alias("gone", HostName="127.0.0.1", Port=str(closed.getsockname()[1]))
+        out = sparktop("act", "drop-caches", "gone", "--yes", "--timeout", "3")
+    assert (out.returncode, out.stdout) == (3, "")
+    assert "gone" in out.stderr
+    assert audited() == []
+
+
+def test_an_unwritable_audit_keeps_it_from_everything(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-unaudited", env=QUICK)
+    state = Path(os.environ["XDG_STATE_HOME"])
+    state.mkdir(parents=True)
+    (state / "sparktop").write_text("a file where the folder should be")
+    out = sparktop("act", "stop-engine", "spark1", "--yes")
+    assert out.returncode == 1, out.stdout + out.stderr
+    assert "audit" in out.stdout
+    assert engine.inspect()["State"]["Running"] is True
+
+
+def test_a_docker_engine_that_listens_elsewhere_is_named_in_the_configuration(
+    sshd: Sshd, dockerd: Dockerd, engines: Engines
+) -> None:
+    engine = engines.start("vllm-rootless", env=QUICK)
+    sshd.trust()
+    sshd.alias("spark9")
+    config(f'[host.spark9]\ndocker_socket = "{dockerd.socket_path}"\n')
+    guarded = sparktop("act", "guard", "spark9", "--set", "floor_gib=0.5", "--yes")
+    assert guarded.returncode == 0, guarded.stdout + guarded.stderr
+    out = sparktop("act", "stop-engine", "spark9", "--set", "grace_s=5", "--yes")
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert engine.inspect()["State"]["Running"] is False
