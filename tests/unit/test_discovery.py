@@ -228,6 +228,19 @@ def test_what_ended_lately_stays_with_its_reason() -> None:
     assert engines[0].exit_detail == "failed: its log says why (exit code 1)"
 
 
+@pytest.mark.parametrize("word", ["before", "next", "failed"])
+def test_what_a_relaunch_set_aside_is_no_engine_while_the_new_one_lives(word: str) -> None:
+    old = ended(2, name=f"{BOX.name}-{word}-20261121T031211")
+    engines = find(table(SERVER), card(), docker(BOX, old))
+    assert [engine.name for engine in engines] == [BOX.name]
+    again = find(table(SERVER), card(), docker(BOX, old), previous=(*engines, *find(table(), card(), docker(old))))
+    assert [engine.name for engine in again] == [BOX.name]
+    (alone,) = find(table(), card(), docker(old))
+    assert (alone.name, alone.state) == (old.name, EngineState.EXITED), "until then it is all there is"
+    (_, other) = find(table(SERVER), card(), docker(BOX, replace(old, name="vllm-other-before-20261121T031211")))
+    assert other.state is EngineState.EXITED
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -62,6 +62,7 @@ MENDED = {
     "leak-after-kill": (49, "memory.held-after-exit", "reboot"),
     "memory-spike": (18, "memory.first-request-spike", "stop-engine"),
     "orphan": (60, "memory.held-after-exit", "end-holder"),
+    "restart-loop": (60, "restart.loop", "break-restart-loop"),
     "spin-deadlock": (120, "gpu.spin-deadlock", "safe-restart"),
     "swap-storm": (80, "memory.low", "relaunch"),
     "two-node-link": (110, "cluster.rank-died", "safe-restart"),
@@ -146,6 +147,18 @@ async def test_a_relaunch_that_fails_brings_the_old_one_back(tmp_path: Path) -> 
     assert spark.container_id("sglang-minimax-1") == Stage("leak-after-kill").spark("spark2")[0].container_id(
         "sglang-minimax-1"
     )
+
+
+async def test_a_relaunch_that_asks_for_less_ends_a_loop_for_good(tmp_path: Path) -> None:
+    stage = Stage("restart-loop").run(60)
+    run, plan = await fix(stage, tmp_path, "vllm.free-memory-below-utilisation", "relaunch")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    (changed,) = [one for one in plan.differences if one.name == "--gpu-memory-utilization"]
+    assert changed.before == "0.85"
+    assert changed.after is not None
+    assert float(changed.after) < 0.45
+    stage.run(stage.t + 40)
+    assert not [one.rule for one in stage.firing() if one.severity is not Severity.INFO], "its old log is no news"
 
 
 async def test_the_guard_ends_the_engine_before_memory_is_gone(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ about what runs in it (facts/engines.md section 6.1).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ EXITED_KEPT = 3
 EXITED_FOR_S = 24 * 3600.0
 _OVER = ("exited", "dead")
 _ALIVE = ("running", "paused", "restarting", "removing")
+_ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
+"""As operate.swap names them."""
 _ANY_ADDRESS = ("", "0.0.0.0", "::", "localhost", "::1")  # noqa: S104 - compared, never bound
 
 
@@ -150,8 +153,11 @@ def _ended(
     node_wall_s: float,
 ) -> tuple[Engine, ...]:
     ended: dict[str, Engine] = {}
+    aside = _set_aside(live, boxes)
     for box in boxes.values():
         key = box.container_id[:12]
+        if key in aside:
+            continue
         was = known.get(key)
         command = of_container(box.argv)
         sleeps = bool(box.argv) and command is None and any(part.rpartition("/")[2] == "sleep" for part in box.argv[:2])
@@ -172,7 +178,7 @@ def _ended(
             environment=box.environment if command else (),
         )
     for key, was in known.items():
-        if key in live or key in ended:
+        if key in live or key in ended or key in aside:
             continue
         if was.state is EngineState.EXITED:
             gone = was.container is not None and containers.available and was.container.container_id not in boxes
@@ -181,6 +187,19 @@ def _ended(
             ended[key] = _vanished(was, boxes, containers, node_wall_s)
     recent = [engine for engine in ended.values() if node_wall_s - (engine.exited_wall_s or 0.0) <= EXITED_FOR_S]
     return tuple(sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))[:EXITED_KEPT])
+
+
+def _set_aside(live: Mapping[str, Engine], boxes: Mapping[str, Container]) -> frozenset[str]:
+    """Keys of ended containers in whose place another runs.
+
+    A relaunch of ours keeps them for the way back; how they ended was its own doing, and no news of the engine.
+    """
+    names = {engine.container.name for engine in live.values() if engine.container}
+    return frozenset(
+        box.container_id[:12]
+        for box in boxes.values()
+        if box.status in (*_OVER, "created") and (found := _ASIDE.fullmatch(box.name)) and found[1] in names
+    )
 
 
 def _vanished(was: Engine, boxes: Mapping[str, Container], containers: Containers, node_wall_s: float) -> Engine:

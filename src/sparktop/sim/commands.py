@@ -323,6 +323,10 @@ def _nothing(call: _Call) -> Ran:
     return Ran()
 
 
+def _sleep(call: _Call) -> Ran:
+    return Ran(seconds=float(call.argv[1]))
+
+
 def _false(call: _Call) -> Ran:
     return replace(Ran(), code=1)
 
@@ -330,7 +334,7 @@ def _false(call: _Call) -> Ran:
 _PROGRAMS: dict[str, Callable[[_Call], Ran]] = {
     "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "docker": _docker, "false": _false, "find": _nothing,
     "grep": _grep, "head": _head, "ip": _ip, "journalctl": _journalctl, "kill": _kill, "loginctl": _loginctl,
-    "nvidia-smi": _nvidia_smi, "ps": _ps, "python3": _nothing, "rdma": _rdma, "rm": _nothing, "sync": _sync,
-    "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": _nothing, "test": _nothing, "true": _nothing,
+    "nvidia-smi": _nvidia_smi, "ps": _ps, "python3": _nothing, "rdma": _rdma, "rm": _nothing, "sleep": _sleep,
+    "sync": _sync, "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": _nothing, "test": _nothing, "true": _nothing,
     "who": _who,
 }  # fmt: skip

@@ -20,6 +20,8 @@ from sparktop.sim.spark import GIB, LiveContainer, Spark
 API_VERSION = "1.51"
 _VERSION = "28.3.3"
 _POLL_S = 0.25
+_LONGEST_PAUSE_S = 60.0
+"""Between two starts by a restart policy."""
 
 
 async def answer(moment: Moment, rest: Rest, request: Request, react: React | None = None) -> Answer:
@@ -117,7 +119,7 @@ def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         "Created": int(spark.wall_s(_created_s(live))),
         "Ports": [],
         "Labels": {},
-        "State": _state(live),
+        "State": _state(live, t),
         "Status": status,
         "HostConfig": {"NetworkMode": "host"},
         "NetworkSettings": {"Networks": {"host": {"NetworkID": "", "IPAddress": ""}}},
@@ -134,10 +136,10 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         "Path": script.argv[0] if script.argv else "",
         "Args": list(script.argv[1:]),
         "State": {
-            "Status": _state(live),
-            "Running": live.running,
+            "Status": _state(live, t),
+            "Running": live.running or _state(live, t) == "restarting",
             "Paused": False,
-            "Restarting": False,
+            "Restarting": _state(live, t) == "restarting",
             "OOMKilled": ended and run.oom_killed,
             "Dead": False,
             "Pid": live.pid if live.running else 0,
@@ -203,8 +205,13 @@ def _ulimit(text: str) -> dict[str, Any]:
 _NEVER = "0001-01-01T00:00:00Z"
 
 
-def _state(live: LiveContainer) -> str:
-    return "running" if live.running else "exited" if live.started else "created"
+def _state(live: LiveContainer, t: float) -> str:
+    if live.running:
+        return "running"
+    ended_s = live.run.end_s or 0.0
+    soon = any(t < run.start_s <= ended_s + _LONGEST_PAUSE_S and not run.asked for run in live.script.runs)
+    comes = live.script.restart_policy != "no" and live.run.exit_code != 0 and soon
+    return "restarting" if comes else "exited" if live.started else "created"
 
 
 def _created_s(live: LiveContainer) -> float:
