@@ -332,9 +332,9 @@ def _false(call: _Call) -> Ran:
 
 
 _PROGRAMS: dict[str, Callable[[_Call], Ran]] = {
-    "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "docker": _docker, "false": _false, "find": _nothing,
-    "grep": _grep, "head": _head, "ip": _ip, "journalctl": _journalctl, "kill": _kill, "loginctl": _loginctl,
-    "nvidia-smi": _nvidia_smi, "ps": _ps, "python3": _nothing, "rdma": _rdma, "rm": _nothing, "sleep": _sleep,
-    "sync": _sync, "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": _nothing, "test": _nothing, "true": _nothing,
-    "who": _who,
+    "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "docker": _docker, "false": _false,
+    "find": _nothing, "grep": _grep, "head": _head, "ip": _ip, "journalctl": _journalctl, "kill": _kill,
+    "loginctl": _loginctl, "nvidia-smi": _nvidia_smi, "ps": _ps, "python3": _nothing, "rdma": _rdma,
+    "rm": _nothing, "sleep": _sleep, "sync": _sync, "sysctl": _sysctl, "systemctl": _systemctl,
+    "systemd-inhibit": _nothing, "test": _nothing, "true": _nothing, "who": _who,
 }  # fmt: skip
