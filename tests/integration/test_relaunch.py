@@ -21,9 +21,10 @@ from tests.support import unavailable
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Remote, Request
+from sparktop.model.plan import Plan, Remote, Request, Run, StepRun, StepState
 from sparktop.operate import relaunch
 from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
+from sparktop.operate.undoing import by_hand
 from sparktop.probe.remote import mask_argv
 from sparktop.transport.containers import container_of
 
@@ -147,6 +148,23 @@ def test_the_way_back_from_the_end(dockerd: Dockerd, hands: Hands) -> None:
     aside = dockerd.api.inspect_container(f"{NAME}-failed-20260528T202640")
     assert aside["State"]["Running"] is False
     assert aside["HostConfig"]["RestartPolicy"]["Name"] == "no"
+
+
+@pytest.mark.parametrize("until", ["policy-off", "kill", "swap", "policy"])
+def test_the_lines_to_undo_it_by_hand_lead_back_when_they_are_pasted(
+    dockerd: Dockerd, hands: Hands, until: str
+) -> None:
+    old = started(dockerd, "--restart", "unless-stopped")
+    plan = plan_of(hands, LESS)
+    assert carried_out(hands, plan, until), hands.problems
+    count = [step.id for step in plan.steps].index(until) + 1
+    done = tuple(StepRun(step=step, state=StepState.DONE) for step in plan.steps[:count])
+    for line in by_hand(Run(id="r", plan=plan, steps=done)):
+        environment = {**os.environ, "DOCKER_HOST": f"unix://{dockerd.socket_path}"}
+        line = line.replace("stop -t 60", "stop -t 1")  # its shell is deaf to SIGTERM
+        subprocess.run(["bash", "-ec", line], env=environment, check=True, capture_output=True, timeout=60)
+    assert_old_serves(hands, old)
+    assert not [one for one in cli(dockerd, "ps", "-a", "--format", "{{.Names}}").split() if "-next-" in one]
 
 
 def test_what_is_asked_to_be_removed_is(dockerd: Dockerd, hands: Hands) -> None:

@@ -262,6 +262,8 @@ class Step:
     """What must be true afterwards, in words."""
     undone_by: str = ""
     """How it is undone, in words or as a command."""
+    undoes: tuple[str, ...] = ()
+    """Ids of earlier steps on its node that it takes back: once it is done, nothing of either is left to be undone."""
     on_failure: OnFailure = OnFailure.STOP
 
 

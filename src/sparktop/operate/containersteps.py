@@ -85,6 +85,7 @@ def policy_back(box: Inspected, mark: str, on_failure: OnFailure = OnFailure.STO
         limit_s=60.0,
         verifies=f"its restart policy is {box.policy}",
         undone_by=f"docker update --restart=no {box.name}",
+        undoes=(f"policy-off{mark}",),
         on_failure=on_failure,
     )
 
@@ -181,6 +182,7 @@ def start(box: Inspected, mark: str) -> Step:
         limit_s=150.0,
         verifies="Docker says that it runs",
         undone_by=f"docker stop -t {GRACE_S:.0f} {box.name}",
+        undoes=(f"stop{mark}",),
     )
 
 
@@ -193,6 +195,7 @@ def start_again(box: Inspected, mark: str) -> Step:
         act=Remote(operations=(same_container(box), start_call(box))),
         limit_s=150.0,
         verifies="Docker says that it runs",
+        undoes=(f"stop{mark}",),
     )
 
 

@@ -300,7 +300,7 @@ class PlanExecution:
             said = telling.plain(how, but=problems)
         else:
             said = telling.message(run, how, but=problems)
-        if state is not RunState.DONE:
+        if state not in (RunState.DONE, RunState.ROLLED_BACK):
             hint = " · ".join(part for part in (hint, telling.hint(run, can_go_back=can_go_back)) if part)
         return {"state": state, "message": said, "hint": hint, "can_go_back": can_go_back}
 

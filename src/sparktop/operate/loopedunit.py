@@ -79,6 +79,7 @@ def plan(request: Request, looped: Looped, picture: FleetState, survey: Survey) 
                 node=node,
                 act=Remote(operations=(start,)),
                 limit_s=120.0,
+                undoes=("stop",),
             ),
         ),
         effect=f"{unit.name}{times} is stopped and stays down.{code} Why it ends stands in its journal.",

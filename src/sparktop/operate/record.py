@@ -160,6 +160,7 @@ class Record:
             "run": run.id,
             "state": str(run.state),
             "message": run.message,
+            **({"hint": run.hint} if run.hint else {}),
             "before": self._mask.data(run.before),
             "after": self._mask.data(run.after),
         }

@@ -65,7 +65,8 @@ def swap(one: Swap) -> Step:
         undo += _old_started(one)
     if was_kept and one.box.restarts:
         undo.append(_policy_back(one))
-    back = "the new one is removed, the old one takes its name again" + (" and is started" if one.was_up else "")
+    names = (f"docker rename {one.name} {one.next_name}", f"docker rename {one.before_name} {one.name}")
+    back = "; ".join((f"docker stop -t {steps_of.GRACE_S:.0f} {one.name}", *names))  # what was stopped, its stop says
     return Step(
         id=f"swap{one.mark}",
         title=f"Start the new container as {one.name}"
@@ -74,7 +75,7 @@ def swap(one: Swap) -> Step:
         act=Remote(operations=tuple(operations), undo=tuple(undo)),
         limit_s=300.0,
         verifies=f"{one.name} runs from image {one.image_id[:19]}",
-        undone_by=back,
+        undone_by=back if was_kept else "nothing by hand: Docker removed the old one; the way back makes it anew",
         on_failure=OnFailure.ROLL_BACK,
     )
 
@@ -167,6 +168,7 @@ def aside(one: Swap, grace_s: float) -> Step:
         act=Remote(operations=calls),
         limit_s=grace_s + 120.0,
         verifies="it does not run, and its name is free",
+        undoes=tuple(f"{name}{one.mark}" for name in ("make", "swap", "policy")),
     )
 
 
@@ -189,6 +191,7 @@ def old_back(one: Swap) -> Step:
         act=Remote(operations=tuple(operations)),
         limit_s=240.0,
         verifies="it has its name" + (" and runs" if one.was_up else ""),
+        undoes=tuple(f"{name}{one.mark}" for name in ("stop", *(() if one.box.loops else ("policy-off",)))),
     )
 
 

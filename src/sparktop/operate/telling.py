@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.model.plan import Run, StepRun, StepState
+from sparktop.operate.undoing import by_hand
 
 
 def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
@@ -39,13 +40,10 @@ def failed(one: StepRun) -> str:
 def hint(run: Run, *, can_go_back: bool) -> str:
     """What to do next."""
     if can_go_back:
-        titles = _listed([step.title for step in run.plan.way_back])
-        return f"The way back can be gone: {titles}."
-    if undone_by := list(
-        dict.fromkeys(one.step.undone_by for one in run.steps if one.state is StepState.DONE and one.step.undone_by)
-    ):
-        return f"How to undo what was done: {'; '.join(undone_by)}."
-    return ""
+        parts = [f"The way back can be gone: {_listed([step.title for step in run.plan.way_back])}."]
+        parts += [f"By hand it is: {_listed(lines)}"] if lines else []
+        return " ".join(parts)
+    return f"How to undo what was done: {_listed(lines)}" if lines else ""
 
 
 def clock(seconds: float) -> str:

@@ -55,6 +55,7 @@ def start(part: Part) -> Step:
         limit_s=120.0,
         verifies="systemd has taken the order",
         undone_by=typed(part, "stop"),
+        undoes=(f"stop{part.mark}",),
     )
 
 
