@@ -38,7 +38,8 @@ def failed(one: StepRun) -> str:
 
 
 def hint(run: Run, *, can_go_back: bool) -> str:
-    """What to do next."""
+    """What to do next: the way back as a plan, and as commands for whom that is no longer there."""
+    lines = by_hand(run)
     if can_go_back:
         parts = [f"The way back can be gone: {_listed([step.title for step in run.plan.way_back])}."]
         parts += [f"By hand it is: {_listed(lines)}"] if lines else []
