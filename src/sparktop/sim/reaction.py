@@ -12,6 +12,7 @@ from functools import singledispatch
 from sparktop.sim import acts, ranks
 from sparktop.sim.aftermath import Moment, released, with_tracks
 from sparktop.sim.booting import BACK_S, SHUTDOWN_S, rebooted
+from sparktop.sim.creating import created
 from sparktop.sim.script import ContainerScript, NodeScript, Repeat, Scenario, UnitScript
 
 KILLED_S = 0.4
@@ -173,7 +174,7 @@ def _(act: acts.UpdateContainer, scenario: Scenario, node: str, showing_s: float
 @_done.register
 def _(act: acts.CreateContainer, scenario: Scenario, node: str, showing_s: float) -> Scenario:
     now = moment(scenario, node, showing_s)
-    return _with(scenario, node, ranks.created(now, act.script, act.like))
+    return _with(scenario, node, created(now, act.script, act.like))
 
 
 @_done.register
