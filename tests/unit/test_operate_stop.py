@@ -10,6 +10,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.plan import AwaitMemory, DockerCall, OnFailure, Plan, Privilege, Refusal, Remote, Signal
+from sparktop.model.telemetry import GapReason
 from sparktop.operate import stop
 from sparktop.operate.survey import Privileges
 
@@ -164,3 +165,14 @@ def test_grace_that_makes_no_sense_is_refused() -> None:
 def test_engine_that_loads_is_stopped_too() -> None:
     node = spark(engines=(made.engine(state=EngineState.LOADING, metrics=None, rates=None),))
     assert "stop" in [step.id for step in plan(made.picture(node)).steps]
+
+
+@pytest.mark.parametrize(("docker", "words"), [("denied", "may not use Docker"), ("open", "has not shown which yet")])
+def test_a_container_that_docker_does_not_show_is_not_taken_for_none(docker: str, words: str) -> None:
+    """Its processes could be ended; by its policy Docker would start it again."""
+    engine = made.engine("vllm:8000", container=None, pids=(76811,), gaps={"container": GapReason.NO_PERMISSION})
+    picture = made.picture(spark(engines=(engine,)))
+    rights = Privileges(user="spark", docker=docker, sudo="free")
+    refused = planned(stop, request("stop-engine", "vllm:8000"), picture, files=FILES, privileges=rights)
+    assert isinstance(refused, Refusal), refused
+    assert words in refused.reason

@@ -20,6 +20,7 @@ from sparktop.model.plan import GuardOrder, Plan, Refusal, Request, Risk, Step
 from sparktop.operate.enginechoice import the_team
 from sparktop.operate.judging import Judgement, Since, Verdict
 from sparktop.operate.pair import Rank
+from sparktop.operate.part import hidden_refusal
 from sparktop.operate.privilege import docker_refusal
 from sparktop.operate.survey import Ask, AskPrivileges, Survey
 
@@ -147,6 +148,8 @@ def _order(request: Request, rank: Rank, node: NodeView | None, survey: Survey) 
             reason=f"nothing has been seen of {rank.node} yet",
             remedies=("wait for its first figures",),
         )
+    if (refused := hidden_refusal(request, rank, survey)) is not None:
+        return refused
     if box is None:
         return Refusal(
             request=request,

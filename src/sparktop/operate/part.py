@@ -88,6 +88,8 @@ def parts(request: Request, team: Sequence[Rank], picture: FleetState, survey: S
                 remedies=("wait until it is live",),
             )
         box = None
+        if (refused := hidden_refusal(request, rank, survey)) is not None:
+            return refused
         if rank.engine.container is not None:
             refused = _docker(request, rank, survey)
             if refused is not None:
@@ -105,6 +107,18 @@ def parts(request: Request, team: Sequence[Rank], picture: FleetState, survey: S
             )
         )
     return tuple(found)
+
+
+def hidden_refusal(request: Request, rank: Rank, survey: Survey) -> Refusal | None:
+    """An engine whose processes are in a container that Docker has not shown: it is not one without a container."""
+    if "container" not in rank.engine.gaps:
+        return None
+    refused = _docker(request, rank, survey)
+    return refused or Refusal(
+        request=request,
+        reason=f"{rank.engine.name} on {rank.node} runs in a container, and Docker has not shown which yet",
+        remedies=("look again in some seconds: the list of containers follows",),
+    )
 
 
 def neighbours(part: Part) -> Iterator[str]:
