@@ -1,5 +1,5 @@
-"""A machine of its own as far as sparktop can see: a namespace with its own /run, processes and boot id, and in it an
-OpenSSH server and a Docker Engine at their usual places. Two of them stand for a pair; network and memory are shared.
+"""A machine of its own as far as sparktop can see: a namespace with its own /run, /etc, processes and boot id, and in
+it an OpenSSH server and a Docker Engine at their usual places. Two stand for a pair; network and memory are shared.
 
     with Spark.start("spark1", "127.0.0.2", folder) as spark:
         spark.sshd.alias("spark1")
@@ -45,7 +45,8 @@ set -e
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/sshd /run/user
 mkdir -m 1777 /run/lock
-mount --bind "$1" /proc/sys/kernel/random/boot_id
+mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
+mount --bind "$1/etc" /etc
 exec "$2" -c "$3"
 """
 
@@ -60,6 +61,8 @@ class Spark:
     init: subprocess.Popen[bytes]
     dockerd: Dockerd
     sshd: Sshd
+    inside: tuple[str, ...]
+    """What runs a program in it."""
     engines: Engines = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,12 @@ class Spark:
     def root(self) -> Path:
         """Its file system, seen from here."""
         return Path(f"/proc/{_child(self.init)}/root")
+
+    def run(self, *argv: str, said: str = "") -> str:
+        """Run a program in it as root, `said` on its input; what it prints."""
+        done = subprocess.run([*self.inside, *argv], input=said, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (argv, done.stderr)
+        return done.stdout
 
     @classmethod
     @contextlib.contextmanager
@@ -80,6 +89,7 @@ class Spark:
         if os.geteuid() != 0:
             unavailable("namespaces and dockerd need root")
         root = Path(tempfile.mkdtemp(prefix="spk-nd-", dir="/tmp"))  # short: a socket's path has 107 bytes
+        root.chmod(0o755)  # another user's keys are read there
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, root, ignore_errors=True)
             init = _namespace(root)
@@ -90,16 +100,17 @@ class Spark:
             # Not forked, so that it is the listener itself; its sessions are in the namespace all the same. What has
             # threads, as dockerd has, can't be started so.
             sshd = stack.enter_context(Sshd.start(root / "sshd", host=host, prefix=(*inside, "--no-fork")))
-            yield cls(name, init, docker, sshd)
+            yield cls(name, init, docker, sshd, inside)
 
 
 def _namespace(root: Path) -> subprocess.Popen[bytes]:
-    boot_id = root / "boot_id"
-    boot_id.write_text(f"{uuid.uuid4()}\n")
+    (root / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    subprocess.run(["cp", "--archive", "/etc", str(root / "etc")], check=True)
+    (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     init = subprocess.Popen(
         [
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"),
-            *("sh", "-c", _SETUP, "sh", str(boot_id), sys.executable, _INIT),
+            *("sh", "-c", _SETUP, "sh", str(root), sys.executable, _INIT),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

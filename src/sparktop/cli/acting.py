@@ -65,7 +65,6 @@ def act(words: list[str]) -> int:
     from sparktop.headless.prompts import TerminalPrompter
     from sparktop.observe.watch import Publish, Watch
     from sparktop.operate.operating import Operating
-    from sparktop.transport.base import SecretQuestion
 
     prompter = TerminalPrompter()
     links = connectors(distinct(config.hosts), prompter, config.ssh_config)
@@ -74,10 +73,6 @@ def act(words: list[str]) -> int:
     def make(publish: Publish) -> tuple[Watch, Operating]:
         made = session(links, publish, config, own=own)
         return made, made.operations
-
-    async def secret(node: str, wrong_count: int) -> str | None:
-        wrong = f" (wrong {wrong_count} times so far)" if wrong_count else ""
-        return await prompter.secret(SecretQuestion(host=node, prompt=f"sudo wants your password{wrong}:"))
 
     asked = Asked(
         action=known,
@@ -93,7 +88,7 @@ def act(words: list[str]) -> int:
         timeout_s=options.timeout,
         has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
     )
-    return asyncio.run(carry_out(make, asked, manner=manner, secret=secret))
+    return asyncio.run(carry_out(make, asked, manner=manner, secret=prompter.sudo))
 
 
 def audit(words: list[str]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step, StepRun
 from sparktop.operate.beforeafter import ending, told
+from sparktop.operate.privilege import SUDOERS_FILE
 from sparktop.operate.wording import masked, step_lines
 
 JSON_VERSION = 1
@@ -116,7 +117,8 @@ def plan_text(plan: Plan) -> list[str]:
     lines += said(f"{RISK_MARKS[plan.risk]} {plan.risk}, on {' and '.join(plan.nodes)}", 2)
     lines += said(plan.effect, 2) if plan.effect else []
     for warning in plan.warnings:
-        lines += said(f"▲ {warning}", 2)
+        text, *to_paste = _apart(warning)
+        lines += [*said(f"▲ {text}", 2), *(f"      {masked(line, plan.secrets)}" for line in to_paste)]
     lines += ["", "what changes"] if plan.differences else []
     for one in plan.differences:
         for sign, value in (("-", one.before), ("+", one.after)):
@@ -170,6 +172,12 @@ def step_line(number: int, count: int, one: StepRun, run: Run) -> str:
     detail = f": {one.detail}" if one.detail else ""
     text = f"{STEP_MARKS[one.state]} {number}/{count} {one.step.title}{detail}"
     return masked(text, run.plan.secrets)
+
+
+def _apart(warning: str) -> list[str]:
+    """A warning, and lines for sudoers in it by themselves: broken, they could not be pasted."""
+    text, mark, rest = warning.partition(f"{SUDOERS_FILE}: ")
+    return [text + mark.rstrip(), *rest.split("; ")] if mark else [warning]
 
 
 def _prose(text: str, indent: int) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import sys
 
+from sparktop.headless.ask import answered, answered_unseen
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 
 
@@ -28,8 +28,8 @@ class TerminalPrompter:
         if question.same_key_hosts:
             lines.append(f"  the same key as {', '.join(question.same_key_hosts)}: two units, or one?")
         async with self._one_at_a_time:
-            answer = await asyncio.to_thread(_ask, "\n".join(lines) + "\nTrust it and write it down? (yes/no) ")
-        return answer.strip().lower() == "yes"
+            answer = await answered("\n".join(lines) + "\nTrust it and write it down? (yes/no) ")
+        return answer.lower() == "yes"
 
     async def secret(self, question: SecretQuestion) -> str | None:
         """What was typed, unseen unless the server asks for an echo; None without a terminal."""
@@ -40,15 +40,19 @@ class TerminalPrompter:
             return None
         text = f"{question.host}: {question.prompt} "
         async with self._one_at_a_time:
-            if question.echo:
-                return await asyncio.to_thread(_ask, text)
-            return await asyncio.to_thread(getpass.getpass, text, sys.stderr)
+            return await (answered(text) if question.echo else answered_unseen(text))
 
-
-def _ask(text: str) -> str:
-    sys.stderr.write(text)
-    sys.stderr.flush()
-    return sys.stdin.readline()
+    async def sudo(self, node: str, wrong_count: int) -> str | None:
+        """The password for sudo on a node, as `operate.line.AskSecret` asks for it; None without a terminal."""
+        if not sys.stdin.isatty():
+            _say(
+                f"{node}: sudo wants your password, and there is no terminal to ask on\n"
+                "  run it at a terminal, or let sudo do without one there: the plan shows the line for it"
+            )
+            return None
+        wrong = f" (wrong {wrong_count} times so far)" if wrong_count else ""
+        async with self._one_at_a_time:
+            return await answered_unseen(f"{node}: sudo wants your password{wrong}: ")
 
 
 def _say(text: str) -> None:

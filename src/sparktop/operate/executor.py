@@ -54,6 +54,8 @@ class PlanExecution:
         self._means = means
         self._secret = secret
         self._passwords: dict[str, str] = {}
+        self._has_left_question = False
+        """The operator got out where a password was asked for."""
         self._abort = Abort()
         self._record = Record(new_run(run_id, plan), means=means, changed=changed)
         self._hold = Hold(means, run_id, plan.title, self._abort)
@@ -221,7 +223,10 @@ class PlanExecution:
             found=lambda what: self._found(index, what),
         )
         work = RemoteStep(step, act, self.run.id, means=self._means, hold=self._hold, abort=self._abort, hears=hears)
-        return await work.carry_out(self._ask)
+        ended = await work.carry_out(self._ask)
+        if self._has_left_question and ended.state is StepState.FAILED:
+            return replace(ended, state=ended.state if ended.has_touched else StepState.SKIPPED, is_aborted=True)
+        return ended
 
     def _progress(self, index: int, total: int) -> Callable[[OperationResult], None]:
         def told(result: OperationResult) -> None:
@@ -270,6 +275,7 @@ class PlanExecution:
         try:
             password = await self._abort.unless(_answered(self._secret(node, wrong)))
         except Aborted:
+            self._has_left_question = True
             return None
         if password:
             self._record.also_mask(password)
