@@ -14,6 +14,7 @@ from tests.operate_support import FAILED, GO_ON, ID, ROLL_BACK, Stage, plan, ste
 from sparktop.errors import LinkLost
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
@@ -411,9 +412,55 @@ async def test_the_guard_is_told_and_has_to_confirm(tmp_path: Path) -> None:
     stage.performers.judgements["guard"] = WAITING
     run = await stage.carry_out(plan(step("arm", order, limit_s=15)))
     assert run.state is RunState.FAILED
+    assert stage.told[-1] == ("spark1", {"guard": ""})  # what was told as failed doesn't come true later
     object.__setattr__(stage.means, "tell", lambda name, words: False)
     run = await stage.carry_out(plan(step("arm", order)))
     assert "no probe on spark1" in run.message
+
+
+async def test_an_order_that_is_given_up_is_taken_back(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.performers.judgements["guard"] = WAITING
+    execution = stage.execution(plan(step("arm", GuardOrder(container_id=ID, container_name="vllm"), limit_s=600)))
+    stage.at_state = lambda run: execution.abort() if run.steps[0].detail == "not yet" else None
+    execution.start()
+    assert (await execution.finished()).state is RunState.ABORTED
+    assert stage.told == [("spark1", {"guard": ID}), ("spark1", {"guard": ""})]
+
+
+async def test_a_guard_that_has_acted_meanwhile_is_not_told_to_forget_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    fired = GuardState(phase=GuardPhase.FIRED, container_id=ID, container_name="vllm", available_bytes=1 << 30)
+    stage.views["spark1"] = {"guard": fired}
+    stage.performers.judgements["guard"] = Judgement(verdict=Verdict.FAILED, detail="it has ended vllm already")
+    run = await stage.carry_out(plan(step("arm", GuardOrder(container_id=ID, container_name="vllm"))))
+    assert (run.state, stage.told) == (RunState.FAILED, [("spark1", {"guard": ID})])
+
+
+async def test_a_guard_is_not_told_on_a_node_that_another_has_taken(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, link_patience_s=60)
+    stage.node.cuts["stop"] = "after"
+
+    def taken(run: Run) -> None:
+        if run.state is RunState.LINK_LOST:
+            stage.node.holder = LockHolder(who="else@where", what="a restart")
+
+    stage.at_state = taken
+    run = await stage.carry_out(plan(step("stop"), step("arm", GuardOrder(container_id=ID, container_name="vllm"))))
+    assert (run.state, stage.told) == (RunState.FAILED, [])
+    assert "else@where is changing spark1" in run.message
+
+
+@pytest.mark.parametrize("phase", [GuardPhase.ARMED, GuardPhase.DISARMED])
+async def test_a_run_that_ends_early_says_whether_its_guard_is_armed_yet(tmp_path: Path, phase: GuardPhase) -> None:
+    stage = Stage(tmp_path)
+    stage.node.fails["start"] = FAILED
+    stage.views["spark1"] = {"guard": GuardState(phase=phase, container_id=ID, container_name="vllm")}
+    arm = GuardOrder(container_id=ID, container_name="vllm")
+    run = await stage.carry_out(plan(step("arm", arm), step("start")))
+    assert ("The guard on spark1 is still armed over vllm" in run.message) is (phase is GuardPhase.ARMED)
+    run = await stage.carry_out(plan(step("arm", arm), step("off", GuardOrder(container_id="")), step("start")))
+    assert "still armed" not in run.message
 
 
 def finding(subject: str = "vllm") -> Finding:

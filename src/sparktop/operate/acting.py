@@ -25,7 +25,7 @@ from sparktop.model.plan import (
 from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.arrivals import FindingKey, judge_back, judge_gone, judge_resolved
 from sparktop.operate.ended import Ended
-from sparktop.operate.hold import Hold, NoLine
+from sparktop.operate.hold import Hold, NoLine, Taken
 from sparktop.operate.judging import Judgement, Since, Verdict
 from sparktop.operate.means import Means
 from sparktop.operate.waiting import Ending, Judge, wait_for
@@ -212,6 +212,10 @@ class LocalStep:
 
     async def _order(self, step: Step, order: GuardOrder, told: Told) -> Ended:
         view = self._means.picture().node(step.node)
+        try:
+            await self._hold.take(await self._hold.line(step.node, patience_s=self._means.first_line_s))
+        except (NoLine, Taken, TransportError) as why:
+            return Ended(state=StepState.FAILED, detail=f"{why}. The guard was not told.")
         words = self._means.performers.guard_words(order)
         if self._means.tell is None or not self._means.tell(step.node, words):
             return Ended(state=StepState.FAILED, detail=f"there is no probe on {step.node} to tell")
@@ -221,8 +225,15 @@ class LocalStep:
 
         ended = await self._until(judge, step, told, before=view)
         has_touched = ended.state is StepState.DONE and bool(order.container_id)
+        if ended.state is not StepState.DONE and order.container_id and not self._has_fired(step.node):
+            # What is told as failed or given up must not come true later.
+            self._means.tell(step.node, self._means.performers.guard_words(GuardOrder(container_id="")))
         return Ended(state=ended.state, detail=ended.detail, has_touched=has_touched, is_aborted=ended.is_aborted)
 
+
+    def _has_fired(self, node: str) -> bool:
+        view = self._means.picture().node(node)
+        return view is not None and view.guard is not None and view.guard.has_acted
 
 async def _bounded(work: Coroutine[Any, Any, _T], limit_s: float) -> _T:
     async with asyncio.timeout(limit_s):

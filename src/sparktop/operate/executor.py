@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparktop.errors import TransportError
-from sparktop.model.plan import AwaitResolved, OnFailure, Plan, Remote, Run, RunState, Step, StepState
+from sparktop.model.plan import AwaitResolved, GuardOrder, OnFailure, Plan, Remote, Run, RunState, Step, StepState
 from sparktop.operate import telling
 from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.acting import Beginning, LocalStep
@@ -27,6 +27,7 @@ from sparktop.operate.operating import Changed
 from sparktop.operate.record import Record, new_run
 from sparktop.operate.remoting import Hears, RemoteStep
 from sparktop.operate.saved import filled
+from sparktop.operate.undoing import armed_yet
 from sparktop.operate.waiting import POLL_S
 
 _LEADS_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
@@ -43,6 +44,8 @@ class _Course:
     has_acted: bool = False
     problems: list[str]
     """Of steps after which the run went on."""
+    guards: dict[str, str]
+    """By node: over which container this run has armed the guard there."""
 
 
 class PlanExecution:
@@ -65,7 +68,7 @@ class PlanExecution:
         self._began_s = means.clock.monotonic()
         self._is_known = False
         """The intent is in the audit."""
-        self._course = _Course(problems=[])
+        self._course = _Course(problems=[], guards={})
         self._beginning = Beginning(picture=means.picture())
         self._task: asyncio.Task[None] | None = None
 
@@ -208,6 +211,8 @@ class PlanExecution:
             of_node = {**self.run.saved.get(step.node, {}), **ended.saved}
             self._record.update(saved={**self.run.saved, step.node: of_node}, is_told=False)
         self._record.step_ended(index, ended)
+        if isinstance(act, GuardOrder) and ended.state is StepState.DONE:
+            self._course.guards[step.node] = act.container_name
         self._course.has_touched |= ended.has_touched
         self._course.has_acted |= ended.has_acted or ended.has_touched
         if self.run.state is RunState.LINK_LOST:
@@ -298,7 +303,9 @@ class PlanExecution:
 
     def _end(self, state: RunState, how: str, hint: str = "") -> dict[str, Any]:
         """The fields of a run that is over."""
-        run, problems = self.run, self._course.problems
+        run = self.run
+        guards = () if state is RunState.DONE else armed_yet(self._course.guards, self._means.picture())
+        problems = [*self._course.problems, *guards]
         can_go_back = bool(self._plan.way_back) and self._course.has_touched and state in _LEADS_BACK
         if state is RunState.DONE:
             said = telling.success(run, self._means.clock.monotonic() - self._began_s, but=problems)
@@ -327,6 +334,7 @@ class PlanExecution:
                 was_remote = isinstance(one.step.act, Remote)
                 self._record.step(index, state=StepState.UNKNOWN if was_remote else StepState.SKIPPED)
         self._record.skip_waiting()
+        self._course.guards.clear()  # they go with the console
         self._record.update(**self._end(RunState.ABORTED, how), is_told=False)
         if self._is_known:
             self._record.end_at_once()

@@ -219,6 +219,9 @@ def _way_back(order: Sequence[Start], limit_s: float) -> Iterator[Step]:
     for one in sorted(order, key=lambda one: not one.part.rank.is_head):
         if one.part.runs:
             yield replace(ready(one, any_run=True), id=f"back-ready{one.part.mark}")
+    for one in order:
+        if one.part.box is not None:
+            yield replace(guard_back(one), id=f"back-guard{one.part.mark}")
     for one, box in boxes:
         if box.restarts:
             yield replace(steps_of.policy_back(box, one.part.mark), id=f"back-policy{one.part.mark}")

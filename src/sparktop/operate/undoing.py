@@ -1,7 +1,11 @@
-"""How what a run has done would be undone by hand, as commands to paste, the last thing first. Pure."""
+"""What a run has left behind: as commands to undo it by hand, the last thing first, and guards. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import Remote, Run, Step, StepState
 
 
@@ -16,6 +20,14 @@ def by_hand(run: Run) -> tuple[str, ...]:
     where = len({step.node for step in done}) > 1
     lines = (f"{f'on {step.node}: ' if where else ''}{step.undone_by}" for step in reversed(left) if _can_be(step))
     return tuple(dict.fromkeys(lines))
+
+
+def armed_yet(guards: Mapping[str, str], picture: FleetState) -> Iterator[str]:
+    """Sentences on the guards that it has armed (by node, over which container) and not taken back: they may act."""
+    for node, name in guards.items():
+        view = picture.node(node)
+        if name and view is not None and view.guard is not None and view.guard.phase is GuardPhase.ARMED:
+            yield f"The guard on {node} is still armed over {name}: G disarms it, and so does leaving"
 
 
 def _took_back(step: Step, done: list[Step]) -> bool:
