@@ -9,7 +9,7 @@ from sparktop.sim.script import ContainerScript
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Somebody is at it: the scenario mends nothing by itself any more, and doesn't start over."""
+    """Somebody is about to act: the scenario mends nothing by itself any more, and doesn't start over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,7 @@ class Runner:
                     self._bench.holder = None
                 self._tell({"id": number, "kind": "unlocked"})
             elif any(word in request for word in ("privileges", "get", "output", "file")):
+                self._machine.react(acts.Hold())  # whoever plans a change shall find what they saw
                 self._spawn(self._answer(number, request))
             elif "bye" in request:
                 raise Departed("asked to")
