@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,13 +10,11 @@ from sparktop import sanitise
 from sparktop.diagnose.live.window import span
 from sparktop.model.engine import EngineState
 from sparktop.model.plan import Difference, Request, Step
+from sparktop.operate import changewords, swapwords
 from sparktop.operate import containersteps as steps_of
-from sparktop.operate import swapwords
 from sparktop.operate.composefiles import OVERRIDE
 from sparktop.operate.composegiven import environment_of
 from sparktop.operate.composevalues import filled
-from sparktop.operate.hostoptions import with_options
-from sparktop.operate.knownsecrets import shown_value
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.survey import Survey
 
@@ -35,48 +31,8 @@ def differences(made: Sequence[Composed]) -> tuple[Difference, ...]:
 
 
 def _differences(one: Composed) -> Iterator[Difference]:
-    change, raw = one.changing.change, one.changing.raw
-    before = dict(str(pair).partition("=")[::2] for pair in (raw.get("Config") or {}).get("Env") or ())
-    for name, value in change.environment.items():
-        if before.get(name) != value:
-            yield Difference(
-                what="environment",
-                name=sanitise.name(name),
-                before=_shown(name, before.get(name)),
-                after=_shown(name, value),
-            )
-    for flag in one.flags:
-        yield Difference(
-            what="flag",
-            name=sanitise.name(flag.name),
-            before=_shown(flag.name, flag.before),
-            after=_shown(flag.name, flag.after),
-        )
-    host = dict(raw.get("HostConfig") or {})
-    then = dict(host)
-    with_options(then, change.options)
-    for name in change.options:
-        if host.get(name) != then.get(name):
-            yield Difference(what="option", name=name, before=_json(host.get(name)), after=_json(then.get(name)))
-    if change.image and (one.changing.new_image or {}).get("Id") != one.changing.image_id:
-        yield Difference(
-            what="image",
-            name="image",
-            before=sanitise.line(one.changing.image_name, limit=200),
-            after=sanitise.line(change.image, limit=200),
-        )
-    yield from file_lines(one.project.override, one.project.before, one.text)
-
-
-def file_lines(path: str, before: str | None, after: str) -> Iterator[Difference]:
-    """A file's lines that go, and those that come."""
-    name = sanitise.line(path, limit=200)
-    for row in difflib.ndiff((before or "").splitlines(), after.splitlines()):
-        text = sanitise.line(row[2:], limit=400)
-        if row.startswith("- "):
-            yield Difference(what="file", name=name, before=text, after=None)
-        elif row.startswith("+ "):
-            yield Difference(what="file", name=name, before=None, after=text)
+    yield from changewords.asked(one.changing, one.flags)
+    yield from changewords.file_lines(one.project.override, one.project.before, one.text)
 
 
 def summary(found: Sequence[Difference]) -> str:
@@ -196,12 +152,3 @@ def equivalent(down: Sequence[Composed], up: Sequence[Composed], grace_s: float)
 def _policy(one: Composed) -> str:
     name = str(one.policy.get("Name"))
     return steps_of.policy_word(one.box) if name == one.box.policy else name
-
-
-def _shown(name: str, value: str | None) -> str | None:
-    shown = shown_value(name, value)
-    return None if shown is None else sanitise.line(shown, limit=300)
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else sanitise.line(json.dumps(value, ensure_ascii=False, default=str), limit=300)

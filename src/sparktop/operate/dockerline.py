@@ -79,6 +79,11 @@ def docker_run(
     return "\n".join(lines)
 
 
+def host_options(host: Json) -> tuple[tuple[str, str | None], ...]:
+    """A HostConfig, or a part of it, as options of `docker run`: (name, value; None for a switch)."""
+    return tuple(_options({"HostConfig": host}, {}, False))
+
+
 def secret_names(environment: Sequence[str]) -> tuple[str, ...]:
     """Variables whose values are not shown."""
     return tuple(name for name, _, value in (pair.partition("=") for pair in environment) if is_secret(name, value))

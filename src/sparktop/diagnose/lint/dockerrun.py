@@ -95,6 +95,28 @@ def docker_run(words: Sequence[Word], *, is_exec: bool = False) -> DockerRun:
     return run
 
 
+def own_option(text: str) -> tuple[str, str | None, bool] | None:
+    """(long name, value joined to it, whether the next word is its value) of an option of Docker's; None for others.
+
+    Of short switches in one word the last one is named.
+    """
+    name, equals, value = text.partition("=")
+    if text.startswith("--"):
+        plain = name[2:]
+        if plain in _SWITCHES:
+            return plain, value if equals else None, False
+        return (plain, value if equals else None, not equals) if plain in _VALUED else None
+    plain = ""
+    for index, letter in enumerate(text[1:], 1):
+        if letter in _SHORT_VALUED:
+            rest = text[index + 1 :]
+            return _SHORT_VALUED[letter], rest.removeprefix("=") if rest else None, not rest
+        plain = _SHORT_SWITCHES.get(letter, "")
+        if not plain:
+            return None
+    return (plain, None, False) if plain else None
+
+
 def _stands_for_options(text: str, following: str) -> bool:
     """Whether a word is left out (`...`) or holds options from somewhere else, and not the image's name."""
     if text in ("...", "…"):
