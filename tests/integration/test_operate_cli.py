@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,6 +222,19 @@ def test_a_host_that_is_not_there_is_3(spark: Spark) -> None:
     assert (out.returncode, out.stdout) == (3, "")
     assert "gone" in out.stderr
     assert audited() == []
+
+
+def test_a_session_that_only_looks_collects_evidence_and_does_nothing_else(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-seen", env=QUICK)
+    out = sparktop("act", "collect-evidence", "spark1", "--read-only", "--yes", "--json")
+    assert out.returncode == 0, out.stdout + out.stderr
+    path = Path(json.loads(out.stdout)["run"]["evidence_path"])
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
+    assert any("logs/vllm-seen" in name for name in names), names  # asked of the node, not remembered
+    stop = sparktop("act", "stop-engine", "spark1", "--read-only", "--yes")
+    assert (stop.returncode, "read-only" in stop.stdout) == (1, True)
+    assert engine.inspect()["State"]["Running"] is True
 
 
 def test_an_unwritable_audit_keeps_it_from_everything(spark: Spark) -> None:

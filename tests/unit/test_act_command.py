@@ -22,7 +22,7 @@ from sparktop.cli.acting import _change, _options
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.act import Asked, Manner, act
 from sparktop.model.change import Change
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.operate.actions import action
 from sparktop.operate.operating import Changed
@@ -180,6 +180,25 @@ async def test_a_node_that_is_not_there_is_three() -> None:
     with pytest.raises(TransportError, match="spark1: TCP answers") as gone:
         await run(Side(), asked("drop-caches"), "lost", is_agreed=True)
     assert gone.value.exit_code == 3
+
+
+async def test_a_guard_is_switched_off_whatever_it_is_over() -> None:
+    side = Side()
+    await run(side, asked("guard", options={"off": "yes"}), "idle", is_dry=True)
+    assert (side.asked[-1].nodes, side.asked[-1].target) == (("spark1", "spark2"), "")
+
+
+async def test_evidence_of_one_node_is_collected_while_the_other_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    state = pictures.idle(clock_of_pictures())
+    first, second = state.nodes
+    gone = replace(second, link=replace(second.link, state=LinkState.LOST, reason="no route to it"))
+    state = replace(state, nodes=(first, gone))
+    side = Side()
+    await run(side, asked("collect-evidence"), state=state, is_dry=True)
+    assert side.asked[-1].nodes == (first.name, gone.name)
+    assert f"{gone.name}: no route to it" in capsys.readouterr().err
+    with pytest.raises(TransportError, match="no route to it"):
+        await run(side, asked("drop-caches"), state=state, is_dry=True)
 
 
 async def test_a_finding_brings_its_change_and_has_to_be_there() -> None:

@@ -404,6 +404,26 @@ async def test_evidence_says_where_it_is_and_what_is_missing(tmp_path: Path) -> 
     assert "No space left on device" in run.message
 
 
+async def test_evidence_waits_for_a_runner_that_is_on_its_way(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.lines.drop(stage.lines.line("spark1"))  # type: ignore[arg-type]
+    stage.node.back_after = 2
+    stage.performers.collected = SimpleNamespace(path=tmp_path / "a.tar.gz", problems=())
+    run = await stage.carry_out(plan(step("evidence", CollectEvidence(nodes=("spark1",))), action="collect-evidence"))
+    assert run.state is RunState.DONE
+    assert stage.lines.line("spark1") is not None
+
+
+async def test_a_folder_that_can_not_be_made_is_told_and_stops_no_restart(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    (tmp_path / "evidence").write_text("a file in its place")
+    run = await stage.carry_out(
+        plan(step("evidence", CollectEvidence(nodes=("spark1",)), on_failure=GO_ON), step("stop"))
+    )
+    assert (run.state, stage.node.begun) == (RunState.DONE, ["stop"])
+    assert "the archive can't be written: File exists" in run.message
+
+
 async def test_the_guard_is_told_and_has_to_confirm(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     order = GuardOrder(container_id=ID, container_name="vllm", floor_bytes=4 << 30)

@@ -71,7 +71,7 @@ def act(words: list[str]) -> int:
     own = own_rules()
 
     def make(publish: Publish) -> tuple[Watch, Operating]:
-        made = session(links, publish, config, own=own)
+        made = session(links, publish, config, own=own, asks_more=known.name == "collect-evidence")
         return made, made.operations
 
     asked = Asked(

@@ -62,9 +62,11 @@ def session(
     *,
     own: OwnRules | None = None,
     is_demo: bool = False,
+    asks_more: bool = False,
 ) -> Session:
     """What watches, and what acts through its connections; reading only, it refuses what changes a Spark.
 
+    `asks_more`: reading only, it asks the nodes more than it watches all the same, for evidence.
     A demo learns nothing for later, and its audit and evidence stand apart from those of real machines.
     """
     from sparktop.cli.session import Session, seen_by
@@ -73,7 +75,7 @@ def session(
     from sparktop.operate.operations import Operations
 
     folder = state_home() / "demo" if is_demo else state_home()
-    lines = Lines(read_only=config.read_only, docker_sockets=config.docker_sockets)
+    lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
     operations = Operations(
         picture=lambda: watch.state,
         lines=lines,

@@ -115,16 +115,23 @@ async def _request(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_s: 
         UsageError: what is named isn't there, or could be several.
     """
     if asked.options.get("watch_only") != "yes":  # a node that is gone is what that one waits for
-        _check_links(watch.state)
+        _check_links(watch.state, one_will_do=asked.action.name == "collect-evidence")
+    if asked.action.name == "guard" and asked.options.get("off") == "yes":  # whatever it is over, it is the node's
+        nodes = tuple(view.name for view in watch.state.nodes)
+        return Request(action="guard", nodes=nodes, options=asked.options)
     found = await _of_finding(asked, watch, fresh, timeout_s) if asked.rule else wishes(asked.action, watch.state)
     request = _chosen(asked, found, watch.state).request
     change = asked.change if not asked.change.is_empty else request.change
     return replace(request, options=asked.options, change=change)
 
 
-def _check_links(fleet: FleetState) -> None:
-    for view in fleet.nodes:
-        if view.link.state is not LinkState.LIVE:
+def _check_links(fleet: FleetState, *, one_will_do: bool) -> None:
+    """`one_will_do`: of a node that is gone, what is known of the other is wanted all the more."""
+    silent = [view for view in fleet.nodes if view.link.state is not LinkState.LIVE]
+    for view in silent:
+        if one_will_do and len(silent) < len(fleet.nodes):
+            _say(f"{view.name}: {view.link.reason or view.link.state}")
+        else:
             raise TransportError(
                 f"{view.name}: {view.link.reason or view.link.state}; nothing was planned", hint=view.link.hint or None
             )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.finding import Phase
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import (
     AwaitBack,
     AwaitGone,
@@ -188,8 +189,9 @@ class LocalStep:
     # evidence
 
     async def _collect(self, act: CollectEvidence, told: Told) -> Ended:
-        self._means.evidence_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._runners(act.nodes)
         try:
+            self._means.evidence_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = await self._abort.unless(
                 self._means.performers.collect(
                     act.nodes,
@@ -208,14 +210,24 @@ class LocalStep:
         missing = f"; missing: {'; '.join(found.problems)}" if found.problems else ""
         return Ended(state=StepState.DONE, detail=f"{found.path}{missing}", evidence_path=str(found.path))
 
+    async def _runners(self, nodes: Collection[str]) -> None:
+        """A session that has just begun may not have them yet; where none can be had, none is waited for."""
+        lines = self._means.lines
+        for node in nodes:
+            view = self._means.picture().node(node)
+            is_live = view is not None and view.link.state is LinkState.LIVE
+            if is_live and lines.line(node) is None and not lines.problem(node):
+                with suppress(NoLine):
+                    await self._hold.line(node, patience_s=self._means.first_line_s)
+
     # the guard
 
     async def _order(self, step: Step, order: GuardOrder, told: Told) -> Ended:
-        view = self._means.picture().node(step.node)
         try:
             await self._hold.take(await self._hold.line(step.node, patience_s=self._means.first_line_s))
         except (NoLine, Taken, TransportError) as why:
             return Ended(state=StepState.FAILED, detail=f"{why}. The guard was not told.")
+        view = self._means.picture().node(step.node)
         words = self._means.performers.guard_words(order)
         if self._means.tell is None or not self._means.tell(step.node, words):
             return Ended(state=StepState.FAILED, detail=f"there is no probe on {step.node} to tell")
@@ -224,10 +236,10 @@ class LocalStep:
             return self._means.performers.judge_guard(order, picture, step.node, since)
 
         ended = await self._until(judge, step, told, before=view)
-        has_touched = ended.state is StepState.DONE and bool(order.container_id)
         if ended.state is not StepState.DONE and order.container_id and not self._has_fired(step.node):
             # What is told as failed or given up must not come true later.
             self._means.tell(step.node, self._means.performers.guard_words(GuardOrder(container_id="")))
+        has_touched = ended.state is StepState.DONE and bool(order.container_id)
         return Ended(state=ended.state, detail=ended.detail, has_touched=has_touched, is_aborted=ended.is_aborted)
 
 

@@ -54,7 +54,7 @@ async def collect(
     tell = progress or (lambda _text, _ratio: None)
     began_s = SystemClock().wall()
     gathered = await asyncio.gather(
-        *(_node(name, lines.line(name), picture.node(name), engines, tell, len(nodes)) for name in nodes)
+        *(_node(name, lines, picture.node(name), engines, tell, len(nodes)) for name in nodes)
     )
     tell("redacting and packing", 0.95)
     findings = [as_data(one) for one in picture.findings]
@@ -69,13 +69,14 @@ async def collect(
 
 
 async def _node(
-    name: str, line: NodeLine | None, view: NodeView | None, engines: Sequence[str], tell: Progress, of: int
+    name: str, lines: NodeLines, view: NodeView | None, engines: Sequence[str], tell: Progress, of: int
 ) -> list[Item]:
     """The items of one node: the picture's always, then the answers as far as they come."""
-    where = file_name(name)
+    where, line = file_name(name), lines.line(name)
     items = [Item(name=f"{where}/last-seen.json", data=plain_data(view))] if view is not None else []
     if line is None:
-        return [*items, Item(name=where, problem="not connected: only what the console last saw is here")]
+        why = lines.problem(name) or "not connected"
+        return [*items, Item(name=where, problem=f"{why}: only what the console last saw is here")]
     gatherer = _Gatherer(name, line, view, engines, lambda text, ratio: tell(text, None if of > 1 else ratio))
     try:
         async with asyncio.timeout(NODE_S):

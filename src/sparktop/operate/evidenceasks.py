@@ -137,7 +137,7 @@ def _units(node: str, view: NodeView | None, privileges: Privileges) -> Iterator
     for name in [unit.name for unit in units if _UNIT.fullmatch(unit.name)][:UNITS_AT_MOST]:
         plain = ("journalctl", "--no-pager", "-q", "-o", "short-iso-precise", "-n", str(UNIT_LINES), "-u", name)
         rooted = (program("journalctl"), *plain[1:])
-        ways = [plain]
+        ways: list[tuple[str, ...]] = [plain]
         if not privileges.is_root and root_way(privileges, (rooted,)) is Way.FREE:
             ways.append(("sudo", "-n", "--", *rooted))
         yield Question(
