@@ -255,8 +255,13 @@ def test_a_docker_engine_that_listens_elsewhere_is_named_in_the_configuration(
     sshd.trust()
     sshd.alias("spark9")
     config(f'[host.spark9]\ndocker_socket = "{dockerd.socket_path}"\n')
-    guarded = sparktop("act", "guard", "spark9", "--set", "floor_gib=0.5", "--yes")
+    mine = "--engine", "vllm-rootless"  # the machine's other processes can be seen here
+    alone = sparktop("act", "guard", "spark9", "--set", "floor_gib=0.5", "--yes")
+    assert (alone.returncode, "stay_minutes" in alone.stderr) == (2, True)  # it would be off again at once
+    guarded = sparktop("act", "guard", "spark9", "--set", "floor_gib=0.5", "--set", "stay_minutes=5", "--yes", *mine)
     assert guarded.returncode == 0, guarded.stdout + guarded.stderr
-    out = sparktop("act", "stop-engine", "spark9", "--set", "grace_s=5", "--yes")
+    off = sparktop("act", "guard", "spark9", "--set", "off=yes", "--yes")
+    assert off.returncode == 0, off.stdout + off.stderr
+    out = sparktop("act", "stop-engine", "spark9", "--set", "grace_s=5", "--yes", *mine)
     assert out.returncode == 0, out.stdout + out.stderr
     assert engine.inspect()["State"]["Running"] is False

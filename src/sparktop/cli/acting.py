@@ -50,6 +50,8 @@ def act(words: list[str]) -> int:
     config = settings(options)
     known = _action(options.action)
     asked_options = _options(options.set, known)
+    if known.name == "guard":
+        _check_guard(asked_options)
     change_asked = _change(options, known)
     if options.dry_run and options.yes:
         raise UsageError("--dry-run and --yes contradict one another")
@@ -138,6 +140,16 @@ def _options(pairs: Sequence[str], known: Action) -> Mapping[str, str]:
             raise UsageError(f"{name} is one of {', '.join(names[name].choices)}, not {value!r}")
         found[name] = value
     return found
+
+
+def _check_guard(options: Mapping[str, str]) -> None:
+    """A guard goes with whoever armed it, and a command is gone at once."""
+    stays = options.get("stay_minutes", "").strip("0. ")
+    if options.get("off") != "yes" and not stays:
+        raise UsageError(
+            "a guard is disarmed when the command that armed it ends",
+            hint="--set stay_minutes=60 keeps it armed so long; in the console, G keeps it as long as that runs",
+        )
 
 
 def _change(options: argparse.Namespace, known: Action) -> Change:
