@@ -164,6 +164,13 @@ def _change(options: argparse.Namespace, known: Action) -> Change:
                 f"{name} looks like a secret, and every user of this machine can see an argument",
                 hint=f"{name} alone takes its value from your environment: --env {name}",
             )
+    for pair in options.flag:
+        name, equals, value = pair.partition("=")
+        if equals and value and is_secret_name(name.lstrip("-")):
+            raise UsageError(
+                f"{name} looks like a secret, and every user of this machine can see an argument",
+                hint="give it as a variable whose value comes from your environment: --env VLLM_API_KEY",
+            )
     lines = [
         *options.flag,
         *(f"unset {name}" for name in (*options.unset_flag, *options.unset_env)),
