@@ -9,7 +9,7 @@ from tests import pictures_support as made
 from tests import restart_support as restarts
 from tests.relaunch_support import engine as engine_in
 
-from sparktop.model.change import AUTO
+from sparktop.model.change import AUTO, Change
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
 from sparktop.operate import inspected as containers
@@ -119,3 +119,33 @@ def test_less_of_what_is_not_there() -> None:
     with pytest.raises(CannotEdit, match="no figure"):
         literal_flags({"--temperature": "-0.05"}, team(node()))
     assert literal_flags({"--gpu-memory-utilization": "-0.05"}, team(node()))[0] == {"--gpu-memory-utilization": "0.65"}
+
+
+def test_more_than_what_is_there() -> None:
+    assert literal_flags({"--gpu-memory-utilization": "+0.05"}, team(node()))[0] == {"--gpu-memory-utilization": "0.75"}
+    with pytest.raises(CannotEdit, match="no room"):
+        literal_flags({"--gpu-memory-utilization": "+0.2"}, team(node()))
+    argv = ("vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8")
+    silent = node(engines=(made.engine(argv=argv, container=made.container(argv=argv)),))
+    less = literal_flags({"--gpu-memory-utilization": "-0.05"}, team(silent))[0]
+    assert less == {"--gpu-memory-utilization": "0.85"}, "off its version's default"
+
+
+def test_a_change_of_several_layers_is_one() -> None:
+    devices = [{"PathInContainer": path} for path in ("/dev/a", "/dev/b")]
+    change = Change(
+        options={"Devices": devices[:1], "IpcMode": "host"},
+        flags={"--x": "1"},
+        by_engine={"vllm": Change(flags={"--x": "2"}), "sglang": Change(flags={"--y": "3"})},
+        by_node={"spark2": Change(options={"Devices": devices[1:], "IpcMode": "private"})},
+    )
+    assert change.for_engine("vllm", "spark1") == Change(
+        options={"Devices": devices[:1], "IpcMode": "host"}, flags={"--x": "2"}
+    )
+    assert change.for_engine("sglang", "spark2").options == {"Devices": devices, "IpcMode": "private"}
+    assert change.for_engine("sglang", "spark2").flags == {"--x": "1", "--y": "3"}
+
+
+def test_newer_sparkrun_is_known_by_its_label() -> None:
+    one = told(engine_in(name="sparkrun_7d7b_15b3_solo", labels={"sparkrun.cluster_id": "sparkrun_7d7b_15b3"}))
+    assert (one.kind, one.evidence) == (StarterKind.SPARKRUN, ("label sparkrun.cluster_id=sparkrun_7d7b_15b3",))

@@ -15,7 +15,7 @@ class Change:
     flags: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Of the engine's command line, by their dashed name: {"--gpu-memory-utilization": "0.70",
     "--enforce-eager": ""} ("" is a switch without a value). A rule may leave the figure to the machine: AUTO is
-    computed from what is available, "-0.05" is taken off what stands there."""
+    computed from what is available, "-0.05" is taken off what stands there, "+0.05" added to it."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of Docker's HostConfig, by its API's names: {"IpcMode": "host", "ShmSize": 17179869184}."""
     image: str | None = None
@@ -37,10 +37,17 @@ class Change:
                     made,
                     environment={**made.environment, **own.environment},
                     flags={**made.flags, **own.flags},
-                    options={**made.options, **own.options},
+                    options=_both(made.options, own.options),
                     image=own.image or made.image,
                 )
         return made
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists (devices, limits) of both; of other values the second one's."""
+    lists = {name: [*one[name], *value] for name, value in other.items()
+             if isinstance(value, list) and isinstance(one.get(name), list)}  # fmt: skip
+    return {**one, **other, **lists}
 
 
 AUTO = "auto"

@@ -8,13 +8,14 @@ container made beside it would be undone, or started twice, by the next `docker 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.operate import byhand, swap
+from sparktop.operate import byhand, launcher, launchlint, swap
 from sparktop.operate.changing import Changing, changing
 from sparktop.operate.changing import asks as changing_asks
 from sparktop.operate.starter import StarterKind
@@ -28,6 +29,7 @@ _WAYS: Mapping[StarterKind, str] = {
     StarterKind.RUN_CLUSTER: "launcher",
     StarterKind.EXEC: "launcher",
     StarterKind.PROCESS: "launcher",
+    StarterKind.RECIPE: "launcher",
 }
 """Modules with `asks` and `plan`; a way that has none yet is told to be gone by hand."""
 
@@ -60,8 +62,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     found = changing(request, picture, survey)
     if isinstance(found, Refusal):
         return found
-    kinds = {one.starter.kind for one in found}
-    if len({_WAYS.get(kind, "swap") for kind in kinds}) > 1:
+    refused = launcher.elsewhere(request, found)
+    if refused is not None:
+        return refused
+    if len({one.starter.kind for one in found}) > 1:
         told = ", ".join(f"{one.part.node}: {one.starter.kind.value}" for one in found)
         return Refusal(
             request=request,
@@ -71,7 +75,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     way = _way(found)
     if way is None:
         return byhand.refusal(request, found)
-    return way.plan(request, found, picture, survey)
+    made = way.plan(request, found, picture, survey)
+    if isinstance(made, Refusal):
+        return made
+    return replace(made, warnings=(*made.warnings, *launchlint.warnings(found)))
 
 
 def _way(found: tuple[Changing, ...]) -> Way | None:

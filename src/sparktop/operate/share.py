@@ -26,13 +26,13 @@ MOST = 0.87
 """Above it the first requests have been seen to take the host's memory (C2)."""
 LEAST = 0.10
 STEP = 0.05
-_LESS = re.compile(r"-0?\.\d{1,3}")
+_STEPS = re.compile(r"[-+]0?\.\d{1,3}")
 
 
 def literal_flags(
     flags: Mapping[str, str | None], team: Sequence[tuple[Rank, NodeView]]
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """The flags with figures in place of AUTO and of "-0.05", and where they come from, in sentences.
+    """The flags with figures in place of AUTO, of "-0.05" and "+0.05", and where they come from, in sentences.
 
     Raises:
         CannotEdit: a figure that can't be computed; says why.
@@ -45,8 +45,8 @@ def literal_flags(
             figure, note = largest_share(team)
             out[name] = f"{figure:.2f}"
             notes.append(f"{name} {figure:.2f}: {note}")
-        elif value is not None and _LESS.fullmatch(value):
-            out[name] = _less(name, dashed, float(value), team)
+        elif value is not None and _STEPS.fullmatch(value):
+            out[name] = _moved(name, dashed, float(value), team)
         else:
             out[name] = value
     return out, tuple(notes)
@@ -84,16 +84,21 @@ def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
     return round(figure, 2), note
 
 
-def _less(name: str, dashed: str, change: float, team: Sequence[tuple[Rank, NodeView]]) -> str:
-    """So much off what stands there, or off the version's default where it is a share."""
+def _moved(name: str, dashed: str, change: float, team: Sequence[tuple[Rank, NodeView]]) -> str:
+    """So much off what stands there or onto it; of a share that isn't given, off or onto its version's default."""
     said = flag(team[0][0].engine.argv, name)
     try:
         now = float(said) if said is not None else share(team[0][0].engine) if dashed in SHARES else None
     except ValueError:
         now = None
     if now is None:
-        raise CannotEdit(f"there is no figure of {name} to take {-change:g} off")
+        verb = f"take {-change:g} off" if change < 0 else f"add {change:g} to"
+        raise CannotEdit(f"there is no figure of {name} to {verb}")
     figure = round(now + change, 3)
     if figure <= 0:
         raise CannotEdit(f"{name} is {now:g}: {-change:g} less would leave nothing")
+    if change > 0 and dashed in SHARES and figure > MOST:
+        raise CannotEdit(
+            f"{name} is {now:g}: {change:g} more would be over {MOST}, which leaves first requests no room"
+        )
     return f"{figure:.2f}" if round(figure, 2) == figure else f"{figure:g}"

@@ -19,7 +19,9 @@ from sparktop.operate.origin import Kind, Origin
 RECIPE_LABEL = "sparktop.recipe"
 """On what `sparktop launch` starts: the recipe's id."""
 _COMPOSE = "com.docker.compose."
-_SPARKRUN = re.compile(r"sparkrun_[A-Za-z0-9]+_(?:solo|head|worker|node_\d+)")
+_SPARKRUN = re.compile(r"sparkrun_[A-Za-z0-9_]+_(?:solo|head|worker|node_\d+)")
+_SPARKRUN_JOB = "sparkrun.cluster_id"
+"""A label that newer versions set, beside the recipe's."""
 _RUN_CLUSTER = re.compile(r"node-\d+")
 SPARKRUN_LOG = "/tmp/sparkrun_serve.log"  # noqa: S108 - a path inside a container, where sparkrun writes
 
@@ -79,6 +81,8 @@ def starter_of(engine: Engine, origin: Origin, box: Inspected | None) -> Starter
         if origin.kind is Kind.PROCESS and engine.container is None:
             return Starter(kind=StarterKind.PROCESS, evidence=("its processes are in no container and no service",))
         return Starter(kind=StarterKind.PLAIN)
+    if job := labels.get(_SPARKRUN_JOB):
+        return Starter(kind=StarterKind.SPARKRUN, evidence=(f"label {_SPARKRUN_JOB}={sanitise.name(job)}",))
     if box.name.startswith("sparkrun_") and (_SPARKRUN.fullmatch(box.name) or origin.kind is Kind.LAUNCHER):
         words = (f"named {box.name}", f"the engine was put there by docker exec, and writes {SPARKRUN_LOG}")
         return Starter(kind=StarterKind.SPARKRUN, evidence=words if origin.kind is Kind.LAUNCHER else words[:1])
