@@ -253,6 +253,17 @@ def test_rm(dockerd: Dockerd, hands: Hands) -> None:
     assert "NEW=1" not in (again["Config"]["Env"] or ())
 
 
+def test_the_way_back_of_rm_leaves_another_that_has_its_name_alone(dockerd: Dockerd, hands: Hands) -> None:
+    started(dockerd, "--rm")
+    plan = plan_of(hands, LESS)
+    assert carried_out(hands, plan), hands.problems
+    aside, old = hands.remote_steps(plan, back=True)
+    assert hands.perform(aside), hands.problems
+    cli(dockerd, "create", "--name", NAME, IMAGE, "sh")
+    assert not hands.perform(old)
+    assert dockerd.api.inspect_container(NAME)["State"]["Status"] == "created"
+
+
 def test_rm_that_fails_to_start_is_made_again(dockerd: Dockerd, hands: Hands) -> None:
     started(dockerd, "--rm", "--label", "kept=1")
     device = {"PathOnHost": "/dev/there-is-none", "PathInContainer": "/dev/x", "CgroupPermissions": "rwm"}

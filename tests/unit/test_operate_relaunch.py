@@ -15,7 +15,7 @@ from tests.relaunch_support import asked, planned
 from sparktop.model.change import INFINIBAND, SMALLER_SHARE, WITHOUT_GRAPHS, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import DockerCall, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
+from sparktop.model.plan import DockerCall, Expect, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
 
@@ -64,6 +64,31 @@ def test_rm() -> None:
     one = support.engine(auto_remove=True, restart_policy="no")
     plan = planned(asked(LESS), made.picture(restarts.spark(engines=(one,))))
     restarts.golden("relaunch_rm", support.whole(plan))
+
+
+def test_a_network_of_any_name_is_one_part_of_a_path() -> None:
+    name = "../containers/prune?all=1#"
+    networks = {"bridge": {}, name: {"Aliases": ["engine"]}}
+    more = {"NetworkSettings": {"Networks": networks}, "host": {"NetworkMode": "bridge"}}
+    plan = done(planned(asked(LESS), made.picture(restarts.spark()), inspect=more))
+    (call,) = [call for call in calls(plan.steps[1]) if call.path.startswith("/networks/")]
+    assert call.path == "/networks/..%2Fcontainers%2Fprune%3Fall%3D1%23/connect"
+
+
+def test_the_way_back_of_rm_starts_nobody_elses_container() -> None:
+    """Whatever has the name by then is looked at before it is started."""
+    one = support.engine(auto_remove=True, restart_policy="no")
+    plan = done(planned(asked(LESS), made.picture(restarts.spark(engines=(one,)))))
+    old = next(step for step in plan.way_back if step.id == "back-old")
+    assert isinstance(old.act, Remote)
+    create, check, start = old.act.operations
+    assert isinstance(create, DockerCall)
+    assert isinstance(start, DockerCall)
+    assert 409 in create.accepts
+    assert isinstance(check, Expect)
+    assert check.path == "/containers/vllm-qwen36/json"
+    assert check.equals == {"Image": support.IMAGE_ID, "HostConfig.AutoRemove": True}
+    assert start.path == "/containers/vllm-qwen36/start"
 
 
 def test_what_is_removed_at_its_end_can_be_made_anew_as_it_is() -> None:

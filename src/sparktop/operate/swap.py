@@ -286,7 +286,9 @@ def _way_back(up: Sequence[Swap], grace_s: float) -> Iterator[Step]:
         yield replace(guard_back(one.start), id=f"back-guard{one.mark}")
     for one in up:
         if one.was_up:
-            yield replace(memory(one.back, MEMORY_LIMIT_S, one.box.container_id), id=f"back-memory{one.mark}")
+            # One of --rm has another id when the swap's own undo has made it anew; its name is its own again.
+            back = one.name if one.box.auto_remove else one.box.container_id
+            yield replace(memory(one.back, MEMORY_LIMIT_S, back), id=f"back-memory{one.mark}")
     for one in up:
         yield swapsteps.old_back(one)
     for one in up:

@@ -176,7 +176,8 @@ def old_back(one: Swap) -> Step:
     """The old one under its name, running if it was, with its policy."""
     operations: list[Operation] = []
     if one.box.auto_remove:
-        operations += _old_started(one)
+        create, start = _old_started(one)
+        operations += [create, _is_old(one), start]
     else:
         operations += _name_back(one)
         if one.was_up:
@@ -317,6 +318,15 @@ def _old_started(one: Swap) -> tuple[DockerCall, ...]:
         limit_s=120.0,
     )
     return (create, _start(one.name))
+
+
+def _is_old(one: Swap) -> Expect:
+    """What has the name, where it was taken already, is what the swap's own undo has made anew, and nobody else's."""
+    return Expect(
+        path=f"/containers/{one.name}/json",
+        equals={"Image": one.changing.image_id, "HostConfig.AutoRemove": True},
+        otherwise=f"another container is called {one.name} by now: the old one was not made anew",
+    )
 
 
 def _policy_back(one: Swap) -> DockerCall:
