@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from sparktop.model.change import Change
 from sparktop.model.plan import (
@@ -271,7 +272,7 @@ def _connects(one: Swap) -> Iterator[DockerCall]:
     for network, settings in one.made.connects:
         yield DockerCall(
             method="POST",
-            path=f"/networks/{network}/connect",
+            path=f"/networks/{quote(network, safe='')}/connect",
             body={"Container": one.next_name, **settings},
             accepts=(200,),
         )
