@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparktop.diagnose.lint.arguments import plain
 from sparktop.model.engine import EngineKind
-from sparktop.operate.commandline import changed, kind_of
+from sparktop.operate.commandline import changed
 from sparktop.operate.flags import CannotEdit, flag_edits, meaning
 
 VLLM, SGLANG = EngineKind.VLLM, EngineKind.SGLANG
@@ -196,13 +196,6 @@ def test_command_lines_that_cannot_be_edited(command: list[str], words: str) -> 
 def test_a_variable_exported_by_the_shell_is_not_taken_away_from_outside() -> None:
     with pytest.raises(CannotEdit, match="HF_HOME"):
         changed([], ["bash", "-c", "export HF_HOME=/x && vllm serve m"], {}, {"HF_HOME": None})
-
-
-def test_what_kind() -> None:
-    assert kind_of(["vllm", "serve"], ["m"]) is VLLM
-    assert kind_of([], ["bash", "-c", "cd / && python3 -m sglang.launch_server --model-path m"]) is SGLANG
-    assert kind_of([], ["bash", "-c", "echo vllm serve m"]) is None
-    assert kind_of([], ["bash", "-c", "'"]) is None
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

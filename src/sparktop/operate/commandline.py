@@ -73,21 +73,6 @@ def changed(
     )
 
 
-def kind_of(entrypoint: Sequence[str], command: Sequence[str]) -> EngineKind | None:
-    """The engine that the command line starts; None where none is found in it."""
-    words = [*entrypoint, *command]
-    place = _engine_at(words)
-    if place is not None:
-        return place[0]
-    script = script_at(words)
-    if script is None:
-        return None
-    try:
-        return next((found[0] for one in commands(words[script]) if (found := _engine_in(one))), None)
-    except Unclear:
-        return None
-
-
 def _engine_at(words: Sequence[str]) -> tuple[EngineKind, int] | None:
     """(kind, index of the first argument) where the engine's own words are words of the command line."""
     for start in range(len(words)):

@@ -158,7 +158,6 @@ class _Watch:
             for name in nodes
             if (view := picture().node(name)) is not None and view.available_history.times
         }
-        self._loop_began_s = asyncio.get_running_loop().time()
         self._seen_s: dict[str, tuple[float | None, float]] = {}
         self._fired_before = {
             name: view.guard.since_wall_s
