@@ -98,7 +98,10 @@ def test_a_line_permits_exactly_one_command(argv: tuple[str, ...], line: str) ->
     assert not is_listed(user("listed", rule), (*argv, "more"))
 
 
-@pytest.mark.parametrize("argv", [("unknown",), ("/usr/bin/tee", "a\nroot ALL=(ALL) ALL"), ()])
+@pytest.mark.parametrize(
+    "argv",
+    [("unknown",), ("/usr/bin/tee", "a\nroot ALL=(ALL) ALL"), ("/usr/bin/python3", "-I", "{content}", "1:psm_a"), ()],
+)
 def test_what_cannot_be_written_there_gives_no_line(argv: tuple[str, ...]) -> None:
     assert sudoers_lines("spark", [argv]) == ()
 

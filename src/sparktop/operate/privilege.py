@@ -162,11 +162,12 @@ def root_argvs(steps: Plan | Iterable[Step], node: str) -> tuple[tuple[str, ...]
 
 
 def sudoers_lines(user: str, argvs: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """One line for each command, which permits exactly it; none for what can't be written there."""
+    """One line for each command, which permits exactly it; none for what can't be written there, and none for a program
+    that runs a file of the user's: that would permit anything."""
     who = user if _PLAIN_USER.fullmatch(user) else "USER"
     found: dict[str, None] = {}
     for argv in argvs:
-        if not argv or any(not part.isprintable() for part in argv):
+        if not argv or any(not part.isprintable() or "{content}" in part for part in argv):
             continue
         path = argv[0] if argv[0].startswith("/") else PROGRAMS.get(argv[0], "")
         if path:
