@@ -222,6 +222,22 @@ async def test_the_command_tells_who_did_what_and_how_it_ended(tmp_path: Path) -
     assert data["entries"][1]["results"][0]["output"] == "fine"
 
 
+async def test_what_is_left_of_a_run_is_told_with_how_to_undo_it(tmp_path: Path) -> None:
+    """Whoever comes after a console that was closed, or killed, finds the commands here."""
+    stage = Stage(tmp_path)
+    steps = step("off", undone_by="docker update --restart=always vllm"), step("stop")
+    stage.node.at = lambda step_id: before.append(stage.audit_path.read_bytes())
+    before: list[bytes] = []
+    stage.node.fails["stop"] = FAILED
+    await stage.carry_out(plan(*steps))
+    assert "How to undo what was done: docker update --restart=always vllm\n" in told(stage.audit_path)[0]
+    stage.audit_path.write_bytes(before[-1])  # as it was when the second step was begun
+    out, _ = told(stage.audit_path)
+    assert "not ended" in out
+    assert "    done: Do off (undone by: docker update --restart=always vllm)\n" in out
+    assert "done: Do stop" not in out
+
+
 async def test_figures_that_moved_are_told(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
 

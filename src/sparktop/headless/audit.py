@@ -96,12 +96,25 @@ def _block(run: Sequence[Entry]) -> list[str]:
     lines = [f"{_MARKS.get(state, '?')} {_when(first)}  {_text(first.get('who'))}  {nodes}  {title}: {state}{took}"]
     if end is None:
         lines.append("    the console ended before the run did, or the run is under way")
+        lines += [f"    done: {line}" for line in _done(run, intent)]
     elif state != "done":
-        lines.append(f"    {_text(end.get('message'))}")
+        lines += [f"    {text}" for key in ("message", "hint") if (text := _text(end.get(key)))]
     lines += [f"    {line}" for entry in run if entry["kind"] == "step" for line in _step(entry)]
     lines += [f"    {_when(entry)[11:]}  {_note(entry)}" for entry in run if entry["kind"] == "note"]
     lines += [f"    {line}" for line in _change(end or {})]
     return lines
+
+
+def _done(run: Sequence[Entry], intent: Entry) -> Iterator[str]:
+    """What was done of a run that nobody has ended, each with how it would be undone."""
+    planned = intent.get("steps")
+    steps = [one for one in planned if isinstance(one, dict)] if isinstance(planned, list) else []
+    undone_by = {one.get("step"): _text(one.get("undone_by")) for one in steps if isinstance(one.get("step"), str)}
+    for entry in run:
+        if entry["kind"] == "step" and entry.get("state") == "done":
+            name = entry.get("step")
+            how = undone_by.get(name) if isinstance(name, str) else ""
+            yield f"{_text(entry.get('title'))}{f' (undone by: {how})' if how else ''}"
 
 
 def _step(entry: Entry) -> Iterator[str]:

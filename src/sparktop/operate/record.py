@@ -171,6 +171,8 @@ class Record:
             told["operations"] = [described(one, self._mask) for one in step.act.operations]
             if step.act.undo:
                 told["undo"] = [described(one, self._mask) for one in step.act.undo]
+            if step.undone_by:
+                told["undone_by"] = self._mask.exact(step.undone_by)
         else:
             told["act"] = type(step.act).__name__
         return told
