@@ -209,6 +209,15 @@ async def test_a_check_that_fails_before_anything_leaves_nothing_to_go_back_from
     assert "Nothing was done." in run.message
 
 
+async def test_what_sudo_would_not_have_leaves_nothing_to_go_back_from(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    refused = OperationResult(index=0, ok=False, is_untouched=True, problem="sudo refused the password 3 times")
+    stage.node.fails["stop"] = Outcome(state=OutcomeState.FAILED, results=(refused,), problem=refused.problem)
+    run = await stage.carry_out(plan(step("stop"), back=(step("old"),)))
+    assert (run.state, run.can_go_back, run.hint) == (RunState.FAILED, False, "")
+    assert "sudo refused the password 3 times. Nothing was done." in run.message
+
+
 # --- the lock
 
 

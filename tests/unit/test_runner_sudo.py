@@ -193,6 +193,7 @@ async def test_three_wrong_passwords_end_it(stage: Stage) -> None:
     assert outcome.state is OutcomeState.FAILED
     assert outcome.problem == "sudo refused the password 3 times; nothing was done"
     assert stage.asked == [0, 1, 2]
+    assert outcome.results[0].is_untouched
 
 
 async def test_giving_up_ends_it(stage: Stage) -> None:
@@ -213,6 +214,7 @@ async def test_what_sudo_will_not_have_is_said(stage: Stage, sudo: str, problem:
     stage.answers = [PASSWORD]
     outcome = await stage.perform(await stage.line(sudo), READS)
     assert outcome.problem == problem
+    assert outcome.results[0].is_untouched
 
 
 async def test_a_rule_for_the_exact_command_with_a_password(stage: Stage) -> None:

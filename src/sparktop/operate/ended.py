@@ -66,8 +66,8 @@ def _has_acted(outcome: Outcome, step: Step) -> bool:
     """Whether an operation was begun that changes something; a call that was refused may have."""
     operations = step.act.operations if isinstance(step.act, Remote) else ()
     for result in outcome.results:
-        is_ours = not result.is_undo and not result.was_done and 0 <= result.index < len(operations)
-        if is_ours and not isinstance(operations[result.index], Expect):
+        is_ours = not (result.is_undo or result.was_done or result.is_untouched)
+        if is_ours and 0 <= result.index < len(operations) and not isinstance(operations[result.index], Expect):
             return True
     return not outcome.results and outcome.state is OutcomeState.DONE
 

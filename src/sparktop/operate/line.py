@@ -42,6 +42,8 @@ class OperationResult:
     seconds: float = 0.0
     was_done: bool = False
     """Found to be done already."""
+    is_untouched: bool = False
+    """Nothing was done of it: sudo would not have it, or there is no such program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

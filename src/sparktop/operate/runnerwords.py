@@ -175,6 +175,7 @@ def result_of(words: Mapping[str, Any]) -> OperationResult:
         problem=sentence_of(words.get("problem")),
         seconds=_number(words.get("seconds")) or 0.0,
         was_done=words.get("was_done") is True,
+        is_untouched=words.get("untouched") is True,
     )
 
 

@@ -40,7 +40,8 @@ From the runner (`kind` says which):
     lock        id, held; where it isn't: who, what, since (wall seconds or null), own (an older step of this console)
     unlocked    id
     result      id, index, undo, ok, code (exit code, HTTP status or null), output, problem, seconds, was_done: one
-                operation has ended; output and problem are masked, output is the last 4 KiB
+                operation has ended; output and problem are masked, output is the last 4 KiB; with untouched: true
+                nothing was done of it: sudo would not, or there is no such program
     ask secret  id, wrong: sudo asks for the password of a step's operation; so many were wrong so far
     outcome     id, state (done, failed, running, never begun, gone), results [as in result, without id], problem,
                 undone (true, false, null), saved {name: id}

@@ -102,7 +102,7 @@ class StepWork:
         except Failed as failure:
             result.update(ok=False, problem=mask_text(str(failure)), code=failure.code, output=failure.output)
         except Unable as unable:
-            result.update(ok=False, problem=str(unable))
+            result.update(ok=False, problem=str(unable), untouched=True)
         except Exception as error:  # whatever it is, the rest has to be undone
             result.update(ok=False, problem=f"the runner failed at it: {type(error).__name__}: {mask_text(str(error))}")
         result["seconds"] = round(time.monotonic() - began, 3)
@@ -161,7 +161,7 @@ class StepWork:
                 said, left = bytes(program.said), program.left
         except (OSError, ValueError) as error:
             if fails:
-                raise Failed(start_problem(["sudo"] if command.get("root") and os.getuid() else argv, error)) from None
+                raise Unable(start_problem(["sudo"] if command.get("root") and os.getuid() else argv, error)) from None
             return False, None, ""
         finally:
             if content:
