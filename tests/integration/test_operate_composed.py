@@ -191,6 +191,25 @@ async def test_one_that_fails_to_load_brings_the_old_one_back(
         assert engine.answers() is not None
 
 
+async def test_what_docker_refuses_at_the_start_brings_the_old_one_back_at_once(
+    node: Sshd, dockerd: Dockerd, composition: Composition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    engine = composition.up()
+    old = composition.inspect()
+    device = {"PathOnHost": "/dev/nothing-here", "PathInContainer": "/dev/x", "CgroupPermissions": "rwm"}
+    async with desk(node, dockerd, tmp_path, monkeypatch) as at:
+        run = await relaunched(at, engine.name, Change(options={"Devices": [device]}))
+        assert run.state is RunState.ROLLED_BACK, (run.message, told(run))
+        now = composition.inspect()
+        assert now["State"]["Running"]
+        assert variables(now) == variables(old)
+        assert now["HostConfig"]["Devices"] in (None, [])
+        assert now["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
+        assert not composition.override.exists()
+        assert engine.answers() is not None
+
+
 async def test_what_compose_refuses_stops_nothing(
     node: Sshd, dockerd: Dockerd, composition: Composition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

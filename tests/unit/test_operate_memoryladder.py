@@ -167,6 +167,9 @@ def test_way_back_of_a_run_that_stopped_nothing_waits_for_nothing() -> None:
     act = replace(ACT, unless_runs=node.engines[0].container.container_id)
     assert judged(since((-5, 20.0), (0, 20.0)), node, act).verdict is Verdict.MET
     assert judged(since((-5, 20.0), (0, 20.0)), bare(), act).verdict is Verdict.WAITING
+    named = replace(ACT, unless_runs=node.engines[0].container.name)
+    assert judged(since((-5, 20.0), (0, 20.0)), node, named).verdict is Verdict.MET
+    assert judged(since((-1, 20.0), (0, 20.0)), node, named).verdict is Verdict.WAITING, "it may have stopped just now"
 
 
 def test_rise_and_rest_are_measured() -> None:

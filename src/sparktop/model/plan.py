@@ -173,7 +173,8 @@ class AwaitMemory:
     target_bytes: int
     stable_s: float = 5.0
     unless_runs: str = ""
-    """A container's id: while that runs there is nothing to wait for (the way back of a run that stopped nothing)."""
+    """A container's id, or its name where it may have been made anew: while that runs there is nothing to wait for (the
+    way back of a run that stopped nothing)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -268,7 +268,8 @@ def _way_back(up: Sequence[Composed], grace_s: float) -> Iterator[Step]:
         yield replace(guard_back(one.start), id=f"back-guard{one.mark}")
     for one in up:
         if composedsteps.was_up(one):
-            yield replace(memory(one.back, MEMORY_LIMIT_S, one.box.container_id), id=f"back-memory{one.mark}")
+            step = memory(one.back, MEMORY_LIMIT_S, one.project.container_name)  # an undo may have made it anew
+            yield replace(step, id=f"back-memory{one.mark}")
     for one in up:
         yield composedsteps.as_before(one)
     for one in up:

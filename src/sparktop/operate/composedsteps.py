@@ -42,13 +42,17 @@ def check(one: Composed) -> Step:
 
 
 def up(one: Composed) -> Step:
-    """The file, and the service with it; or the file as it was, and the service as it was."""
+    """The file, and the service with it; or the file as it was, and the service as it was.
+
+    It is made before it is started: with its restart policy, one that fails would be started again and again. `up -d`
+    starts what is made already, with its networks (version 1 connects it to them only then).
+    """
     stopped = Expect(
         path=f"{one.box.path}/json",
         equals={"Id": one.box.container_id, "State.Running": False},
         otherwise=f"{one.name} was started by somebody else meanwhile, or removed",
     )
-    back: list[Operation] = [*_file_back(one), _compose_before(one)]
+    back: list[Operation] = [*_file_back(one), _up_before(one, "-d" if was_up(one) else "--no-start"), _name_back(one)]
     if one.box.restarts:
         back.append(_update(one, f"/containers/{one.project.container_name}", is_back=True))
     return Step(
@@ -60,7 +64,7 @@ def up(one: Composed) -> Step:
                 stopped,
                 _unchanged(one),
                 _write(one, one.text),
-                _up(one, override=one.project.override),
+                _up(one, "--no-start", override=one.project.override),
                 DockerCall(
                     method="GET",
                     path=f"/containers/{one.project.container_name}/json",
@@ -68,10 +72,11 @@ def up(one: Composed) -> Step:
                     saves="NEW",
                 ),
                 DockerCall(method="POST", path=f"{_NEW_PATH}/update", body=_NO_POLICY, accepts=(200,)),
+                _up(one, "-d", override=one.project.override),
             ),
             undo=tuple(back),
         ),
-        limit_s=UP_LIMIT_S + 60.0,
+        limit_s=2 * UP_LIMIT_S + 60.0,
         verifies=f"{one.project.container_name} is there, made by compose",
         undone_by="the file is put back as it was, and the service brought up as it was",
         on_failure=OnFailure.ROLL_BACK,
@@ -135,26 +140,23 @@ def aside(one: Composed, grace_s: float) -> Step:
 
 def as_before(one: Composed) -> Step:
     """The file as it was, and the service with it; the old container where compose has not removed it."""
-    operations: list[Operation] = list(_file_back(one))
+    kept = Command(argv=("docker", "container", "inspect", one.box.container_id), limit_s=20.0)
+    operations: list[Operation] = [
+        *_file_back(one),
+        replace(_up_before(one, "--no-start"), done_when=kept),
+        _name_back(one),
+        _update(one, f"/containers/{one.project.container_name}", is_back=False),
+    ]
     if was_up(one):
-        operations.append(
-            DockerCall(method="POST", path=f"{one.box.path}/start", accepts=(204, 304, 404), limit_s=60.0)
-        )
-        kept = Command(argv=("docker", "container", "inspect", one.box.container_id), limit_s=20.0)
-        operations.append(replace(_compose_before(one), done_when=kept))
-    else:
-        kept = Command(argv=("docker", "container", "inspect", one.box.container_id), limit_s=20.0)
-        before = _compose_before(one)
-        create = tuple("--no-start" if word == "-d" else word for word in before.argv)
-        operations.append(replace(before, argv=create, done_when=kept))
-    operations.append(_update(one, f"/containers/{one.project.container_name}", is_back=False))
+        start = DockerCall(method="POST", path=f"{one.box.path}/start", accepts=(204, 304, 404), limit_s=60.0)
+        operations += [start, replace(_up_before(one, "-d"), done_when=kept)]
     return Step(
         id=f"back-old{one.mark}",
         title=f"{one.project.override} as it was, and {one.project.service} "
         + ("up again as it was" if was_up(one) else "made as it was, not started"),
         node=one.box.node,
         act=Remote(operations=tuple(operations)),
-        limit_s=UP_LIMIT_S + 90.0,
+        limit_s=2 * UP_LIMIT_S + 90.0,
         verifies="compose has made it of the files as they were",
     )
 
@@ -173,10 +175,6 @@ def policy_as_before(one: Composed) -> Step:
 # --- operations
 
 
-def before_override(one: Composed) -> str:
-    return one.project.override if one.project.uses_before else ""
-
-
 def _compose(one: Composed, *words: str, override: str, content: str = "", given: bool = True) -> Command:
     unset = tuple(word for name in (one.unset if given else ()) for word in ("-u", name))
     argv = one.project.argv(*words, override=override)
@@ -188,13 +186,13 @@ def _compose(one: Composed, *words: str, override: str, content: str = "", given
     )
 
 
-def _up(one: Composed, *, override: str, given: bool = True) -> Command:
-    words = ("up", "-d", "--no-deps", "--", one.project.service)
+def _up(one: Composed, how: str, *, override: str, given: bool = True) -> Command:
+    words = ("up", how, "--no-deps", "--", one.project.service)
     return replace(_compose(one, *words, override=override, given=given), limit_s=UP_LIMIT_S)
 
 
-def _compose_before(one: Composed) -> Command:
-    return _up(one, override=before_override(one), given=False)
+def _up_before(one: Composed, how: str) -> Command:
+    return _up(one, how, override=one.project.override if one.project.uses_before else "", given=False)
 
 
 def _unchanged(one: Composed) -> Command:
@@ -216,6 +214,16 @@ def _file_back(one: Composed) -> Iterator[Command]:
         yield Command(argv=("rm", "-f", "--", one.project.override), limit_s=15.0)
     else:
         yield _write(one, one.project.before)
+
+
+def _name_back(one: Composed) -> DockerCall:
+    """Version 1 gives the old one another name while it makes the new one, and leaves it so where that fails.
+
+    400 where it has its name, 404 where it is gone, 409 where its successor has the name.
+    """
+    return DockerCall(
+        method="POST", path=f"{one.box.path}/rename", query={"name": one.name}, accepts=(204, 400, 404, 409)
+    )
 
 
 def _update(one: Composed, path: str, *, is_back: bool) -> DockerCall:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-?+])(.*))?", re.DOTALL)
-_PARTS_AT_MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +93,33 @@ def filled(template: str, known: Mapping[str, str]) -> str | None:
 
 
 def told(template: str, actual: str) -> dict[str, str] | None:
-    """What its variables were, as it became `actual`; None where they can't be told, or it can't have become that."""
-    pieces = parts(template)
-    named = [part for part in pieces if isinstance(part, Reference)]
+    """What its variables were, as it became `actual`; None where they can't be told, or it can't have become that.
+
+    Each text between two variables is looked for from the left and from the right: where both find the same places,
+    there is no other way. Nothing is tried again and again: files and values are a remote machine's.
+    """
+    literals, named = [""], list[str]()
+    for part in parts(template):
+        if isinstance(part, str):
+            literals[-1] += part
+        elif part.form.endswith("+"):
+            return None
+        else:
+            named.append(part.name)
+            literals.append("")
     if not named:
-        return {} if "".join(map(str, pieces)) == actual else None
-    if len(pieces) > _PARTS_AT_MOST or any(part.form.endswith("+") for part in named):
+        return {} if literals[0] == actual else None
+    if "" in literals[1:-1] or not actual.startswith(literals[0]):
         return None
-    found = [_matched(pieces, actual, wild) for wild in ("(.*)", "(.*?)")]
-    return found[0] if found[0] == found[1] else None
+    left, right = len(literals[0]), len(actual) - len(literals[-1])
+    if right < left or not actual.endswith(literals[-1]):
+        return None
+    middle, between = actual[left:right], literals[1:-1]
+    values = _cut(middle, between)
+    if values is None or values != _cut(middle, between, from_right=True):
+        return None
+    out: dict[str, str] = {}
+    return out if all(out.setdefault(name, value) == value for name, value in zip(named, values, strict=True)) else None
 
 
 def escaped(text: str) -> str:
@@ -110,18 +127,17 @@ def escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _matched(pieces: Sequence[str | Reference], actual: str, wild: str) -> dict[str, str] | None:
-    pattern, order = "", list[str]()
-    for part in pieces:
-        if isinstance(part, str):
-            pattern += re.escape(part)
-        elif part.name in order:
-            pattern += rf"(?:\{order.index(part.name) + 1})"
-        else:
-            order.append(part.name)
-            pattern += wild
-    match = re.fullmatch(pattern, actual, re.DOTALL)
-    return dict(zip(order, match.groups(), strict=True)) if match else None
+def _cut(text: str, between: Sequence[str], *, from_right: bool = False) -> list[str] | None:
+    """The text cut at each of these in turn; None where one isn't there."""
+    out: list[str] = []
+    for each in reversed(between) if from_right else between:
+        head, found, tail = text.rpartition(each) if from_right else text.partition(each)
+        if not found:
+            return None
+        out.append(tail if from_right else head)
+        text = head if from_right else tail
+    out.append(text)
+    return out[::-1] if from_right else out
 
 
 def _closing(text: str, opened: int) -> int:

@@ -32,9 +32,11 @@ Points = Sequence[tuple[float, int]]
 def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since) -> Judgement:
     """Met when the target has been available for `stable_s`; failed when it has stood still below it for a minute."""
     view = picture.node(node)
-    if act.unless_runs and view is not None and _runs(view, act.unless_runs):
-        return Judgement(verdict=Verdict.MET, detail="it still runs: there is nothing to wait for", ratio=1.0)
     points = since.available
+    # By its name it may be one that was stopped a moment ago: the picture is given time to say so.
+    is_settled = bool(points) and points[-1][0] - points[0][0] >= act.stable_s
+    if act.unless_runs and view is not None and _runs(view, act.unless_runs, by_name=is_settled):
+        return Judgement(verdict=Verdict.MET, detail="it still runs: there is nothing to wait for", ratio=1.0)
     if view is None or not points:
         return Judgement(verdict=Verdict.WAITING, detail=f"no figures from {node} yet")
     now = points[-1][1]
@@ -126,9 +128,10 @@ def _reached_for_s(points: Points, target_bytes: int) -> float:
     return points[-1][0] - began_s
 
 
-def _runs(view: NodeView, container_id: str) -> bool:
+def _runs(view: NodeView, which: str, *, by_name: bool) -> bool:
     return any(
-        box.container_id == container_id and box.status in ("running", "restarting", "paused")
+        (box.container_id == which or (by_name and box.name == which))
+        and box.status in ("running", "restarting", "paused")
         for box in view.containers.containers
     )
 

@@ -77,9 +77,9 @@ def merged(before: str | None, service: str, more: Mapping[str, Any]) -> dict[st
     """
     whole = ours(before)
     services = dict(whole.get("services") or {})
-    own = _templates(services.get(service) or {})
-    _lay(own, more)
-    services = {name: _templates(each) for name, each in services.items()}
+    services = {name: _templates(each, Reference) for name, each in services.items()}
+    own: dict[str, Any] = services.get(service, {})
+    _lay(own, _templates(more, lambda text: Reference(escaped(text))))
     services[service] = own
     return {"services": services}
 
@@ -127,13 +127,13 @@ def _lay(base: dict[str, Any], more: Mapping[str, Any]) -> None:
             base[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _templates(value: Any) -> Any:
-    """Everything in a file that was read is a template."""
+def _templates(value: Any, made: Callable[[str], Reference]) -> Any:
+    """Every text as a template: what a file says is one, what a change says becomes one."""
     if isinstance(value, Mapping):
-        return {str(key): _templates(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_templates(each) for each in value]
-    return Reference(value) if isinstance(value, str) else value
+        return {str(key): _templates(each, made) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_templates(each, made) for each in value]
+    return made(value) if isinstance(value, str) and not isinstance(value, Reference) else value
 
 
 # --- options

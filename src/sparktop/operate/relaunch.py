@@ -66,6 +66,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     if refused is not None:
         return refused
     if len({one.starter.kind for one in found}) > 1:
+        launched = tuple(one for one in found if one.starter.is_launched)
+        if launched:  # it started the other ranks too
+            return launcher.plan(request, launched, picture, survey)
         told = ", ".join(f"{one.part.node}: {one.starter.kind.value}" for one in found)
         return Refusal(
             request=request,
