@@ -163,3 +163,8 @@ def _vanished(request: Request, rank: Rank, survey: Survey) -> Refusal:
         reason=f"Docker on {rank.node} has no container of {rank.engine.name} any more{why}",
         remedies=("look again: the list of engines follows within seconds", "sparktop launch starts one from a recipe"),
     )
+
+
+def requests_lost(count: int, name: str) -> str:
+    """ "2 requests that vllm-qwen36 holds are lost."."""
+    return f"{count} requests that {name} holds are lost." if count != 1 else f"1 request that {name} holds is lost."

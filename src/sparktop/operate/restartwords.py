@@ -11,7 +11,7 @@ from sparktop.operate import containersteps as steps_of
 from sparktop.operate import sharedfiles, unitsteps
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind
-from sparktop.operate.part import Part, neighbours
+from sparktop.operate.part import Part, neighbours, requests_lost
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.startsteps import Start, drop_step, may
 from sparktop.operate.survey import Survey
@@ -35,7 +35,7 @@ def _waited(target: Target) -> str:
 def warnings(request: Request, starts: Sequence[Start], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
     head = starts[0].part
     if head.requests:
-        yield f"{head.requests} requests that {head.name} holds are lost."
+        yield requests_lost(head.requests, head.name)
     elif head.runs and head.engine.state in (EngineState.LOADING, EngineState.CAPTURING, EngineState.STARTING):
         yield f"{head.name} is {head.engine.state.value}: what it has loaded so far is lost."
     for one in starts:

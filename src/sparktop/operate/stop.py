@@ -20,7 +20,7 @@ from sparktop.operate.enginechoice import the_team
 from sparktop.operate.machine import evidence_step, resolved_step
 from sparktop.operate.origin import Kind
 from sparktop.operate.pair import missing, start_order, stop_order
-from sparktop.operate.part import Part, neighbours, parts
+from sparktop.operate.part import Part, neighbours, parts, requests_lost
 from sparktop.operate.part import asks as part_asks
 from sparktop.operate.privilege import root_argvs, root_refusal, sudo_note
 from sparktop.operate.survey import Ask, Survey
@@ -159,7 +159,7 @@ def _effect(found: Sequence[Part], grace_s: float) -> str:
 def _warnings(found: Sequence[Part], steps: Sequence[Step], survey: Survey, lacking: int) -> Iterator[str]:
     head = found[0]
     if head.requests:
-        yield f"{head.requests} requests that {head.name} holds are lost."
+        yield requests_lost(head.requests, head.name)
     if lacking:
         yield (
             f"It runs over {len(found) + lacking} nodes, and {lacking} of its ranks can't be seen here: what is left "

@@ -14,6 +14,7 @@ from sparktop.model.plan import Difference, Request, Step
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate.dockerline import docker_run, secret_names, shown_line
 from sparktop.operate.knownsecrets import shown_value
+from sparktop.operate.part import requests_lost
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.recreate import anonymous_volumes
 from sparktop.operate.survey import Survey
@@ -99,7 +100,7 @@ def effect(request: Request, swaps: Sequence[Swap]) -> str:
 def warnings(request: Request, swaps: Sequence[Swap], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
     part = swaps[0].changing.part
     if part.requests:
-        yield f"{part.requests} requests that {part.name} holds are lost."
+        yield requests_lost(part.requests, part.name)
     elif part.runs and part.engine.state in (EngineState.LOADING, EngineState.CAPTURING, EngineState.STARTING):
         yield f"{part.name} is {part.engine.state.value}: what it has loaded so far is lost."
     for one in swaps:
