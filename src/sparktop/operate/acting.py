@@ -207,7 +207,8 @@ class LocalStep:
             return Ended(state=StepState.FAILED, detail=error.message)
         except OSError as error:
             return Ended(state=StepState.FAILED, detail=f"the archive can't be written: {error.strerror or error}")
-        missing = f"; missing: {'; '.join(found.problems)}" if found.problems else ""
+        count = len(found.problems)
+        missing = f"; {count} thing{'s' if count > 1 else ''} missing: {'; '.join(found.problems)}" if count else ""
         return Ended(state=StepState.DONE, detail=f"{found.path}{missing}", evidence_path=str(found.path))
 
     async def _runners(self, nodes: Collection[str]) -> None:
@@ -242,10 +243,10 @@ class LocalStep:
         has_touched = ended.state is StepState.DONE and bool(order.container_id)
         return Ended(state=ended.state, detail=ended.detail, has_touched=has_touched, is_aborted=ended.is_aborted)
 
-
     def _has_fired(self, node: str) -> bool:
         view = self._means.picture().node(node)
         return view is not None and view.guard is not None and view.guard.has_acted
+
 
 async def _bounded(work: Coroutine[Any, Any, _T], limit_s: float) -> _T:
     async with asyncio.timeout(limit_s):

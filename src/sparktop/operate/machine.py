@@ -118,7 +118,7 @@ def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) 
     return (
         Step(
             id="resolved",
-            title=f"See {request.finding.rule} resolve",
+            title=f"See it resolve: {request.finding.title}",
             node=node,
             act=AwaitResolved(finding=request.finding.key),
             limit_s=RESOLVED_LIMIT_S,
