@@ -375,7 +375,7 @@ _KEYS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"Restart (?:the|that) engine\b(?! first)"), "safe-restart", "its requests, and the time to load"),
     (re.compile(r"Choose another MoE backend|With no other Xid before it, lower"), "relaunch", "the time to load"),
     (re.compile(r"Stop an engine now|Look at available memory. If these repeat, stop"), "stop-engine", "its requests"),
-    (re.compile(r"Wait until available memory has come back, then restart"), "safe-restart", "the time to load"),
+    (re.compile(r"Wait until available memory has come back, then restart"), "relaunch", "the time to load"),
 )
 """Which action does what an advice asks for, by how it begins, and what that costs."""
 

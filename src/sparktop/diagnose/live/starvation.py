@@ -163,7 +163,7 @@ def first_request(fleet: FleetState) -> Iterable[Finding]:
                         "or lower --gpu-memory-utilization by what was missing, to 0.60 or so",
                         "or take a smaller model, or one in FP8: MXFP4 has no native kernels on SM 12.1",
                     ),
-                    cost="--enforce-eager costs up to half of decode speed",
+                    cost="up to half of decode speed",
                     action="relaunch",
                     change=Change(
                         by_engine={
