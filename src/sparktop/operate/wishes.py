@@ -104,6 +104,7 @@ def armed(view: NodeView | None) -> bool:
 
 def _engine_wishes(action: Action, views: Iterable[NodeView], fleet: FleetState) -> Iterable[Wish]:
     seen: set[tuple[str, str]] = set()
+    told: list[tuple[list[str], str]] = []
     for view in views:
         for engine in sorted(view.engines, key=lambda one: not is_alive(one)):
             if (view.name, engine.name) in seen:
@@ -113,6 +114,9 @@ def _engine_wishes(action: Action, views: Iterable[NodeView], fleet: FleetState)
             nodes = [rank.node for rank in team] or [view.name]
             head = team[0].engine.name if team else engine.name
             seen |= {(rank.node, rank.engine.name) for rank in team} | {(view.name, engine.name)}
+            if (nodes, head) in told:
+                continue  # an earlier start of it, under another name
+            told.append((nodes, head))
             request = Request(action=action.name, nodes=tuple(nodes), target=head)
             yield Wish(label=f"{head} on {' and '.join(nodes)}", request=request, note=_state(engine))
 
