@@ -12,6 +12,7 @@ from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
+from sparktop.operate.part import Part
 from sparktop.transport.containers import wall_s_of
 
 pytestmark = pytest.mark.integration
@@ -156,3 +157,33 @@ async def test_out_in_the_middle_leaves_nothing_half_way_and_says_what_is_done(
     entries = [json.loads(line) for line in at.audit_path.read_text().splitlines()]
 
     assert [one["state"] for one in entries if one["kind"] == "end"].count("aborted") == 3
+
+
+async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_the_way_back_offered(
+    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Field report 001: it loads, and does not serve. The floor is one that only its spike reaches."""
+    hurried(monkeypatch)
+    spiking = {**QUICK, "ENGINE_SPIKE_MIB": "5120"}
+    engine = engines.start("vllm-spike", env=spiking, restart_policy={"Name": "always"})
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+        await at.serves("vllm-spike")
+
+        def below(part: Part) -> int:
+            assert part.view.sample is not None
+            return part.view.sample.memory.available_bytes - (2 << 30)
+
+        monkeypatch.setattr("sparktop.operate.restart.floor_of", below)
+        run = await at.do("safe-restart", "vllm-spike", **RESTART)
+        assert run.state is RunState.FAILED, told(run)
+        assert state_of(run, "smoke") is StepState.FAILED
+        assert "guard" in run.message, told(run)
+        assert "still armed" not in run.message, told(run)
+        await at.until(lambda: engine.inspect()["State"]["ExitCode"] == 137, what="its end by the guard")
+        assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"  # nothing starts it again by itself
+        assert "docker update --restart=always vllm-spike" in run.hint
+        back = at.operations.way_back(run)
+        run = await at.finished(at.begin(back))  # type: ignore[arg-type]
+        assert run.state is RunState.DONE, told(run)
+        assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
+        assert engine.inspect()["State"]["Running"] is True  # its first request is the operator's own affair now
