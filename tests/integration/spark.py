@@ -69,9 +69,14 @@ class Spark:
         self.engines = Engines(self.dockerd)
 
     @property
+    def init_pid(self) -> int:
+        """Of its first process, as numbered outside."""
+        return _child(self.init)
+
+    @property
     def root(self) -> Path:
         """Its file system, seen from here."""
-        return Path(f"/proc/{_child(self.init)}/root")
+        return Path(f"/proc/{self.init_pid}/root")
 
     def run(self, *argv: str, said: str = "") -> str:
         """Run a program in it as root, `said` on its input; what it prints."""
@@ -109,6 +114,7 @@ def _namespace(root: Path) -> subprocess.Popen[bytes]:
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     init = subprocess.Popen(
         [
+            *("setpriv", "--pdeathsig", "KILL"),  # with it goes everything, also when the tests are killed
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"),
             *("sh", "-c", _SETUP, "sh", str(root), sys.executable, _INIT),
         ],

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 _SPARKTOP = (sys.executable, "-m", "sparktop")
+_HURRIED = (
+    sys.executable,
+    "-c",
+    """
+import sys
+from sparktop.cli import main
+from sparktop.model.plan import AwaitMemory
+from sparktop.operate import smoke
+AwaitMemory.__init__.__kwdefaults__["stable_s"] = smoke.AFTER_S = 0.3
+sys.exit(main())
+""",
+)
+"""As `desk.hurried`: it doesn't look on for seconds where nothing is expected."""
 
 
 def sparktop(
-    *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None
+    *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None, is_hurried: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run it without a terminal, to its end."""
     return subprocess.run(
-        [*_SPARKTOP, *words],
+        [*(_HURRIED if is_hurried else _SPARKTOP), *words],
         capture_output=True,
         text=True,
         timeout=within_s,
@@ -64,6 +79,12 @@ class Terminal:
                 pytest.fail(f"{text!r} is not written within {within_s} s; what is:\n{self.text[-3000:]}")
         return at + len(text.encode())
 
+    def pause(self, seconds: float) -> None:
+        """Read on while somebody looks."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._read(left):
+            pass
+
     def types(self, text: str) -> None:
         os.write(self.handle, text.encode())
 
@@ -85,22 +106,18 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*words: str, size: tuple[int, int] = (40, 120), folder: Path | None = None) -> Iterator[Terminal]:
+def terminal(*words: str, size: tuple[int, int] = (40, 120)) -> Iterator[Terminal]:
     """Start sparktop at a terminal of that many rows and columns."""
     pid, handle = pty.fork()
     if pid == 0:
         try:
             os.environ["TERM"] = "xterm-256color"
-            if folder is not None:
-                os.chdir(folder)
+            for name in ("COLUMNS", "LINES"):
+                os.environ.pop(name, None)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             os.execv(_SPARKTOP[0], [*_SPARKTOP, *words])
         finally:
             os._exit(127)
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     at = Terminal(pid, handle)
     try:
         yield at

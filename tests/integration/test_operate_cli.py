@@ -180,6 +180,7 @@ def test_ctrl_c_while_it_connects_is_an_end_without_a_word_too_many(spark: Spark
         ((), "which action?"),
         (("drop-caches", "spark1", "--yes", "--dry-run"), "contradict"),
         (("relaunch", "spark1", "--env", "HF_TOKEN=hf_abcdefghijkl"), "--env HF_TOKEN"),
+        (("relaunch", "spark1", "--flag=--api-key=abcdefghijkl"), "--env VLLM_API_KEY"),
         (("drop-caches", "spark1", "--env", "NCCL_DEBUG=INFO"), "changes nothing of a launch"),
     ],
 )

@@ -171,6 +171,13 @@ def _change(options: argparse.Namespace, known: Action) -> Change:
                 f"{name} looks like a secret, and every user of this machine can see an argument",
                 hint="give it as a variable whose value comes from your environment: --env VLLM_API_KEY",
             )
+    for pair in options.flag:
+        name, equals, value = pair.partition("=")
+        if equals and value and is_secret_name(name):
+            raise UsageError(
+                f"{name} looks like a secret, and every user of this machine can see an argument",
+                hint="engines take theirs from a variable too: --env VLLM_API_KEY gives it its value from yours",
+            )
     lines = [
         *options.flag,
         *(f"unset {name}" for name in (*options.unset_flag, *options.unset_env)),
