@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support import poll
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures
 from tests.ui.test_app import ready, screen, until
@@ -125,7 +126,14 @@ async def test_a_program_that_does_not_end_is_ended_with_its_children(tmp_path: 
     assert "longer than 0.5 s" in told
     pid = int(file.read_text())
     state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+    def has_ended() -> bool:
+        try:
+            return state.read_text().rpartition(")")[2].split()[0] in "ZX"
+        except OSError:
+            return True
+
+    poll(has_ended)
 
 
 def told_app(notifying: Notifying) -> tuple[SparktopApp, FleetState, ManualClock]:

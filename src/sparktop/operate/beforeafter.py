@@ -5,9 +5,9 @@ Pure, and light enough for the first screen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from sparktop.model.plan import Run
+from sparktop.model.plan import Run, StepState
 
 UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz"}
 ALWAYS = ("available_gib",)
@@ -16,10 +16,12 @@ ALWAYS = ("available_gib",)
 Figures = Mapping[str, float | str]
 
 
-def told(before: Figures, after: Figures) -> str:
-    """One node's, those that have changed; before a run is over only what was before."""
+def told(before: Figures, after: Figures, *, only: Collection[str] = ()) -> str:
+    """One node's, those that have changed, or `only` these; before a run is over only what was before."""
     parts = []
     for name, value in before.items():
+        if only and name not in only:
+            continue
         then = after.get(name)
         if after and name not in ALWAYS and (then is None or _figure(then) == _figure(value)):
             continue
@@ -36,6 +38,29 @@ def ending(run: Run) -> str:
     title = f"{run.plan.title}: "
     rest = run.message.removeprefix(title)
     return rest[:1].upper() + rest[1:] if run.message.startswith(title) else run.message
+
+
+def brief(run: Run) -> str:
+    """The same without what its steps say of themselves, for where they stand beside it."""
+    text = ending(run)
+    for told in lists(run):
+        text = text.replace(f" {told}", "", 1)
+    return text
+
+
+def lists(run: Run) -> tuple[str, ...]:
+    """What is not known, what was done, what was not begun: a sentence each."""
+    titles = {
+        state: "; ".join(one.step.title for one in run.steps if one.state is state)
+        for state in (StepState.UNKNOWN, StepState.DONE, StepState.SKIPPED)
+    }
+    unknown, done, skipped = titles.values()
+    parts = [f"Not known: {unknown}."] if unknown else []
+    if done or not unknown:
+        parts.append(f"Done: {done}." if done else "Nothing was done.")
+    if skipped:
+        parts.append(f"Not begun: {skipped}.")
+    return tuple(parts)
 
 
 def _figure(value: float | str) -> str:

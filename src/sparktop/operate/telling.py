@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.model.plan import Run, StepRun, StepState
+from sparktop.operate.beforeafter import lists
 from sparktop.operate.undoing import by_hand
 
 
 def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
     """`how` it ended, then what is done and what is not; `but` are things that went wrong on the way."""
-    done = [one.step.title for one in run.steps if one.state is StepState.DONE]
-    unknown = [one.step.title for one in run.steps if one.state is StepState.UNKNOWN]
-    skipped = [one.step.title for one in run.steps if one.state is StepState.SKIPPED]
-    parts = [_sentence(how)]
-    if unknown:
-        parts.append(f"Not known: {_listed(unknown)}.")
-    parts.append(f"Done: {_listed(done)}." if done else "Nothing was done." if not unknown else "")
-    if skipped:
-        parts.append(f"Not begun: {_listed(skipped)}.")
-    return " ".join(part for part in (*parts, *map(_sentence, but)) if part)
+    return " ".join(part for part in (_sentence(how), *lists(run), *map(_sentence, but)) if part)
 
 
 def plain(how: str, *, but: Sequence[str] = ()) -> str:

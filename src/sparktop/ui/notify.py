@@ -103,8 +103,13 @@ class Notifier:
         text = headline(findings)
         if "toast" in self._channels:
             brief = findings[0].figures if len(findings) == 1 else ""
-            said = "\n".join(part for part in (text, brief, "d details") if part)
-            self._app.notify(said, severity="error", markup=False, timeout=TOAST_S)
+            keys = "f fix  d details" if any(one.remedies for one in findings) else "d details"
+            said = "\n".join(part for part in (text, brief, keys) if part)
+            # A toast would lie over a dialog's answers.
+            if (tell := getattr(self._app.screen, "tell", None)) is not None:
+                tell(text.removeprefix("✖ "))
+            else:
+                self._app.notify(said, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:
             self._app.bell()
         if "osc9" in self._channels:

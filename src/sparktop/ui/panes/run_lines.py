@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from sparktop.model.plan import Remote, Run, RunState, StepRun, StepState
-from sparktop.operate.beforeafter import ending, told
+import re
+
+from rich.cells import cell_len
+
+from sparktop.model.plan import CollectEvidence, Remote, Run, RunState, StepRun, StepState
+from sparktop.operate.asked import waiting, was_killed
+from sparktop.operate.beforeafter import brief, ending, told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
 from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
@@ -30,6 +35,12 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
+KEY_FIGURES = ("available_gib",)
+"""Of those before and after, what is told of them in a few words."""
+_SECONDS = re.compile(r"\d+(\.\d+)? s")
+_MISSING = re.compile(r"(\d+ things? missing): .*")
+_FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
+_DONE_IN = re.compile(r"^Done in [\d:]+\. ?")
 ENDED_DETAIL_LINES = 2
 """Of a step that went well; all of it is in what is copied."""
 
@@ -49,15 +60,17 @@ def elapsed_s(run: Run, now_wall_s: float) -> float | None:
 
 
 def state_line(run: Run, now_wall_s: float) -> Line:
-    """ "▸ running  step 3 of 9  1:24"."""
+    """ "▸ running   step 3 of 9   1:24", "✓ done in 4:22   21 of 21 steps"."""
     sign, tone = RUN_SIGNS[run.state]
     line = Line.of((f"{sign} {run.state}", tone))
-    if run.state.is_over:
-        done = sum(one.state is StepState.DONE for one in run.steps)
-        line += Line.of((f"   {done} of {len(run.steps)} steps done", "quiet"))
-    elif (now := current(run)) is not None:
-        line += Line.of((f"   step {run.steps.index(now) + 1} of {len(run.steps)}", "quiet"))
     spent = elapsed_s(run, now_wall_s)
+    if run.state.is_over:
+        if spent is not None:
+            line += Line.of((f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}", tone))
+        done = sum(one.state is StepState.DONE for one in run.steps)
+        return line + Line.of((f"   {done} of {len(run.steps)} steps done", "quiet"))
+    if (now := current(run)) is not None:
+        line += Line.of((f"   step {run.steps.index(now) + 1} of {len(run.steps)}", "quiet"))
     return line if spent is None else line + Line.of((f"   {countdown(spent)}", "quiet"))
 
 
@@ -66,7 +79,7 @@ def summary(run: Run) -> Line:
     sign, tone = RUN_SIGNS[run.state]
     line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
     if run.state.is_over:
-        return line + Line.of((f"  {run.state}", tone), (f"  {ending(run)}" if run.message else "", ""))
+        return line + Line.of((f"  {run.state}", tone), (f"  {brief(run)}" if run.message else "", ""))
     if run.state is not RunState.RUNNING:
         line += Line.of((f"  {run.state}", tone))
     if (now := current(run)) is not None:
@@ -76,12 +89,60 @@ def summary(run: Run) -> Line:
     return line
 
 
-def run_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = False) -> tuple[list[Line], int | None]:
-    """All lines, and which of them is of the step under way; `is_whole`: nothing is cut."""
+def end_text(run: Run) -> str:
+    """How it ended, for who looks elsewhere: "✓ Safe restart of vllm on spark1: done in 4:22"."""
+    sign, _ = RUN_SIGNS[run.state]
+    said = _DONE_IN.sub("", brief(run)) if run.state is RunState.DONE else brief(run)
+    spent = elapsed_s(run, 0.0)
+    when = "" if spent is None else f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}"
+    figures = [
+        f"{node}: {told(before, run.after.get(node, {}), only=KEY_FIGURES)}" for node, before in run.before.items()
+    ]
+    lines = [f"{sign} {run.plan.title}: {run.state}{when}", said, *(figures if run.after else [])]
+    return "\n".join(line for line in lines if line)
+
+
+def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> list[Line]:
+    """How it stands, or how it ended and what to do next: what is in sight at all times.
+
+    `limit`: so many lines at most, where a limit is given; what was said is then cut, and what to press is not.
+    """
     lines = [state_line(run, now_wall_s).cut(width)]
-    if run.state.is_over:
-        lines += _outcome(run, width)
-    lines.append(BLANK)
+    if not run.state.is_over:
+        return lines
+    last = _last_lines(run, width)
+    room = max(2, limit - 1 - len(last)) if limit else 0
+    said = brief(run) if limit else ending(run)
+    if run.state is RunState.DONE and limit:
+        said = _DONE_IN.sub("", said)  # the line above says that
+    message = (
+        wrapped(said, width, "strong", room and max(1, room - (1 if run.hint and not run.can_go_back else 0)))
+        if said
+        else []
+    )
+    room = max(1, room - len(message)) if limit else 0
+    wants_hint = run.hint and not (limit and run.can_go_back)  # b shows the same as a plan
+    hint = wrapped(run.hint, width, "", room) if wants_hint else []
+    return [*lines, *message, *hint, *last]
+
+
+def _last_lines(run: Run, width: int) -> list[Line]:
+    lines = []
+    if run.can_go_back:
+        lines.append(Line.of(("b", "key"), (" shows the way back", "")))
+    if run.evidence_path:
+        path = f"evidence: {run.evidence_path}"
+        lines += [Line.of((path[at : at + width], "quiet")) for at in range(0, len(path), max(10, width))]
+    return lines
+
+
+def body_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = False) -> tuple[list[Line], int | None]:
+    """Figures and steps, and which line is of the step under way, or of the one that failed; `is_whole`: uncut.
+
+    What came of it stands before the steps once it is over, and after them until then.
+    """
+    figures = _figures(run, width)
+    lines = [*figures, BLANK] if figures and run.state.is_over else []
     watched: int | None = None
     several = len({one.step.node for one in run.steps}) > 1
     own = len(run.plan.steps)
@@ -91,29 +152,17 @@ def run_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = False
         lines += _step(one, width, now_wall_s, names_node=several, is_whole=is_whole)
         if one.state in (StepState.RUNNING, StepState.UNKNOWN) and not run.state.is_over:
             watched = len(lines) - 1
-    lines += _figures(run, width)
+    if figures and not run.state.is_over:
+        lines += [BLANK, *figures]
     return lines, watched
 
 
 def run_text(run: Run) -> str:
-    """For the clipboard: how it stands, a hundred cells wide."""
+    """For the clipboard: how it stands, a hundred cells wide, nothing cut."""
     now_wall_s = max((one.ended_wall_s or one.began_wall_s or 0.0 for one in run.steps), default=0.0)
-    lines, _ = run_lines(run, 100, now_wall_s, is_whole=True)
+    lines, _ = body_lines(run, 100, now_wall_s, is_whole=True)
+    lines = [*head_lines(run, 100, now_wall_s), BLANK, *lines]
     return "\n".join([run.plan.title, f"run {run.id}", *(line.plain.rstrip() for line in lines)])
-
-
-def _outcome(run: Run, width: int) -> list[Line]:
-    lines = [BLANK]
-    if run.message:
-        lines += wrapped(ending(run), width, "strong")
-    if run.hint:
-        lines += wrapped(run.hint, width)
-    if run.can_go_back:
-        lines.append(Line.of(("b", "key"), (" shows the way back", "")))
-    if run.evidence_path:
-        path = f"evidence: {run.evidence_path}"
-        lines += [Line.of((path[at : at + width], "quiet")) for at in range(0, len(path), max(10, width))]
-    return lines if lines[1:] else []
 
 
 def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_whole: bool) -> list[Line]:
@@ -127,18 +176,51 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_w
     elif names_node:
         right += Line.of(" " * 7)
     title = Line.of((f"{sign} ", tone), (one.step.title, "strong" if is_now else "quiet" if waits else ""))
+    detail = one.detail if is_whole else _short(one)
+    if one.state is StepState.DONE and detail and title.width + 2 + cell_len(detail) + 2 + right.width <= width:
+        return [spread(width, title + Line.of((f"  {detail}", "quiet")), right)]
     lines = [spread(width, title, right)]
-    if one.detail:
+    if (asked := waiting(one, now_wall_s)) is not None:
+        return [*lines, *_asked(*asked, width)]
+    if detail:
         tone = "warning" if one.state is StepState.FAILED else "" if is_now else "quiet"
         limit = 0 if is_whole or is_now or one.state is StepState.FAILED else ENDED_DETAIL_LINES
-        lines += [Line.of("    ") + line for line in wrapped(one.detail, width - 4, tone, limit)]
+        lines += [Line.of("    ") + line for line in wrapped(detail, width - 4, tone, limit)]
     elif one.state is StepState.UNKNOWN:
         lines.append(Line.of(("    the link broke here; the node is asked when it is back", "warning")).cut(width))
     if is_now and one.ratio is not None:
-        share = min(1.0, max(0.0, one.ratio))
-        bar = progress(round(share * 1000), 1000, min(BAR_CELLS, max(4, width - 12)))
-        lines.append(Line.of("    ", (bar, "graph"), (f"  {share * 100:.0f} %", "quiet")))
+        share = f"{min(1.0, max(0.0, one.ratio)) * 100:.0f} %"
+        is_wait = not isinstance(one.step.act, Remote | CollectEvidence)
+        lines.append(_bar(one.ratio, f"{share}, at most {countdown(one.step.limit_s)}" if is_wait else share, width))
     return lines
+
+
+def _short(one: StepRun) -> str:
+    """Its detail without what stands beside it already, or is better read elsewhere."""
+    if was_killed(one):
+        return "it did not end of itself in that time, and was killed"
+    if one.state is StepState.DONE and _SECONDS.fullmatch(one.detail):
+        return ""  # the time at the right says it
+    if isinstance(one.step.act, CollectEvidence) and one.state is StepState.DONE:
+        return _MISSING.sub(r"\1, see README.txt in it", _FOLDER.sub("", one.detail))
+    return one.detail
+
+
+def _asked(since_s: float, grace_s: float, width: int) -> list[Line]:
+    """A stop under way: the bar is of its grace."""
+    told = (
+        f"asked to end, killed after {countdown(grace_s)}" if since_s <= grace_s else "its time is over: it is killed"
+    )
+    share = min(1.0, since_s / grace_s)
+    return [
+        Line.of("    ", (told, "")).cut(width),
+        _bar(share, f"{countdown(min(since_s, grace_s))} of {countdown(grace_s)}", width),
+    ]
+
+
+def _bar(share: float, beside: str, width: int) -> Line:
+    bar = progress(round(min(1.0, max(0.0, share)) * 1000), 1000, min(BAR_CELLS, max(4, width - 20)))
+    return Line.of("    ", (bar, "graph"), (f"  {beside}", "quiet")).cut(width)
 
 
 def _figures(run: Run, width: int) -> list[Line]:
@@ -151,4 +233,4 @@ def _figures(run: Run, width: int) -> list[Line]:
             rows += [Line.of(" " * (len(node) + 2)) + line for line in rest]
     if not rows:
         return []
-    return [BLANK, Line.of(("Before and after" if run.after else "Before", "title")), *rows]
+    return [Line.of(("Before and after" if run.after else "Before", "title")), *rows]

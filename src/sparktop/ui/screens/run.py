@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 from sparktop.clock import Clock
 from sparktop.model.plan import Run, RunState
 from sparktop.operate.wording import abort_means, masked
-from sparktop.ui.panes.run_lines import run_lines, run_text
+from sparktop.ui.panes.run_lines import body_lines, head_lines, run_text
 from sparktop.ui.screens.ask import ConfirmScreen
-from sparktop.ui.screens.dialog import Dialog
+from sparktop.ui.screens.dialog import PAGES, Dialog
 from sparktop.ui.widgets.ink import Line
 
 
@@ -43,7 +43,11 @@ class RunScreen(Dialog[None]):
         self.set_interval(1.0, self.renew)
 
     def show(self, run: Run) -> None:
-        """The newest state of the same run."""
+        """The newest state of the same run; its end is told from the top."""
+        if run.state.is_over and not self.run_shown.state.is_over and self.is_attached:
+            self._is_read = False
+            self.news = ""  # what came up on the way is in the console's verdict, as far as it still holds
+            super().action_page(-PAGES)
         self.run_shown = run
         self.renew()
 
@@ -55,15 +59,22 @@ class RunScreen(Dialog[None]):
         if not run.state.is_over:
             # While it is getting out or going back, there is nothing more to abort.
             own = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{own}Esc leave it running"
+            return f"{own}y copy   Esc leave it running"
         own = "b way back   " if run.can_go_back else ""
         own += "p plan anew   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
         return f"{own}y copy   Esc close"
 
+    def pinned(self, width: int) -> list[Line]:
+        most = max(4, self.app.size.height // 2 - 3)
+        return self._masked(head_lines(self.run_shown, width, self._clock.wall(), limit=most))
+
     def content(self, width: int) -> list[Line]:
-        lines, at = run_lines(self.run_shown, width, self._clock.wall())
+        lines, at = body_lines(self.run_shown, width, self._clock.wall())
         self.watched_line = None if self._is_read else at
-        # Masked where it was made, and once more where it is shown: nothing here relies on either alone.
+        return self._masked(lines)
+
+    def _masked(self, lines: list[Line]) -> list[Line]:
+        """Masked where it was made, and once more where it is shown: nothing here relies on either alone."""
         secrets = self.run_shown.plan.secrets
         return [Line(tuple((masked(text, secrets), tone) for text, tone in line.runs)) for line in lines]
 
