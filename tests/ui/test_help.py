@@ -45,6 +45,18 @@ async def test_it_opens_scrolls_and_closes(size: tuple[int, int], key: str) -> N
         assert not isinstance(stage.screen, HelpScreen)
 
 
+def test_a_read_only_console_marks_the_keys_that_do_nothing_there() -> None:
+    def line(title: str, *, read_only: bool) -> str:
+        return next(one.plain for one in help_lines(120, read_only=read_only) if one.plain[11:].startswith(title))
+
+    for title in ("Safe restart", "Drop caches", "Guard"):
+        assert "Off, read-only" in line(title, read_only=True)
+        assert "Off, read-only" not in line(title, read_only=False)
+    for title in ("Fix", "Actions", "Run under way", "Details"):
+        assert "Off, read-only" not in line(title, read_only=True)
+    assert any("Drop caches" in one.plain and "Off" in one.plain for one in help_lines(50, read_only=True))
+
+
 async def test_the_wheel_scrolls_it_and_the_frame_says_where_it_stands() -> None:
     stage = Stage(Static())
     async with stage.run_test(size=(60, 20)) as pilot:

@@ -41,6 +41,8 @@ class Action:
     planner: str
     """The module."""
     options: tuple[Option, ...] = ()
+    only_looks: bool = False
+    """It changes nothing on a Spark: it mends nothing, and is there in a read-only console too."""
 
 
 class Planner(Protocol):
@@ -158,6 +160,7 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.SAFE,
         target="nodes",
         planner="evidence",
+        only_looks=True,
     ),
     Action(
         name="guard",

@@ -17,7 +17,7 @@ from sparktop.clock import Clock
 from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
 
 if TYPE_CHECKING:
     from sparktop.operate.actions import Action
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 0.25
 """A plan that comes sooner needs no dialog that says it is being made."""
 
+_MILD = (RunState.ABORTED, RunState.NO_HELP, RunState.ROLLED_BACK)
 Answer = TypeVar("Answer")
 AskSudo = Callable[[str, int], Awaitable[str | None]]
 """Asks for a node's sudo password, of which so many were wrong; None when the operator gave up."""
@@ -78,12 +79,12 @@ class Acting:
 
     # What the keys ask for
 
-    def fix(self, finding: Finding | None) -> None:
-        """Choose among a finding's remedies."""
+    def fix(self, finding: Finding | None, others: Sequence[Finding] = ()) -> None:
+        """Choose among a finding's remedies, or go on to another's."""
         if finding is None:
             self._say("nothing is wrong that could be fixed")
-        elif self._may():
-            self._work(self._fix(finding))
+        elif self._may(looks=True):
+            self._work(self._fix(finding, others))
 
     def act(self, name: str, at: Selection) -> None:
         """One action, on what is selected, or chosen where that leaves a choice."""
@@ -91,12 +92,12 @@ class Acting:
 
         known = action(name)
         assert known is not None, name
-        if self._may():
+        if self._may(looks=known.only_looks):
             self._work(self._act(known, at))
 
     def choose(self, at: Selection) -> None:
         """Choose among all actions."""
-        if self._may():
+        if self._may(looks=True):
             self._work(self._choose(at))
 
     def open_run(self) -> None:
@@ -113,15 +114,21 @@ class Acting:
 
     # How it goes
 
-    async def _fix(self, finding: Finding) -> None:
+    async def _fix(self, finding: Finding, others: Sequence[Finding]) -> None:
         from sparktop.operate.actions import action
         from sparktop.operate.wishes import mending
         from sparktop.ui.screens.ask import ChooseScreen
-        from sparktop.ui.screens.fix import choices, introduction
+        from sparktop.ui.screens.fix import also, choices, first_mending, introduction
 
+        offered = choices(finding, is_read_only=self.is_read_only)
+        offered = (*offered, *also([one for one in others if one.key != finding.key], have=len(offered)))
         remedy = await self._ask(
-            ChooseScreen("fix", choices(finding), intro=introduction(finding), verb="shows the plan")
+            ChooseScreen("fix", offered, intro=introduction(finding), verb="shows the plan", at=first_mending(offered))
         )
+        if isinstance(remedy, Finding):
+            rest = [one for one in others if one.key not in (finding.key, remedy.key)]
+            await self._fix(remedy, (finding, *rest))
+            return
         known = action(remedy.action or "") if remedy is not None else None
         if remedy is None or known is None:
             return
@@ -158,7 +165,8 @@ class Acting:
         from sparktop.ui.screens.ask import ChooseScreen
         from sparktop.ui.screens.fix import actions
 
-        known = await self._ask(ChooseScreen("actions", actions(self._picture(), at), verb="shows the plan"))
+        offered = actions(self._picture(), at, is_read_only=self.is_read_only)
+        known = await self._ask(ChooseScreen("actions", offered, verb="shows the plan"))
         if known is not None:
             await self._act(known, at)
 
@@ -183,7 +191,19 @@ class Acting:
     async def _changed(self, request: Request, intro: Sequence[str]) -> Request | None:
         from sparktop.ui.screens.change import ChangeScreen
 
-        change = await self._ask(ChangeScreen(f"change  {request.target}", request.change, intro=intro))
+        now = " ".join(
+            next(
+                (
+                    one.argv
+                    for name in request.nodes
+                    if (view := self._picture().node(name)) is not None
+                    for one in view.engines
+                    if one.name == request.target
+                ),
+                (),
+            )
+        )
+        change = await self._ask(ChangeScreen(f"change  {request.target}", request.change, intro=intro, now=now))
         return None if change is None else replace(request, change=change)
 
     async def _options(self, known: Action, request: Request) -> Request | None:
@@ -265,7 +285,19 @@ class Acting:
             screen.show(run)
         elif run.state.is_over and (before is None or not before.state.is_over):
             self._unread.add(run.id)
+            self._tell_end(run)
         self._tell()
+
+    def _tell_end(self, run: Run) -> None:
+        """Nobody looks at it: how it ended is said wherever the operator is, and by the bell."""
+        from sparktop.operate.wording import masked
+        from sparktop.ui.panes.run_lines import end_text
+
+        is_well = run.state is RunState.DONE
+        text = masked(end_text(run), run.plan.secrets)
+        severity = "information" if is_well else "warning" if run.state in _MILD else "error"
+        self._app.notify(f"{text}\no opens it", severity=severity, markup=False, timeout=20)  # type: ignore[arg-type]
+        self._app.bell()
 
     def _show(self, run: Run) -> None:
         from sparktop.ui.screens.run import RunScreen
@@ -312,11 +344,15 @@ class Acting:
 
     # Small things
 
-    def _may(self) -> bool:
-        """Whether anything may be asked for now; says why not."""
-        if self._is_read_only or (self._operating is not None and self._operating.is_read_only):
+    @property
+    def is_read_only(self) -> bool:
+        return self._is_read_only or (self._operating is not None and self._operating.is_read_only)
+
+    def _may(self, *, looks: bool = False) -> bool:
+        """Whether it may be asked for now; says why not. `looks`: it can lead to what changes nothing."""
+        if self.is_read_only and not looks:
             self._say("read-only: this console changes nothing; start it without --read-only, or take read_only "
-                      "out of config.toml", severity="warning")  # fmt: skip
+                      "out of config.toml. x shows what can be done here", severity="warning")  # fmt: skip
             return False
         if self._operating is None:
             self._say("not connected yet: nothing can be planned before a node answers")

@@ -193,7 +193,7 @@ class SparktopApp(App[int]):
         from sparktop.ui.screens.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
+            self.push_screen(HelpScreen(read_only=self.acting.is_read_only))
 
     def action_toggle_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name

@@ -15,7 +15,6 @@ ACTING: tuple[Command, ...] = (
         action="fix",
         scopes=("findings", "console"),
         footer="fix",
-        changes=True,
     ),
     Command(
         id="actions",
@@ -27,7 +26,6 @@ ACTING: tuple[Command, ...] = (
         scopes=("console",),
         footer="actions",
         footer_in=("overview", "nodes", "engines"),
-        changes=True,
     ),
     Command(
         id="restart",

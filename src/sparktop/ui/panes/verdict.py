@@ -20,7 +20,8 @@ HINTS_FROM = 72
 BOTH_HINTS_FROM = 112
 MOST_BESIDE = 24
 """Cells that the counts may take from the lines; more of them get a line of their own."""
-HINT = Line.of(("d", "key"), (" details ", "quiet"))
+FIX = Line.of(("f", "key"), (" fix ", "quiet"))
+DETAILS = Line.of(("d", "key"), (" details ", "quiet"))
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
 """Collector -> what is missed without it."""
@@ -54,6 +55,11 @@ class Verdict(LineWidget):
     def first(self) -> Finding | None:
         """The finding that the first of its lines is about."""
         return next((item.finding for item in self._items() if isinstance(item, FindingRow)), None)
+
+    @property
+    def roots(self) -> tuple[Finding, ...]:
+        """What its lines are about, without what follows from another."""
+        return tuple(item.finding for item in self._items() if isinstance(item, FindingRow) and not item.stem)
 
     def leave_to_list(self, is_listed: bool) -> None:
         """Whether the findings are listed right below, and needn't be said twice."""
@@ -121,26 +127,33 @@ class Verdict(LineWidget):
         has_own_line = bool(hidden) and len(lines) + len(shown) < height
         # The keys at the right keep their cells, so that the columns of all lines end before them.
         has_hint = width >= HINTS_FROM
+        hint = self._hint(found[0].finding if found else None, width)
         last = more if not has_own_line and (hidden or shown[1:]) and has_hint else Line()
-        first = HINT + Line.of("  ") + more if more.runs and not shown[1:] and width >= BOTH_HINTS_FROM else HINT
+        first = hint + Line.of("  ") + more if more.runs and not shown[1:] and width >= BOTH_HINTS_FROM else hint
         hints = max(first.width, last.width)
-        if hints > HINT.width:
+        if hints > hint.width:
             hints = -(-hints // STEP) * STEP  # "2 notes" for "1 note" moves nothing
         room = width - 1 - (hints + 2 if has_hint else 0)
         to = columns(found, room, names, now_s)
         for item in shown:
-            hint = first if found and item is found[0] else Line()
+            beside = first if found and item is found[0] else Line()
             if item is shown[-1] and last.runs and (shown[1:] or width < BOTH_HINTS_FROM):
-                hint = last
+                beside = last
             line = (
-                self._notice(item, width - hint.width - 2 if hint.runs else width)
+                self._notice(item, width - beside.width - 2 if beside.runs else width)
                 if isinstance(item, Notice)
                 else Line.of(" ") + row_line(item, to, names, now_s)
             )
-            lines.append(spread(width, line, hint) if has_hint and hint.runs else line)
+            lines.append(spread(width, line, beside) if has_hint and beside.runs else line)
         if has_own_line:
             lines.append(Line.of((" … and ", "quiet")) + more)
         return lines[:height]
+
+    def _hint(self, finding: Finding | None, width: int) -> Line:
+        """The keys for its first finding; where there is little room the one that is wanted first."""
+        if finding is None or not finding.remedies:
+            return DETAILS
+        return FIX + Line.of(" ") + DETAILS if width >= BOTH_HINTS_FROM else FIX
 
     def _notice(self, notice: Notice, width: int) -> Line:
         glyph, tone = SIGNS[notice.severity]

@@ -26,7 +26,7 @@ class ActingKeys:
     def fix(self, finding: Finding | None) -> None:
         """Do something about this finding."""
         if self.acting is not None:
-            self.acting.fix(finding)
+            self.acting.fix(finding, self.verdict.roots)
 
     def action_fix(self) -> None:
         """Of the verdict's first line."""

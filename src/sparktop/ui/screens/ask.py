@@ -85,14 +85,17 @@ class ChooseScreen(Dialog[Any]):
     AUTO_FOCUS = ""
     is_opaque = False
 
-    def __init__(self, title: str, choices: Sequence[Choice], *, intro: Sequence[Line] = (), verb: str = "") -> None:
+    def __init__(
+        self, title: str, choices: Sequence[Choice], *, intro: Sequence[Line] = (), verb: str = "", at: int = 0
+    ) -> None:
+        """The cursor begins on the `at`-th of those that can be chosen."""
         super().__init__()
         self._heading = title
         self._choices = choices
         self._intro = intro
         self._verb = verb or "choose"
         self._open = [number for number, choice in enumerate(choices) if choice.value is not None]
-        self._at = 0
+        self._at = max(0, min(at, len(self._open) - 1))
         self._places: dict[int, int] = {}
         """Line -> index among those that can be chosen."""
         self.watched_line = 0

@@ -14,8 +14,9 @@ from textual.widgets import Button, TextArea
 
 from sparktop.model.change import Change
 from sparktop.operate.changelines import lines_of, read
+from sparktop.operate.wording import masked
 from sparktop.ui.screens.dialog import Dialog
-from sparktop.ui.widgets.ink import BLANK, Line, wrapped
+from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, wrapped
 
 FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
@@ -27,18 +28,35 @@ FORMS = (
 )
 
 
+NOW_LINES = 4
+
+
+class Standing(LineWidget):
+    """What is wrong with what is typed, else what it amounts to: right above it, in sight at all times."""
+
+    DEFAULT_CSS = "Standing { height: 1; margin-top: 1; }"
+
+    def __init__(self, dialog: ChangeScreen) -> None:
+        super().__init__()
+        self._dialog = dialog
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        return [self._dialog.state().cut(width)]
+
+
 class ChangeScreen(Dialog[Change | None]):
     """Edits a change; the answer is the new one, None when it was left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", "Review", show=False, priority=True)]
     AUTO_FOCUS = "TextArea"
 
-    def __init__(self, title: str, change: Change, *, intro: Sequence[str] = ()) -> None:
-        """`intro` are the remedy's own steps, to be read while editing."""
+    def __init__(self, title: str, change: Change, *, intro: Sequence[str] = (), now: str = "") -> None:
+        """`intro` are the remedy's own steps, `now` what it is started with: both to be read while editing."""
         super().__init__()
         self._heading = title
         self._change = change
         self._intro = intro
+        self._now = now
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -53,13 +71,17 @@ class ChangeScreen(Dialog[Change | None]):
     def content(self, width: int) -> list[Line]:
         lines = [Line.of(("› ", "faint")) + line for text in self._intro for line in wrapped(text, width - 2)]
         lines += [BLANK] if lines else []
+        if self._now:
+            lines += [Line.of(("It is started with", "title"))]
+            lines += [*wrapped(masked(self._now), width, "", NOW_LINES), BLANK]
         widest = max(len(form) for form, _ in FORMS)
         lines += [Line.of((f"{form:<{widest}}  ", "key"), (said, "quiet")).cut(width) for form, said in FORMS]
-        return [*lines, BLANK, self._state().cut(width)]
+        return lines
 
     def below(self) -> list[Widget]:
         return [
-            TextArea("\n".join(lines_of(self._change)), compact=True, show_line_numbers=False, tab_behavior="focus")
+            Standing(self),
+            TextArea("\n".join(lines_of(self._change)), compact=True, show_line_numbers=False, tab_behavior="focus"),
         ]
 
     def answers(self) -> list[Button]:
@@ -72,7 +94,7 @@ class ChangeScreen(Dialog[Change | None]):
         fields = self.query(TextArea)
         return fields.first().text if fields else "\n".join(lines_of(self._change))
 
-    def _state(self) -> Line:
+    def state(self) -> Line:
         """What is wrong with what is typed, else what it amounts to."""
         change, problems = read(self._typed().splitlines(), os.environ)
         if problems:
@@ -97,7 +119,7 @@ class ChangeScreen(Dialog[Change | None]):
     def _edited(self) -> None:
         change, problems = read(self._typed().splitlines(), os.environ)
         self.query_one("#review", Button).disabled = bool(problems) or change.is_empty
-        self.renew()
+        self.query_one(Standing).redraw()
 
     @on(Button.Pressed, "#review")
     def action_take(self) -> None:

@@ -13,6 +13,7 @@ from sparktop.ui.panes.finding_rows import SIGNS
 from sparktop.ui.screens.ask import Choice
 from sparktop.ui.widgets.ink import Line
 
+NOT_HERE = Line.of(("not in a read-only console", "faint"))
 RISK_SIGNS: dict[Risk, tuple[str, str]] = {
     Risk.SAFE: ("✓", "ok"),
     Risk.DISRUPTIVE: ("▲", "warning"),
@@ -37,14 +38,32 @@ def introduction(finding: Finding) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def choices(finding: Finding) -> tuple[Choice, ...]:
-    """Its remedies in their order: those that sparktop can carry out to choose, the others to read."""
+def choices(finding: Finding, *, is_read_only: bool = False) -> tuple[Choice, ...]:
+    """Its remedies in their order: those that sparktop can carry out here to choose, the others to read."""
     if not finding.remedies:
         return (Choice(label=Line.of(("No remedy is known; d shows all that is.", "quiet"))),)
-    return tuple(_remedy(remedy) for remedy in finding.remedies)
+    return tuple(_remedy(remedy, is_read_only=is_read_only) for remedy in finding.remedies)
 
 
-def _remedy(remedy: Remedy) -> Choice:
+def also(others: Sequence[Finding], *, have: int) -> tuple[Choice, ...]:
+    """What else is wrong, each leading to its own remedies; `have` choices stand before them."""
+    return tuple(
+        Choice(
+            label=Line.of((f"{SIGNS[one.severity][0]} ", SIGNS[one.severity][1]), (one.title, "value")),
+            value=one,
+            heading="" if number or not have else "What else is wrong",
+        )
+        for number, one in enumerate(others)
+    )
+
+
+def first_mending(offered: Sequence[Choice]) -> int:
+    """Which of those that can be chosen is the first that mends: every plan that disturbs keeps the evidence itself."""
+    kinds = [action(one.value.action or "") for one in offered if isinstance(one.value, Remedy)]
+    return next((place for place, known in enumerate(kinds) if known is not None and not known.only_looks), 0)
+
+
+def _remedy(remedy: Remedy, *, is_read_only: bool) -> Choice:
     known = action(remedy.action) if remedy.action else None
     if known is None:
         steps = tuple(Line.of(("› ", "faint"), (step, "quiet")) for step in remedy.steps)
@@ -54,11 +73,13 @@ def _remedy(remedy: Remedy) -> Choice:
     told = Line.of((f"{sign} ", tone), (known.title.lower(), ""))
     if remedy.cost:
         told += Line.of((f"  costs {remedy.cost}", "quiet"))
+    if is_read_only and not known.only_looks:
+        return Choice(label=Line.of((remedy.title, "")), notes=(told, NOT_HERE))
     return Choice(label=Line.of((remedy.title, "value")), notes=(told,), value=remedy)
 
 
-def actions(fleet: FleetState, at: Selection) -> tuple[Choice, ...]:
-    """All actions, by what they are done to; the selected engine's first."""
+def actions(fleet: FleetState, at: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:
+    """All actions, by what they are done to, the selected engine's first; read-only those alone that change nothing."""
     groups: Sequence[tuple[str, tuple[str, ...]]] = (
         (f"engine  {at.engine}" if at.engine else "engine", ("engine",)),
         ("process on the GPU", ("process",)),
@@ -67,7 +88,9 @@ def actions(fleet: FleetState, at: Selection) -> tuple[Choice, ...]:
     found: list[Choice] = []
     for heading, targets in groups:
         first = True
-        for one in sorted((one for one in ACTIONS if one.target in targets), key=_rank):
+        for one in sorted(
+            (one for one in ACTIONS if one.target in targets and (one.only_looks or not is_read_only)), key=_rank
+        ):
             found.append(_action(one, heading if first else "", fleet, at))
             first = False
     return tuple(found)

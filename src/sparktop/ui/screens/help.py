@@ -18,6 +18,7 @@ KEY_CELLS = 10
 TITLE_CELLS = 16
 DESCRIPTION_FROM = 64
 """From this many cells on a command's sentence stands beside its title; below, keys and titles alone."""
+OFF = "Off, read-only"
 OTHERS = (
     ("g G", "in a log: to its first line, to its newest"),
     ("← →", "in a log: sideways, while lines are not wrapped"),
@@ -28,13 +29,13 @@ OTHERS = (
 
 
 @lru_cache(maxsize=8)
-def help_lines(width: int) -> tuple[Line, ...]:
-    """The page at a width in cells."""
+def help_lines(width: int, *, read_only: bool = False) -> tuple[Line, ...]:
+    """The page at a width in cells; `read_only` marks the keys that do nothing here."""
     lines: list[Line] = []
     for group, commands in by_group():
         lines += [BLANK, Line.of((group, "title"))] if lines else [Line.of((group, "title"))]
         for command in commands:
-            lines += _command(command, width)
+            lines += _command(command, width, is_off=read_only and command.changes)
     lines += [BLANK, Line.of(("Signs", "title"))]
     for signs in (SEVERITY_SIGNS, LINK_SIGNS, ENGINE_SIGNS):
         lines += _signs([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
@@ -43,9 +44,12 @@ def help_lines(width: int) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _command(command: Command, width: int) -> list[Line]:
-    head = Line.of((f"{keys_text(command):<{KEY_CELLS}} ", "key"), (f"{command.title:<{TITLE_CELLS}} ", "value"))
-    return [head.cut(width)] if width < DESCRIPTION_FROM else _entry(head, command.description, width)
+def _command(command: Command, width: int, *, is_off: bool) -> list[Line]:
+    tones = ("faint", "quiet") if is_off else ("key", "value")
+    head = Line.of((f"{keys_text(command):<{KEY_CELLS}} ", tones[0]), (f"{command.title:<{TITLE_CELLS}} ", tones[1]))
+    if width < DESCRIPTION_FROM:
+        return [(head + Line.of((OFF if is_off else "", "quiet"))).cut(width)]
+    return _entry(head, f"{OFF}. {command.description}" if is_off else command.description, width)
 
 
 def _entry(head: Line, text: str, width: int) -> list[Line]:
@@ -67,11 +71,15 @@ def _signs(signs: list[Line], width: int) -> list[Line]:
 class HelpPage(Page):
     """Keys and signs."""
 
+    def __init__(self, *, read_only: bool = False) -> None:
+        super().__init__()
+        self._read_only = read_only
+
     def title(self) -> Line:
         return Line.of(("help", "title"))
 
     def content(self, width: int) -> tuple[Line, ...]:
-        return help_lines(width)
+        return help_lines(width, read_only=self._read_only)
 
 
 class HelpScreen(PageScreen):
@@ -79,5 +87,5 @@ class HelpScreen(PageScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "close", "Close", show=False)]
 
-    def __init__(self) -> None:
-        super().__init__(HelpPage())
+    def __init__(self, *, read_only: bool = False) -> None:
+        super().__init__(HelpPage(read_only=read_only))
