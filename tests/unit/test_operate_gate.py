@@ -23,7 +23,7 @@ from sparktop.model.plan import (
     Remote,
     Request,
 )
-from sparktop.operate.gate import bars, bars_request, is_protected
+from sparktop.operate.gate import bars, bars_request, is_away, is_protected
 
 BOX = container()
 STOP = Remote(operations=(DockerCall(method="POST", path=f"/containers/{BOX.container_id}/stop"),))
@@ -89,6 +89,17 @@ def test_a_node_that_is_not_live_is_not_acted_on(state: LinkState) -> None:
     assert found is not None
     assert f"spark1 is not live ({state}: no packets)" in found.reason
     assert found.remedies[0] == "see the switch"
+
+
+@pytest.mark.parametrize("state", list(LinkState))
+def test_a_node_whose_connection_is_gone_is_asked_nothing_for_a_plan(state: LinkState) -> None:
+    view = node("spark1", link=link(state, reason="no packets", hint="see the switch"))
+    found = is_away(Request(action="stop-engine", nodes=("spark1",), target="vllm"), picture(view))
+    assert (found is not None) == (state in (LinkState.LOST, LinkState.REFUSED))
+    if found is not None:
+        assert f"spark1 can't be asked anything now ({state}: no packets)" in found.reason
+        assert found.remedies[0] == "see the switch"
+    assert is_away(Request(action="collect-evidence", nodes=("spark1",)), picture(view)) is None
 
 
 def test_old_figures_are_not_acted_on() -> None:

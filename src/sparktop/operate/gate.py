@@ -71,6 +71,29 @@ def bars_request(request: Request, *, is_read_only: bool, protected: Collection[
     return _forbidden(request.nodes, is_read_only=is_read_only, protected=protected)
 
 
+def is_away(request: Request, picture: FleetState) -> Barred | None:
+    """What can't be planned because a node can't be asked anything: its connection is gone.
+
+    One whose samples have stopped is asked all the same: the connection for actions may still be heard.
+    """
+    if only_looks(request):
+        return None
+    for name in request.nodes:
+        view = picture.node(name)
+        if view is not None and view.link.state in (LinkState.LOST, LinkState.REFUSED):
+            said = f": {view.link.reason}" if view.link.reason and view.link.reason != view.link.state else ""
+            return Barred(
+                reason=f"{name} can't be asked anything now ({view.link.state}{said}). Nothing can be done over a "
+                "connection that is gone; it is tried again by itself.",
+                remedies=(
+                    *((view.link.hint,) if view.link.hint else ()),
+                    "collect evidence: what was last seen of it is kept",
+                    "when it is back, arm the guard: it acts on the Spark itself, without the connection",
+                ),
+            )
+    return None
+
+
 def bars(
     plan: Plan,
     picture: FleetState,

@@ -23,7 +23,7 @@ from sparktop.model.plan import Plan, Refusal, Request, Risk, Run
 from sparktop.operate.actions import ACTIONS, Action, Planner, planner_of
 from sparktop.operate.audit import Audit
 from sparktop.operate.executor import PlanExecution
-from sparktop.operate.gate import bars, bars_request, changes
+from sparktop.operate.gate import bars, bars_request, changes, is_away
 from sparktop.operate.guarding import Guarding
 from sparktop.operate.guardlog import GuardLog
 from sparktop.operate.line import AskSecret, NodeLines
@@ -108,6 +108,8 @@ class Operations:
             return Refusal(request=request, reason=barred.reason, remedies=barred.remedies)
         if unknown := [name for name in request.nodes if picture.node(name) is None]:
             return Refusal(request=request, reason=f"{unknown[0]} is not watched by this session.")
+        if (away := is_away(request, picture)) is not None:
+            return Refusal(request=request, reason=away.reason, remedies=away.remedies)
         try:
             planner = self._planner_of(action)
             survey = await self._survey(planner, request, picture)
