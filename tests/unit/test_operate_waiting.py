@@ -10,6 +10,7 @@ import pytest
 from tests.operate_support import Stage
 from tests.pictures_support import BOOT_S, NOW_S, WALL_S, facts, gib, link, node, picture, process
 
+from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import LinkState, NodeView
@@ -246,6 +247,21 @@ def test_a_finding_of_a_node_that_is_not_seen_is_not_resolved() -> None:
     act = AwaitResolved(finding=finding().key)
     judged = judge_resolved(act, picture(node("spark1", link=link(LinkState.LOST))), ())
     assert (judged.verdict, judged.detail) == (WAITING, "spark1 can't be seen")
+
+
+def test_a_finding_that_nobody_can_be_asked_about_is_not_resolved() -> None:
+    """A Docker Engine or a driver that hangs takes what was found by it along."""
+    act = AwaitResolved(finding=finding().key)
+    well = replace(node("spark1"), containers=Containers(available=True))
+    assert judge_resolved(act, picture(well), (), picture(well)).verdict is MET
+    hangs = replace(well, containers=Containers(available=False, detail="no answer"))
+    judged = judge_resolved(act, picture(hangs), (), picture(well))
+    assert (judged.verdict, judged.detail) == (WAITING, "Docker on spark1 can't be asked")
+    assert judge_resolved(act, picture(hangs), (), picture(hangs)).verdict is MET  # as when it was found
+    stuck = replace(well, collectors={"nvml": Collector(name="nvml", state=CollectorState.STUCK)})
+    seen = replace(well, collectors={"nvml": Collector(name="nvml", state=CollectorState.OK)})
+    judged = judge_resolved(act, picture(stuck), (), picture(seen))
+    assert (judged.verdict, judged.detail) == (WAITING, "the GPU's driver on spark1 can't be asked")
 
 
 # --- a node back

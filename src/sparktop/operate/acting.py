@@ -133,7 +133,7 @@ class LocalStep:
                 case AwaitBack():
                     return judge_back(act, picture, node, since)
                 case AwaitResolved():
-                    return judge_resolved(act, picture, self._beginning.findings)
+                    return judge_resolved(act, picture, self._beginning.findings, self._beginning.picture)
 
         return judge
 

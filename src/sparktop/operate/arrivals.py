@@ -25,8 +25,7 @@ def judge_gone(act: AwaitGone, picture: FleetState, node: str, since: Since) -> 
     table = view.processes
     if table is None or table.boot_s < began_boot_s:
         return _waiting("its processes have not been read since")
-    nvml = view.collectors.get("nvml")
-    has_nvml = nvml is not None and nvml.state is CollectorState.OK
+    has_nvml = _has_driver(view)
     if has_nvml and (view.gpu is None or view.gpu.boot_s < began_boot_s):
         return _waiting("the GPU's processes have not been read since")
     users = {user.pid for gpu in (view.gpu.gpus if view.gpu else ()) for user in gpu.processes or ()}
@@ -52,19 +51,40 @@ def _named(process: Process) -> str:
     return f"{process.command} (pid {process.pid}{state})"
 
 
-def judge_resolved(act: AwaitResolved, picture: FleetState, known: Collection[FindingKey]) -> Judgement:
+def judge_resolved(
+    act: AwaitResolved, picture: FleetState, known: Collection[FindingKey], before: FleetState | None = None
+) -> Judgement:
     """Met when the finding, or its like that came up since, is there no longer.
 
-    `known` are the findings as the run began: another engine's, which was there before, is not this one's.
+    `known` are the findings as the run began: another engine's, which was there before, is not this one's. What could
+    be asked `before` and can't be now keeps silent, and that is no sign that all is well.
     """
     rule, nodes, _ = act.finding
     silent = [name for name in nodes if not _is_live(picture.node(name))]
     if silent:
         return _waiting(f"{' and '.join(silent)} can't be seen")
+    old = before or picture
+    if mute := [f"{what} on {name}" for name in nodes for what in _mute(old.node(name), picture.node(name))]:
+        return _waiting(f"{' and '.join(mute)} can't be asked")
     there = next(_like(act, picture.findings, known), None)
     if there is None:
         return Judgement(verdict=Verdict.MET, detail=f"{rule} is no longer found", ratio=1.0)
     return _waiting(f"still found: {there.title}")
+
+
+def _mute(old: NodeView | None, new: NodeView | None) -> Iterator[str]:
+    """What a node could be asked before, and can't be now."""
+    if old is None or new is None:
+        return
+    if old.containers.available and not new.containers.available:
+        yield "Docker"
+    if _has_driver(old) and not _has_driver(new):
+        yield "the GPU's driver"
+
+
+def _has_driver(view: NodeView) -> bool:
+    nvml = view.collectors.get("nvml")
+    return nvml is not None and nvml.state is CollectorState.OK
 
 
 def _like(act: AwaitResolved, findings: Iterable[Finding], known: Collection[FindingKey]) -> Iterator[Finding]:
