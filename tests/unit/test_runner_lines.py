@@ -19,6 +19,7 @@ from sparktop.operate import lines as module
 from sparktop.operate.line import OutcomeState
 from sparktop.operate.lines import Lines
 from sparktop.operate.runner import RunnerLine
+from sparktop.operate.survey import FileText
 from sparktop.transport.local import LocalChannel, LocalConnector, LocalTransport
 
 
@@ -70,6 +71,19 @@ async def test_a_runner_that_dies_is_started_again(lines: Lines, transport: Loca
     act = Remote(operations=(sh("echo well"),))
     outcome = await second.perform("r", "s", act, told=lambda _: None, secret=no_secret)
     assert outcome.state is OutcomeState.DONE
+
+
+async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
+    lines: Lines, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long").write_text("x" * 200)
+    ask = FileText(node="spark1", path=str(tmp_path / "long"))
+    lines.opened("spark1", transport)
+    line = await runner(lines)
+    assert (await line.ask([ask]))[ask].value == "x" * 200
+    monkeypatch.setattr("sparktop.operate.runner.ANSWER_CHARS", 100)
+    answer = (await line.ask([ask]))[ask]
+    assert (answer.value, answer.problem) == (None, "spark1 says more than it was asked for")
 
 
 async def test_what_was_begun_is_remembered_across_connections(lines: Lines, transport: LocalTransport) -> None:

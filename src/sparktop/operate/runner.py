@@ -29,6 +29,8 @@ HELLO_LIMIT_S = 120.0
 ASK_SLACK_S = 30.0
 """Over what a question may take on the node."""
 ASKS_AT_ONCE = 4
+ANSWER_CHARS = 8 << 20
+"""No runner of ours says more in answer to one question (4 MiB); whatever else does is not listened to."""
 
 Words = dict[str, Any]
 Begun = dict[tuple[str, str], str]
@@ -223,12 +225,16 @@ class RunnerLine:
             return self._privileges
         limit_s = runnerwords.ask_limit_s(ask) + ASK_SLACK_S
         pieces: list[str] = []
+        left = ANSWER_CHARS
         request = self._request()
         try:
             async with asyncio.timeout(limit_s):
                 await request.send(runnerwords.ask_words(ask))
                 while (words := await request.reply())["kind"] == "chunk":
                     pieces.append(str(words.get("text") or ""))
+                    left -= len(pieces[-1])
+                    if left < 0:
+                        return Answer(problem=f"{self._node} says more than it was asked for")
         except TimeoutError:
             return Answer(problem=f"{self._node} gave no answer within {limit_s:.0f} s")
         finally:
