@@ -1,7 +1,7 @@
 """A machine of its own as far as sparktop can see: a namespace with its own /run, /etc, processes and boot id, and in
 it an OpenSSH server and a Docker Engine at their usual places. Two stand for a pair; network and memory are shared.
 
-    with Spark.start("spark1", "127.0.0.2", folder) as spark:
+    with Spark.start("spark1", "127.0.0.2") as spark:
         spark.sshd.alias("spark1")
         spark.engines.start("vllm", port=...)
 
