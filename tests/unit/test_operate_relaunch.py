@@ -15,6 +15,7 @@ from tests.relaunch_support import asked, planned
 from sparktop.model.change import INFINIBAND, SMALLER_SHARE, WITHOUT_GRAPHS, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import DockerCall, Expect, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
@@ -64,6 +65,14 @@ def test_rm() -> None:
     one = support.engine(auto_remove=True, restart_policy="no")
     plan = planned(asked(LESS), made.picture(restarts.spark(engines=(one,))))
     restarts.golden("relaunch_rm", support.whole(plan))
+
+
+def test_a_guard_that_gives_way_is_told() -> None:
+    guard = GuardState(phase=GuardPhase.ARMED, container_id="cd" * 32, container_name="other", floor_bytes=1 << 31)
+    node = replace(restarts.spark(), guard=guard)
+    plan = done(planned(asked(LESS), made.picture(node)))
+    assert [one for one in plan.warnings if one.startswith("The guard that is armed on spark1 over other is replaced")]
+    assert not [one for one in done(planned(asked(LESS), made.picture(restarts.spark()))).warnings if "guard" in one]
 
 
 def test_a_network_of_any_name_is_one_part_of_a_path() -> None:

@@ -13,7 +13,7 @@ from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind
 from sparktop.operate.part import Part, neighbours, requests_lost
 from sparktop.operate.privilege import root_argvs, sudo_note
-from sparktop.operate.startsteps import Start, drop_step, may
+from sparktop.operate.startsteps import Start, drop_step, guard_note, may
 from sparktop.operate.survey import Survey
 from sparktop.operate.target import Target
 
@@ -53,6 +53,7 @@ def warnings(request: Request, starts: Sequence[Start], steps: Sequence[Step], s
 def _part_warnings(one: Start, survey: Survey) -> Iterator[str]:
     part = one.part
     yield from neighbours(part)
+    yield from guard_note(part)
     if part.origin.kind is Kind.UNIT:
         yield (
             f"{part.origin.unit} runs it on {part.node}: the service is stopped and started. A container that it makes "

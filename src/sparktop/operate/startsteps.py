@@ -179,6 +179,16 @@ def guard_back(one: Start) -> Step:
     )
 
 
+def guard_note(part: Part) -> Iterator[str]:
+    """That somebody's guard gives way meanwhile; nothing where none is armed."""
+    was = part.view.guard
+    if part.box is not None and was is not None and was.phase is GuardPhase.ARMED:
+        yield (
+            f"The guard that is armed on {part.node} over {was.container_name} is replaced, and armed again as it was "
+            "at the end; a console that is closed before leaves none."
+        )
+
+
 def ready(one: Start, *, any_run: bool = False) -> Step:
     """Until it answers; a further rank until its head does."""
     limit_s = max(READY_AT_LEAST_S, 2 * (one.load_s or 0.0))

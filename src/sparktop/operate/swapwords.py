@@ -17,6 +17,7 @@ from sparktop.operate.knownsecrets import shown_value
 from sparktop.operate.part import requests_lost
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.recreate import anonymous_volumes
+from sparktop.operate.startsteps import guard_note
 from sparktop.operate.survey import Survey
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def warnings(request: Request, swaps: Sequence[Swap], steps: Sequence[Step], sur
         yield from _lost(one)
         yield from one.changing.notes
         yield from one.made.notes
+        yield from guard_note(one.changing.part)
         note = sudo_note(survey.privileges(one.box.node), root_argvs(steps, one.box.node), one.box.node)
         if note:
             yield note
