@@ -641,6 +641,16 @@ async def test_a_console_that_is_closed_says_where_it_left(tmp_path: Path) -> No
     assert stage.audited[-1]["state"] == "aborted"
 
 
+async def test_a_console_that_is_closed_while_it_writes_its_intent_ends_it_in_the_audit(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    execution = stage.execution(restart())
+    execution.start()
+    await asyncio.sleep(0)  # its intent is on its way to the disk
+    await execution.leave()
+    assert (execution.run.state, stage.node.begun) == (RunState.ABORTED, [])
+    assert "end" in {entry["kind"] for entry in stage.audited}
+
+
 async def test_who_waits_for_a_run_may_stop_waiting(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.node.gate = asyncio.Event()

@@ -67,7 +67,7 @@ class PlanExecution:
         self._nodes = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
         self._began_s = means.clock.monotonic()
         self._is_known = False
-        """The intent is in the audit."""
+        """The intent is in the audit, or may be: its writing has begun."""
         self._course = _Course(problems=[], guards={})
         self._beginning = Beginning(picture=means.picture())
         self._task: asyncio.Task[None] | None = None
@@ -125,13 +125,14 @@ class PlanExecution:
 
     async def _prepared(self) -> bool:
         """Intent on disk, then every node that will be changed in our hands."""
+        self._is_known = True
         try:
             await self._record.intent(figures(self._means.picture(), self._nodes))
         except AuditError as error:
+            self._is_known = False
             self._record.skip_waiting()
             self._record.update(**self._end(RunState.REFUSED, error.message, error.hint or ""))
             return False
-        self._is_known = True
         for node in dict.fromkeys(step.node for step in self._plan.steps if changes(step)):
             try:
                 if self._means.lines.line(node) is None:
