@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.ui import claims, svg
@@ -13,7 +14,7 @@ from tests.ui.test_operating import at, notified, open_run, with_finding
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import DockerCall, Remote, Request, Run, RunState, Signal, Step, StepRun, StepState
+from sparktop.model.plan import DockerCall, Plan, Remote, Request, Run, RunState, Signal, Step, StepRun, StepState
 from sparktop.operate.asked import grace_s, waiting, was_killed
 from sparktop.operate.beforeafter import brief
 from sparktop.operate.telling import message
@@ -196,6 +197,27 @@ async def test_the_end_of_a_run_that_is_looked_at_is_not_told_twice() -> None:
         side.executions[0].end(RunState.DONE, None, message="How it went.")
         await at(pilot, RunScreen, "done in")
         assert "on spark1: done" not in notified(app)
+
+
+class Refusing(FakeOperating):
+    """Its gate lets nothing through: a run is over before it is shown."""
+
+    def start(self, plan: Plan, **more: Any) -> FakeExecution:
+        execution = super().start(plan, **more)
+        execution.end(RunState.REFUSED, -1, message="spark1 is taken.")
+        return execution
+
+
+async def test_what_is_refused_at_once_is_read_on_its_screen_alone() -> None:
+    app, _ = console("deadlock", operating=Refusing())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        await at(pilot, RunScreen, "spark1 is taken.")
+        assert not notified(app)
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+        assert "refused" not in screen(pilot)
 
 
 # --- f

@@ -22,6 +22,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run
 from sparktop.operate.actions import ACTIONS, Action, Planner, planner_of
 from sparktop.operate.audit import Audit
+from sparktop.operate.beforeafter import brief
 from sparktop.operate.executor import PlanExecution
 from sparktop.operate.gate import bars, bars_request, changes, is_away
 from sparktop.operate.guarding import Guarding
@@ -192,7 +193,7 @@ class Operations:
             steps=tuple(replace(step, act=act) for step, act in filled_in if act is not None),
             way_back=(),
             effect="It leads back to how it was before.",
-            warnings=(f"It undoes: {run.message}",),
+            warnings=(f"It undoes: {brief(run)}",),
             differences=tuple(replace(one, before=one.after, after=one.before) for one in plan.differences),
             equivalent=(),
             typed="",

@@ -283,7 +283,7 @@ class Acting:
         is_seen = screen is not None and screen.is_attached and screen.run_shown.id == run.id
         if is_seen and screen is not None:
             screen.show(run)
-        elif run.state.is_over and (before is None or not before.state.is_over):
+        elif run.id in self._executions and run.state.is_over and not (before and before.state.is_over):
             self._unread.add(run.id)
             self._tell_end(run)
         self._tell()
@@ -294,7 +294,7 @@ class Acting:
         from sparktop.ui.panes.run_lines import end_text
 
         is_well = run.state is RunState.DONE
-        text = masked(end_text(run), run.plan.secrets)
+        text = "\n".join(masked(line, run.plan.secrets) for line in end_text(run).splitlines())
         severity = "information" if is_well else "warning" if run.state in _MILD else "error"
         self._app.notify(f"{text}\no opens it", severity=severity, markup=False, timeout=20)  # type: ignore[arg-type]
         self._app.bell()

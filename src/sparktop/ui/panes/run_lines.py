@@ -35,6 +35,8 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
+_WAY_BACK = "The way back can be gone"
+"""So a hint begins to tell what `b` shows better."""
 KEY_FIGURES = ("available_gib",)
 """Of those before and after, what is told of them in a few words."""
 _SECONDS = re.compile(r"\d+(\.\d+)? s")
@@ -67,6 +69,8 @@ def state_line(run: Run, now_wall_s: float) -> Line:
     if run.state.is_over:
         if spent is not None:
             line += Line.of((f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}", tone))
+        if len(run.steps) == 1:
+            return line
         done = sum(one.state is StepState.DONE for one in run.steps)
         return line + Line.of((f"   {done} of {len(run.steps)} steps done", "quiet"))
     if (now := current(run)) is not None:
@@ -112,17 +116,13 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> li
         return lines
     last = _last_lines(run, width)
     room = max(2, limit - 1 - len(last)) if limit else 0
+    next_words = run.hint.partition(_WAY_BACK)[0].rstrip(" ·") if limit and run.can_go_back else run.hint
     said = brief(run) if limit else ending(run)
     if run.state is RunState.DONE and limit:
         said = _DONE_IN.sub("", said)  # the line above says that
-    message = (
-        wrapped(said, width, "strong", room and max(1, room - (1 if run.hint and not run.can_go_back else 0)))
-        if said
-        else []
-    )
+    message = wrapped(said, width, "strong", room and max(1, room - bool(next_words))) if said else []
     room = max(1, room - len(message)) if limit else 0
-    wants_hint = run.hint and not (limit and run.can_go_back)  # b shows the same as a plan
-    hint = wrapped(run.hint, width, "", room) if wants_hint else []
+    hint = wrapped(next_words, width, "", room) if next_words else []
     return [*lines, *message, *hint, *last]
 
 

@@ -215,7 +215,9 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
         rows: list[Widget] = []
         for option in self._options:
             said = option.description + (f" ({', '.join(option.choices)})" if option.choices else _unit(option))
-            field = Input(self._given.get(option.name, option.default), name=option.name, compact=True)
+            field = Input(
+                self._given.get(option.name, option.default), name=option.name, compact=True, placeholder="automatic"
+            )
             rows += [Label(Text(said), markup=False), field]
         return [Vertical(*rows, classes="fields")]
 
