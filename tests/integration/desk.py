@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,11 +126,14 @@ async def _no_password(node: str, wrong: int) -> str | None:
 
 
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Don't look on for seconds where nothing is expected: memory is there at once, and the first request is small."""
+    """Don't look on for seconds where nothing is expected: memory is there at once, the first request is small, and
+    containers are listed as often as a test of a minute wants."""
     defaults = AwaitMemory.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "stable_s", 0.3)
     monkeypatch.setattr("sparktop.operate.smoke.AFTER_S", 0.3)
+    monkeypatch.setattr("sparktop.observe.followers.CONTAINERS_EVERY_S", 0.5)
+    monkeypatch.setattr("sparktop.observe.followers.METRICS_EVERY_S", 0.5)
 
 
 def elsewhere_docker(monkeypatch: pytest.MonkeyPatch, dockerd: Dockerd, folder: Path) -> None:
@@ -143,6 +146,12 @@ def elsewhere_docker(monkeypatch: pytest.MonkeyPatch, dockerd: Dockerd, folder: 
     launch = bundle.launch
     places = {'"/var/run/docker.sock"': f'"{dockerd.socket_path}"', '("/run/lock", "/tmp")': f'("{folder}",)'}
     monkeypatch.setattr(bundle, "launch", lambda **more: elsewhere(launch(**more), places))
+
+
+def told(run: Run) -> str:
+    """A run in words, for a test that failed."""
+    rows = [f"{one.step.id}: {one.state.value} {one.detail}" for one in run.steps]
+    return "\n".join([f"{run.state.value}: {run.message} | {run.hint}", *rows])
 
 
 @contextlib.asynccontextmanager
@@ -160,6 +169,7 @@ async def desk(
     state = tmp_path / "node-state"
     state.mkdir(exist_ok=True)
     elsewhere_docker(monkeypatch, dockerd, state)
+    hurried(monkeypatch)
     sshd.trust()
     make = make_lines or (lambda socket, folder: Lines(docker_socket=socket, state_folder=folder))
     lines = make(dockerd.socket_path, str(state))
@@ -187,12 +197,3 @@ async def desk(
         await lines.aclose()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-
-
-async def eventually(wanted: Callable[[], Awaitable[bool]], *, what: str, within_s: float = 30.0) -> None:
-    """Poll something that has to be awaited."""
-    deadline = time.monotonic() + within_s
-    while not await wanted():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {within_s} s")
-        await asyncio.sleep(0.05)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import Desk, desk, hurried
+from tests.integration.desk import Desk, desk, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
@@ -20,11 +20,6 @@ __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 RESTART = {"target_gib": "2", "grace_s": "5"}
-
-
-def told(run: Run) -> str:
-    steps = "; ".join(f"{one.step.id} {one.state.value} {one.detail}" for one in run.steps)
-    return f"{run.state.value}: {run.message} | {run.hint} | {steps}"
 
 
 def state_of(run: Run, step: str) -> StepState:
@@ -64,7 +59,6 @@ async def test_another_container_has_taken_the_name_meanwhile(
 async def test_a_first_request_that_hangs_is_told_and_the_way_back_offered(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurried(monkeypatch)
     monkeypatch.setattr("sparktop.operate.startsteps.SMOKE_LIMIT_S", 4.0)
     engines.start("vllm-mute", env={**QUICK, "ENGINE_COMPLETION": "hang"})
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
@@ -131,7 +125,6 @@ async def _aborted_at(at: Desk, plan: Plan | Refusal, step: str) -> Run:
 async def test_out_in_the_middle_leaves_nothing_half_way_and_says_what_is_done(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurried(monkeypatch)
     engine: EngineLike = engines.start("vllm-abort", env=QUICK, restart_policy={"Name": "always"})
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
         await at.serves("vllm-abort")
@@ -163,7 +156,6 @@ async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_t
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Field report 001: it loads, and does not serve. The floor is one that only its spike reaches."""
-    hurried(monkeypatch)
     spiking = {**QUICK, "ENGINE_SPIKE_MIB": "5120"}
     engine = engines.start("vllm-spike", env=spiking, restart_policy={"Name": "always"})
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
