@@ -11,6 +11,7 @@ from tests.ui.look import clock_of_pictures, console
 from tests.ui.operating import ID, WALL_S, FakeExecution, FakeOperating, restart
 from tests.ui.test_app import ready, screen, until
 from tests.ui.test_operating import at, notified, open_run, with_finding
+from textual.widgets import TextArea
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
@@ -264,6 +265,9 @@ async def test_the_editor_shows_what_the_engine_is_started_with_and_what_is_wron
         assert "nothing is changed yet" in screen(pilot)
         await pilot.press("end", *"rubbish")
         await until(pilot, lambda: "▲ line 1" in screen(pilot))
+        app.screen.query_one(TextArea).text = "\n".join(f"A{number}=1" for number in range(12))
+        await until(pilot, lambda: "✓ changes 12 variables" in screen(pilot))
+        await until(pilot, lambda: "Cancel" in screen(pilot))
         await pilot.press("tab", "pagedown")
         assert isinstance(app.screen, ChangeScreen)
         assert "vllm serve /m" in "\n".join(line.plain for line in app.screen.content(70))

@@ -120,6 +120,7 @@ class ChangeScreen(Dialog[Change | None]):
         change, problems = read(self._typed().splitlines(), os.environ)
         self.query_one("#review", Button).disabled = bool(problems) or change.is_empty
         self.query_one(Standing).redraw()
+        self.call_after_refresh(self.renew)  # it may have grown: what stands above it makes room for the answers
 
     @on(Button.Pressed, "#review")
     def action_take(self) -> None:
