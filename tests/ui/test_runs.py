@@ -13,10 +13,23 @@ from tests.ui.test_app import ready, screen, until
 from tests.ui.test_operating import at, notified, open_run, with_finding
 from textual.widgets import TextArea
 
+from sparktop.headless.plans import step_line
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import DockerCall, Plan, Remote, Request, Run, RunState, Signal, Step, StepRun, StepState
-from sparktop.operate.asked import grace_s, waiting, was_killed
+from sparktop.model.plan import (
+    CollectEvidence,
+    DockerCall,
+    Plan,
+    Remote,
+    Request,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepRun,
+    StepState,
+)
+from sparktop.operate.asked import grace_s, short_detail, waiting, was_killed
 from sparktop.operate.beforeafter import brief
 from sparktop.operate.telling import message
 from sparktop.ui.panes.run_lines import body_lines, end_text, head_lines, run_text
@@ -271,3 +284,13 @@ async def test_the_editor_shows_what_the_engine_is_started_with_and_what_is_wron
         await pilot.press("tab", "pagedown")
         assert isinstance(app.screen, ChangeScreen)
         assert "vllm serve /m" in "\n".join(line.plain for line in app.screen.content(70))
+
+
+def test_evidence_is_told_by_its_name_and_the_count_of_what_is_missing() -> None:
+    step = Step(id="evidence", title="Collect evidence", node="spark1", act=CollectEvidence(nodes=("spark1",)))
+    detail = "/home/ada/.local/state/sparktop/evidence/20261121T0312Z-spark1.tar.gz; 2 things missing: a/b: no; c: d"
+    one = StepRun(step=step, state=StepState.DONE, detail=detail)
+    assert short_detail(one) == "20261121T0312Z-spark1.tar.gz; 2 things missing, see README.txt in it"
+    run = replace(a_run(), steps=(one,))
+    assert "2 things missing: a/b: no; c: d" in " ".join(run_text(run).split())
+    assert step_line(1, 8, one, run).endswith("see README.txt in it")

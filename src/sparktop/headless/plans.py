@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step, StepRun
+from sparktop.operate.asked import short_detail
 from sparktop.operate.beforeafter import ending, told
 from sparktop.operate.privilege import SUDOERS_FILE
 from sparktop.operate.wording import masked, step_lines
@@ -169,7 +172,8 @@ def run_text(run: Run) -> list[str]:
 
 def step_line(number: int, count: int, one: StepRun, run: Run) -> str:
     """ "✓ 3/8 Stop vllm-qwen36, 60 s grace: exited with 0"."""
-    detail = f": {one.detail}" if one.detail else ""
+    detail = short_detail(one)
+    detail = f": {detail}" if detail else ""
     text = f"{STEP_MARKS[one.state]} {number}/{count} {one.step.title}{detail}"
     return masked(text, run.plan.secrets)
 
@@ -181,7 +185,9 @@ def _apart(warning: str) -> list[str]:
 
 
 def _prose(text: str, indent: int) -> list[str]:
+    # A terminal that is narrower would break in the middle of words.
+    width = min(WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDEST
     return textwrap.wrap(
-        text, WIDEST, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False,
+        text, max(40, width), initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False,
         break_long_words=False,
     )  # fmt: skip

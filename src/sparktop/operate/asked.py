@@ -1,11 +1,17 @@
-"""What a stop that is under way is at: it was asked to end, and is killed after its grace. Pure.
+"""What a step is told as in a few words; of a stop under way, when it will be killed. Pure.
 
-The node says nothing until the stop is over, so this is told from the plan and the time alone.
+Of a stop its node says nothing until it is over, so this is told from the plan and the time alone.
 """
 
 from __future__ import annotations
 
-from sparktop.model.plan import Act, DockerCall, Remote, Signal, StepRun, StepState
+import re
+
+from sparktop.model.plan import Act, CollectEvidence, DockerCall, Remote, Signal, StepRun, StepState
+
+_SECONDS = re.compile(r"\d+(\.\d+)? s")
+_MISSING = re.compile(r"(\d+ things? missing): .*")
+_FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
 
 
 def grace_s(act: Act) -> float | None:
@@ -33,3 +39,14 @@ def was_killed(one: StepRun) -> bool:
     if grace is None or one.state is not StepState.DONE or one.began_wall_s is None or one.ended_wall_s is None:
         return False
     return one.ended_wall_s - one.began_wall_s >= grace
+
+
+def short_detail(one: StepRun) -> str:
+    """Its detail without what stands beside it already, or is better read elsewhere."""
+    if was_killed(one):
+        return "it did not end of itself in that time, and was killed"
+    if one.state is StepState.DONE and _SECONDS.fullmatch(one.detail):
+        return ""  # the time at the right says it
+    if isinstance(one.step.act, CollectEvidence) and one.state is StepState.DONE:
+        return _MISSING.sub(r"\1, see README.txt in it", _FOLDER.sub("", one.detail))
+    return one.detail

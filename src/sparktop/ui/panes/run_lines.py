@@ -7,7 +7,7 @@ import re
 from rich.cells import cell_len
 
 from sparktop.model.plan import CollectEvidence, Remote, Run, RunState, StepRun, StepState
-from sparktop.operate.asked import waiting, was_killed
+from sparktop.operate.asked import short_detail, waiting
 from sparktop.operate.beforeafter import brief, ending, told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
@@ -39,9 +39,6 @@ _WAY_BACK = "The way back can be gone"
 """So a hint begins to tell what `b` shows better."""
 KEY_FIGURES = ("available_gib",)
 """Of those before and after, what is told of them in a few words."""
-_SECONDS = re.compile(r"\d+(\.\d+)? s")
-_MISSING = re.compile(r"(\d+ things? missing): .*")
-_FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
 _DONE_IN = re.compile(r"^Done in [\d:]+\. ?")
 ENDED_DETAIL_LINES = 2
 """Of a step that went well; all of it is in what is copied."""
@@ -176,7 +173,7 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_w
     elif names_node:
         right += Line.of(" " * 7)
     title = Line.of((f"{sign} ", tone), (one.step.title, "strong" if is_now else "quiet" if waits else ""))
-    detail = one.detail if is_whole else _short(one)
+    detail = one.detail if is_whole else short_detail(one)
     if one.state is StepState.DONE and detail and title.width + 2 + cell_len(detail) + 2 + right.width <= width:
         return [spread(width, title + Line.of((f"  {detail}", "quiet")), right)]
     lines = [spread(width, title, right)]
@@ -193,17 +190,6 @@ def _step(one: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_w
         is_wait = not isinstance(one.step.act, Remote | CollectEvidence)
         lines.append(_bar(one.ratio, f"{share}, at most {countdown(one.step.limit_s)}" if is_wait else share, width))
     return lines
-
-
-def _short(one: StepRun) -> str:
-    """Its detail without what stands beside it already, or is better read elsewhere."""
-    if was_killed(one):
-        return "it did not end of itself in that time, and was killed"
-    if one.state is StepState.DONE and _SECONDS.fullmatch(one.detail):
-        return ""  # the time at the right says it
-    if isinstance(one.step.act, CollectEvidence) and one.state is StepState.DONE:
-        return _MISSING.sub(r"\1, see README.txt in it", _FOLDER.sub("", one.detail))
-    return one.detail
 
 
 def _asked(since_s: float, grace_s: float, width: int) -> list[Line]:
