@@ -27,3 +27,13 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes is left to continuous integration, and to who asks for it."""
+    if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
+        return
+    skip = pytest.mark.skip(reason="takes minutes: SPARKTOP_REQUIRE_INTEGRATION=1 runs it")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)

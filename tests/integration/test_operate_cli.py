@@ -23,7 +23,7 @@ from tests.support import interruptible, poll
 from sparktop.operate.actions import ACTIONS
 from sparktop.operate.audit import entries
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}

@@ -22,7 +22,7 @@ from tests.support import unavailable
 from sparktop.model.change import Change
 from sparktop.model.plan import Plan, Run, RunState
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 CANARY = "hf_canary6f1e0c55d2abcdefghijkl"
 SECOND = "canary-77d0aa41c9"

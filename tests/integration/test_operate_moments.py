@@ -15,7 +15,7 @@ from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
 from sparktop.operate.part import Part
 from sparktop.transport.containers import wall_s_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}

@@ -22,7 +22,7 @@ from sparktop.operate.audit import Audit, entries
 from sparktop.operate.lines import Lines
 from sparktop.operate.operations import Operations
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sparks"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}

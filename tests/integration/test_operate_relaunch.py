@@ -15,7 +15,7 @@ from tests.integration.sshd import Sshd, sshd
 from sparktop.model.change import Change
 from sparktop.model.plan import Run, RunState, StepState
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 CANARY = "canary-6f1e0c55d2"

@@ -29,7 +29,7 @@ from tests.support import unavailable
 
 from sparktop.operate.secretforms import forms
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 QUICKLY = ("--set", "target_gib=2", "--set", "grace_s=5")

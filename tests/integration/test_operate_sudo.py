@@ -19,7 +19,7 @@ from tests.support import unavailable
 
 from sparktop.operate.audit import audit_path, entries
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @dataclass

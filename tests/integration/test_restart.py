@@ -13,7 +13,7 @@ from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.plan import Refusal, Run, RunState, StepState
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 SMALL = ("--gpu-memory-utilization", "0.01")
