@@ -29,7 +29,7 @@ from sparktop.operate import guarding
 from sparktop.operate.guard import words
 from sparktop.probe import bundle
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 MIB = 1024**2

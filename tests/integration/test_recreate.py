@@ -14,7 +14,7 @@ from tests.support import unavailable
 from sparktop.operate.dockerline import docker_run
 from sparktop.operate.recreate import anonymous_volumes, recreation
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 OPTIONS = [
     "",

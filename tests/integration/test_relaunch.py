@@ -28,7 +28,7 @@ from sparktop.operate.undoing import by_hand
 from sparktop.probe.remote import mask_argv
 from sparktop.transport.containers import container_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 NAME = "engine-under-test"
 SCRIPT = "vllm serve org/model --port 8000 --dtype half; trap 'exit 0' TERM; while sleep 0.1; do :; done"
