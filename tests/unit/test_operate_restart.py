@@ -125,7 +125,8 @@ def test_way_back_of_a_run_that_stopped_nothing_waits_for_no_memory() -> None:
 
 
 def test_way_back_gives_the_policy_back_only_to_what_answers() -> None:
-    assert [step.id for step in plan().way_back] == ["back-memory", "back-start", "back-ready", "back-guard", "back-policy"]
+    back = ["back-memory", "back-start", "back-ready", "back-guard", "back-policy"]
+    assert [step.id for step in plan().way_back] == back
     ready = plan().way_back[2].act
     assert isinstance(ready, AwaitReady)
     assert ready.any_run

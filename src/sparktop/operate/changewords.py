@@ -7,11 +7,16 @@ import json
 from collections.abc import Iterator, Sequence
 
 from sparktop import sanitise
-from sparktop.model.plan import Difference
+from sparktop.model.plan import Difference, Request
 from sparktop.operate.changing import Changing
 from sparktop.operate.flags import Changed
 from sparktop.operate.hostoptions import with_options
 from sparktop.operate.knownsecrets import shown_value
+
+
+def proof(request: Request) -> str:
+    """What must come of it, for the review; empty where it is not to mend anything."""
+    return f' "{request.finding.title}" must be gone then, or it did not help.' if request.finding else ""
 
 
 def asked(one: Changing, flags: Sequence[Changed]) -> Iterator[Difference]:

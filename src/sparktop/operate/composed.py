@@ -14,7 +14,6 @@ from typing import Any
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
 from sparktop.operate import byhand, composedsteps, composedwords, sharedfiles
-from sparktop.operate import containersteps as steps_of
 from sparktop.operate.changing import Changing
 from sparktop.operate.commandline import CommandLine, changed
 from sparktop.operate.composefiles import Project, Unusable, project
@@ -43,6 +42,7 @@ from sparktop.operate.startsteps import (
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.swapsteps import first_request, or_back, over_the_new
 from sparktop.operate.target import gib_option, memory_target
+from sparktop.operate.urgency import grace_of
 
 MEMORY_LIMIT_S = 300.0
 
@@ -86,7 +86,7 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The plan for every rank, or what stands in its way."""
     try:
-        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        grace_s = grace_of(request, [one.part for one in found])
         wanted = gib_option(request.options.get("target_gib", ""))
     except ValueError as error:
         return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))

@@ -42,10 +42,9 @@ def summary(found: Sequence[Difference]) -> str:
 def effect(request: Request, made: Sequence[Composed]) -> str:
     head = made[0]
     took = f" Its last load took {span(head.start.load_s)}." if head.start.load_s is not None else ""
-    finding = f" {request.finding.rule} must be gone then, or it did not help." if request.finding else ""
     return (
-        f"{head.name} is down until the new one has loaded.{took}{finding} Compose makes the container anew and "
-        f"removes the old one; the way back is {OVERRIDE} as it was, and up again."
+        f"{head.name} is down until the new one has loaded.{took}{changewords.proof(request)} "
+        f"Compose makes the container anew and removes the old one; the way back is {OVERRIDE} as it was, and up again."
     )
 
 

@@ -39,6 +39,7 @@ from sparktop.operate.startsteps import (
 )
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.target import gib_option, memory_target
+from sparktop.operate.urgency import grace_of
 
 MEMORY_LIMIT_S = 300.0
 MEMORY_LONGEST_S = 3600.0
@@ -65,7 +66,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
             return refused
     try:
         wanted = gib_option(request.options.get("target_gib", ""))
-        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        grace_s = grace_of(request, found)
         limit_s = _limit_option(request.options.get("memory_limit_s", ""))
     except ValueError as error:
         return Refusal(request=request, reason=str(error), remedies=("sparktop act --list explains each option",))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sparktop.diagnose.live.starvation import fall_of, is_dangerous
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Refusal, Request, Risk, Step
@@ -25,10 +24,9 @@ from sparktop.operate.part import asks as part_asks
 from sparktop.operate.privilege import root_argvs, root_refusal, sudo_note
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.target import SLACK_BYTES, held_bytes, reachable_bytes
+from sparktop.operate.urgency import grace_of, is_urgent
 
 MEMORY_S = 300.0
-URGENT_GRACE_S = 2.0
-_URGENT = ("memory.falling", "memory.first-request-spike")
 _URGENT_WORDS = (
     "Memory is running out, so it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
 )
@@ -50,7 +48,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     if isinstance(found, Refusal):
         return found
     try:
-        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        grace_s = grace_of(request, found)
     except ValueError as error:
         return Refusal(request=request, reason=str(error), remedies=("sparktop act --list explains each option",))
     if not any(_is_there(part, survey) for part in found):
@@ -61,8 +59,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     up = [order[rank.node] for rank in start_order(team)]
     evidence = evidence_step([part.node for part in found], [part.engine.name for part in found])
     urgent = is_urgent(request, found)
-    if urgent and not request.options.get("grace_s"):
-        grace_s = URGENT_GRACE_S
     steps = [
         *(() if urgent else (evidence,)),
         *down_steps(down, grace_s, with_policy=False, survey=survey),
@@ -87,14 +83,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         equivalent=tuple(_equivalent(down, grace_s, survey)),
         seen_monotonic_s=picture.monotonic_s,
     )
-
-
-def is_urgent(request: Request, found: Sequence[Part]) -> bool:
-    """Whether memory is about to be gone: then every second counts, and evidence is what is there afterwards."""
-    if request.finding is not None and request.finding.rule in _URGENT:
-        return True
-    falls = ((part, fall_of(part.view)) for part in found)
-    return any(fall is not None and is_dangerous(part.view, fall) for part, fall in falls)
 
 
 def memory_back(part: Part) -> Step | None:

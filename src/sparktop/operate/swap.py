@@ -38,6 +38,7 @@ from sparktop.operate.startsteps import (
 )
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.target import gib_option, memory_target
+from sparktop.operate.urgency import grace_of
 
 MEMORY_LIMIT_S = 300.0
 _POLICY_OFF: Mapping[str, Any] = {"Name": "no", "MaximumRetryCount": 0}
@@ -93,7 +94,7 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The swap of every rank, or what stands in its way."""
     try:
-        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        grace_s = grace_of(request, [one.part for one in found])
         wanted = gib_option(request.options.get("target_gib", ""))
     except ValueError as error:
         return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))

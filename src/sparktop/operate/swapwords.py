@@ -11,6 +11,7 @@ from sparktop import sanitise
 from sparktop.diagnose.live.window import span
 from sparktop.model.engine import EngineState
 from sparktop.model.plan import Difference, Request, Step
+from sparktop.operate import changewords
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate.dockerline import docker_run, secret_names, shown_line
 from sparktop.operate.knownsecrets import shown_value
@@ -94,8 +95,7 @@ def effect(request: Request, swaps: Sequence[Swap]) -> str:
         kept = "The old container is removed at the end, as you asked: from then on there is no way back"
     if head.box.auto_remove:
         kept = "Docker removes the old container, as it was started with --rm; the way back makes it again"
-    finding = f" {request.finding.rule} must be gone then, or it did not help." if request.finding else ""
-    return f"{head.name} is down until the new one has loaded.{took}{finding} {kept}."
+    return f"{head.name} is down until the new one has loaded.{took}{changewords.proof(request)} {kept}."
 
 
 def warnings(request: Request, swaps: Sequence[Swap], steps: Sequence[Step], survey: Survey) -> Iterator[str]:

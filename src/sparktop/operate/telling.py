@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.model.plan import Run, StepRun, StepState
+from sparktop.model.plan import Run, StepRun
 from sparktop.operate.beforeafter import lists
 from sparktop.operate.undoing import by_hand
 

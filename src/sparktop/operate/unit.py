@@ -22,7 +22,6 @@ from sparktop.operate import (
     unitsteps,
     unitwarnings,
 )
-from sparktop.operate import containersteps as steps_of
 from sparktop.operate.changing import Changing
 from sparktop.operate.downsteps import down_steps
 from sparktop.operate.flags import CannotEdit, Changed
@@ -48,6 +47,7 @@ from sparktop.operate.target import gib_option, memory_target
 from sparktop.operate.unitplace import NotHere, Place, place
 from sparktop.operate.unitplace import asks as place_asks
 from sparktop.operate.unitwords import Unreadable
+from sparktop.operate.urgency import grace_of
 
 MEMORY_LIMIT_S = 300.0
 
@@ -88,7 +88,7 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The plan for every rank, or what stands in its way."""
     try:
-        grace_s = steps_of.grace_option(request.options.get("grace_s", ""))
+        grace_s = grace_of(request, [one.part for one in found])
         wanted = gib_option(request.options.get("target_gib", ""))
     except ValueError as error:
         return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))

@@ -10,7 +10,7 @@ from sparktop import sanitise
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import span
 from sparktop.model.plan import Request, Step
-from sparktop.operate import unitdropsteps, unitsteps
+from sparktop.operate import changewords, unitdropsteps, unitsteps
 from sparktop.operate.part import Part
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.survey import Survey
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def effect(request: Request, made: Sequence[Dropped]) -> str:
     head = made[0]
     took = f" Its last load took {span(head.start.load_s)}." if head.start.load_s is not None else ""
-    finding = f" {request.finding.rule} must be gone then, or it did not help." if request.finding else ""
     return (
-        f"{head.name} is down until {head.unit} has loaded it anew.{took}{finding} The change stays in "
-        f"{head.place.path}; the way back is that file {'as it was' if head.place.before else 'removed'}."
+        f"{head.name} is down until {head.unit} has loaded it anew.{took}{changewords.proof(request)} "
+        f"The change stays in {head.place.path}; the way back is that file "
+        f"{'as it was' if head.place.before else 'removed'}."
     )
 
 
