@@ -145,13 +145,19 @@ SETTINGS = (
 )
 
 
+OVER_THEM = ("", "--entrypoint ''", "--entrypoint sh", "-e FROM_IMAGE=2 --label own=mine --user 0 --no-healthcheck")
+
+
 @pytest.mark.parametrize(
-    "options", ["", "--entrypoint ''", "--entrypoint sh", "-e FROM_IMAGE=2 --label own=mine --user 0 --no-healthcheck"]
+    ("options", "command"),
+    [
+        (options, command)
+        for options in OVER_THEM
+        for command in ("", "sleep 60")
+        if command or options != "--entrypoint ''"  # Docker wants a command then
+    ],
 )
-@pytest.mark.parametrize("command", ["", "sleep 60"])
 def test_what_the_image_sets_stays_what_it_was(dockerd: Dockerd, made: list[str], options: str, command: str) -> None:
-    if options == "--entrypoint ''" and not command:
-        pytest.skip("Docker wants a command then")
     image = image_with(dockerd, made, "settings", *SETTINGS)
     cli(dockerd, "create", "--name", "settled", *shlex.split(options), image, *command.split())
     made.append("settled")

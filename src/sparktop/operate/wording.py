@@ -107,8 +107,8 @@ def _act(act: Act) -> Iterator[str]:
             yield "until the node is back with another boot id"
         case SmokeTest():
             yield (
-                f"POST /v1/chat/completions of {act.engine}: {act.max_tokens} tokens at most, asked from here; fails when "
-                f"less than {act.floor_bytes / _GIB:.1f} GiB are available"
+                f"POST /v1/chat/completions of {act.engine}: {act.max_tokens} tokens at most, asked from here; fails "
+                f"when less than {act.floor_bytes / _GIB:.1f} GiB are available"
             )
         case GuardOrder():
             yield _order(act)
