@@ -26,14 +26,13 @@ from sparktop.operate.inspected import Inspected
 from sparktop.operate.knownsecrets import is_secret, secrets_of
 from sparktop.operate.machine import evidence_step, resolved_step
 from sparktop.operate.overridefile import CannotSay, merged, settings, written
-from sparktop.operate.pair import start_order, stop_order
+from sparktop.operate.relaunching import in_order, nothing_new, sizes, starts
 from sparktop.operate.startsteps import (
+    MEMORY_LIMIT_S,
     Start,
     drop_step,
-    floor_of,
     guard_back,
     guard_on,
-    load_s,
     may,
     memory,
     ready,
@@ -41,10 +40,6 @@ from sparktop.operate.startsteps import (
 )
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.swapsteps import first_request, or_back, over_the_new
-from sparktop.operate.target import gib_option, memory_target
-from sparktop.operate.urgency import grace_of
-
-MEMORY_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,40 +80,31 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The plan for every rank, or what stands in its way."""
-    try:
-        grace_s = grace_of(request, [one.part for one in found])
-        wanted = gib_option(request.options.get("target_gib", ""))
-    except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))
+    wanted = sizes(request, found)
+    if isinstance(wanted, Refusal):
+        return wanted
     made: list[Composed] = []
     for one in found:
-        rank = _composed(request, one, survey, wanted)
+        rank = _composed(request, one, survey, wanted.target_bytes)
         if isinstance(rank, Refusal):
             return rank
         made.append(rank)
     differences = composedwords.differences(made)
     if not any(one.what != "file" for one in differences):
-        return Refusal(
-            request=request,
-            reason=f"{made[0].name} runs with all of this already: there is nothing to change",
-            remedies=("to start it again as it is: safe-restart",),
-        )
-    by_node = {one.changing.part.node: one for one in made}
-    team = tuple(one.part.rank for one in found)
-    down = [by_node[rank.node] for rank in stop_order(team)]
-    up = [by_node[rank.node] for rank in start_order(team)]
-    steps = tuple(_steps(request, made, down, up, grace_s, survey))
+        return nothing_new(request, made[0].name)
+    down, up = in_order(found, made)
+    steps = tuple(_steps(request, made, down, up, wanted.grace_s, survey))
     where = " and ".join(one.box.node for one in made)
     return Plan(
         request=request,
         title=f"Relaunch {made[0].name} on {where} {composedwords.summary(differences)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(_way_back(up, grace_s)),
+        way_back=tuple(_way_back(up, wanted.grace_s)),
         effect=composedwords.effect(request, made),
         warnings=tuple(dict.fromkeys(composedwords.warnings(made, steps, survey))),
         differences=differences,
-        equivalent=tuple(composedwords.equivalent(down, up, grace_s)),
+        equivalent=tuple(composedwords.equivalent(down, up, wanted.grace_s)),
         seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(dict.fromkeys(value for one in made for value in _secrets(one))),
     )
@@ -193,13 +179,7 @@ def _settings(one: Changing, line: CommandLine, secrets: Sealed) -> dict[str, An
 def _whole(
     one: Changing, box: Inspected, found: Project, line: CommandLine, secrets: Sealed, text: str, wanted: int | None
 ) -> Composed:
-    told = tuple(word for flag in line.flags if flag.after is not None for word in (flag.name, flag.after))
-    engine = replace(one.part.engine, argv=(*one.part.engine.argv[:1], *told, *one.part.engine.argv[1:]))
-    target = memory_target(engine, one.part.view, wanted_bytes=wanted)
-    before = memory_target(one.part.engine, one.part.view)
-    assert target is not None  # parts() has a sample of every node
-    assert before is not None
-    start = Start(part=one.part, target=target, floor_bytes=floor_of(one.part), load_s=load_s(one.part.engine))
+    start, back = starts(one, line.flags, wanted)
     unset = tuple(name for name, value in one.change.environment.items() if value is None)
     policy = one.change.options.get("RestartPolicy") or box.policy_body["RestartPolicy"]
     return Composed(
@@ -207,7 +187,7 @@ def _whole(
         box=box,
         project=found,
         start=start,
-        back=replace(start, target=before),
+        back=back,
         text=text,
         given={name: value for name, value in {**found.given, **secrets.given}.items() if name not in unset},
         unset=unset,

@@ -105,7 +105,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
                     return order
                 orders.append((rank.node, order))
     except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act guard --help",))
+        return Refusal(request=request, reason=str(error), remedies=("sparktop act --list explains each option",))
     where = " and ".join(node for node, _ in orders)
     first = orders[0][1]
     return Plan(

@@ -26,6 +26,7 @@ from sparktop.operate.part import Part, launcher_refusal, parts
 from sparktop.operate.part import asks as part_asks
 from sparktop.operate.privilege import root_refusal
 from sparktop.operate.startsteps import (
+    MEMORY_LIMIT_S,
     Start,
     drop_step,
     floor_of,
@@ -41,7 +42,6 @@ from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.target import gib_option, memory_target
 from sparktop.operate.urgency import grace_of
 
-MEMORY_LIMIT_S = 300.0
 MEMORY_LONGEST_S = 3600.0
 
 

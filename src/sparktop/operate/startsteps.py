@@ -33,6 +33,7 @@ from sparktop.operate.privilege import root_argvs, root_refusal
 from sparktop.operate.survey import Survey
 from sparktop.operate.target import HOST_BYTES, SLACK_BYTES, Target, held_bytes
 
+MEMORY_LIMIT_S = 300.0
 READY_AT_LEAST_S = 1800.0
 """Tens of GiB of weights, compilation and capture take minutes; a first load from a slow disk half an hour."""
 LOAD_LONGEST_S = 4 * 3600.0

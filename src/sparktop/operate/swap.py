@@ -22,25 +22,21 @@ from sparktop.operate.flags import CannotEdit, Changed
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.knownsecrets import secrets_of
 from sparktop.operate.machine import evidence_step, resolved_step
-from sparktop.operate.pair import start_order, stop_order
 from sparktop.operate.recreate import CannotRecreate, Recreation, recreation
+from sparktop.operate.relaunching import in_order, nothing_new, sizes, starts
 from sparktop.operate.startsteps import (
+    MEMORY_LIMIT_S,
     Start,
     drop_step,
-    floor_of,
     guard_back,
     guard_on,
-    load_s,
     may,
     memory,
     ready,
     smoke,
 )
 from sparktop.operate.survey import Ask, Survey
-from sparktop.operate.target import gib_option, memory_target
-from sparktop.operate.urgency import grace_of
 
-MEMORY_LIMIT_S = 300.0
 _POLICY_OFF: Mapping[str, Any] = {"Name": "no", "MaximumRetryCount": 0}
 
 
@@ -93,40 +89,31 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The swap of every rank, or what stands in its way."""
-    try:
-        grace_s = grace_of(request, [one.part for one in found])
-        wanted = gib_option(request.options.get("target_gib", ""))
-    except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))
+    wanted = sizes(request, found)
+    if isinstance(wanted, Refusal):
+        return wanted
     swaps: list[Swap] = []
     for one in found:
-        made = _swap(request, one, picture, wanted)
+        made = _swap(request, one, picture, wanted.target_bytes)
         if isinstance(made, Refusal):
             return made
         swaps.append(made)
     differences = swapwords.differences(swaps)
     if not differences and not all(one.box.auto_remove and one.changing.change.is_empty for one in swaps):
-        return Refusal(
-            request=request,
-            reason=f"{swaps[0].name} runs with all of this already: there is nothing to change",
-            remedies=("to start it again as it is: safe-restart",),
-        )
-    team = tuple(one.part.rank for one in found)
-    order = {one.changing.part.node: one for one in swaps}
-    down = [order[rank.node] for rank in stop_order(team)]
-    up = [order[rank.node] for rank in start_order(team)]
-    steps = tuple(_steps(request, swaps, down, up, grace_s, survey))
+        return nothing_new(request, swaps[0].name)
+    down, up = in_order(found, swaps)
+    steps = tuple(_steps(request, swaps, down, up, wanted.grace_s, survey))
     head, where = swaps[0], " and ".join(one.box.node for one in swaps)
     return Plan(
         request=request,
         title=f"Relaunch {head.name} on {where} {swapwords.summary(differences)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(_way_back(up, grace_s)),
+        way_back=tuple(_way_back(up, wanted.grace_s)),
         effect=swapwords.effect(request, swaps),
         warnings=tuple(dict.fromkeys(swapwords.warnings(request, swaps, steps, survey))),
         differences=differences,
-        equivalent=tuple(swapwords.equivalent(down, up, grace_s)),
+        equivalent=tuple(swapwords.equivalent(down, up, wanted.grace_s)),
         seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(
             dict.fromkeys(
@@ -180,18 +167,12 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
     host["RestartPolicy"] = dict(_POLICY_OFF)
     body["HostConfig"] = host
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(picture.wall_s))
-    told = tuple(word for flag in words.flags if flag.after is not None for word in (flag.name, flag.after))
-    engine = replace(one.part.engine, argv=(*one.part.engine.argv[:1], *told, *one.part.engine.argv[1:]))
-    target = memory_target(engine, one.part.view, wanted_bytes=wanted)
-    before = memory_target(one.part.engine, one.part.view)
-    assert target is not None  # parts() has a sample of every node
-    assert before is not None
-    start = Start(part=one.part, target=target, floor_bytes=floor_of(one.part), load_s=load_s(one.part.engine))
+    start, back = starts(one, words.flags, wanted)
     return Swap(
         changing=one,
         box=box,
         start=start,
-        back=replace(start, target=before),
+        back=back,
         made=replace(made, body=body),
         policy=policy,
         next_name=f"{box.name}-next-{stamp}",

@@ -27,15 +27,14 @@ from sparktop.operate.downsteps import down_steps
 from sparktop.operate.flags import CannotEdit, Changed
 from sparktop.operate.knownsecrets import secrets_of
 from sparktop.operate.machine import evidence_step, resolved_step
-from sparktop.operate.pair import start_order, stop_order
 from sparktop.operate.privilege import root_refusal
+from sparktop.operate.relaunching import in_order, nothing_new, sizes, starts
 from sparktop.operate.startsteps import (
+    MEMORY_LIMIT_S,
     Start,
     drop_step,
-    floor_of,
     guard_back,
     guard_on,
-    load_s,
     may,
     memory,
     ready,
@@ -43,13 +42,9 @@ from sparktop.operate.startsteps import (
 )
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.swapsteps import or_back
-from sparktop.operate.target import gib_option, memory_target
 from sparktop.operate.unitplace import NotHere, Place, place
 from sparktop.operate.unitplace import asks as place_asks
 from sparktop.operate.unitwords import Unreadable
-from sparktop.operate.urgency import grace_of
-
-MEMORY_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,36 +82,27 @@ def asks(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
 
 def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, survey: Survey) -> Plan | Refusal:
     """The plan for every rank, or what stands in its way."""
-    try:
-        grace_s = grace_of(request, [one.part for one in found])
-        wanted = gib_option(request.options.get("target_gib", ""))
-    except ValueError as error:
-        return Refusal(request=request, reason=str(error), remedies=("sparktop act relaunch --help",))
+    wanted = sizes(request, found)
+    if isinstance(wanted, Refusal):
+        return wanted
     made: list[Dropped] = []
     for one in found:
-        rank = _dropped(request, one, survey, wanted)
+        rank = _dropped(request, one, survey, wanted.target_bytes)
         if isinstance(rank, Refusal):
             return rank
         made.append(rank)
     asked = tuple(dict.fromkeys(row for one in made for row in changewords.asked(one.changing, one.flags)))
     if not asked:
-        return Refusal(
-            request=request,
-            reason=f"{made[0].name} runs with all of this already: there is nothing to change",
-            remedies=("to start it again as it is: safe-restart",),
-        )
+        return nothing_new(request, made[0].name)
     files = tuple(row for one in made for row in changewords.file_lines(one.place.path, one.place.before, one.text))
-    by_node = {one.node: one for one in made}
-    team = tuple(one.part.rank for one in found)
-    down = [by_node[rank.node] for rank in stop_order(team)]
-    up = [by_node[rank.node] for rank in start_order(team)]
-    steps = tuple(_steps(request, made, down, up, grace_s, survey))
+    down, up = in_order(found, made)
+    steps = tuple(_steps(request, made, down, up, wanted.grace_s, survey))
     return Plan(
         request=request,
         title=f"Relaunch {made[0].name} on {' and '.join(one.node for one in made)} {swapwords.summary(asked)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(_way_back(down, up, grace_s)),
+        way_back=tuple(_way_back(down, up, wanted.grace_s)),
         effect=unitwarnings.effect(request, made),
         warnings=tuple(dict.fromkeys(unitwarnings.warnings(made, steps, survey))),
         differences=(*asked, *files),
@@ -154,18 +140,12 @@ def _dropped(request: Request, one: Changing, survey: Survey, wanted: int | None
             refusal = obstacle.refusal(request)
             more = "and to write a service's drop-in is to be root there: no narrower rule of sudo permits it"
             return replace(refusal, remedies=(*refusal.remedies, more, *byhand.lines(one)))
-    told = tuple(word for flag in made.flags if flag.after is not None for word in (flag.name, flag.after))
-    engine = replace(part.engine, argv=(*part.engine.argv[:1], *told, *part.engine.argv[1:]))
-    target = memory_target(engine, part.view, wanted_bytes=wanted)
-    before = memory_target(part.engine, part.view)
-    assert target is not None  # parts() has a sample of every node
-    assert before is not None
-    start = Start(part=part, target=target, floor_bytes=floor_of(part), load_s=load_s(part.engine))
+    start, back = starts(one, made.flags, wanted)
     return Dropped(
         changing=one,
         place=found,
         start=start,
-        back=replace(start, target=before),
+        back=back,
         text=made.text,
         flags=made.flags,
     )
