@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.ui import claims, svg
+from tests.ui.acting import at, notified, open_run, with_finding
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.operating import ID, WALL_S, FakeExecution, FakeOperating, restart
 from tests.ui.test_app import ready, screen, until
-from tests.ui.test_operating import at, notified, open_run, with_finding
 from textual.widgets import TextArea
 
 from sparktop.headless.plans import step_line

@@ -1,0 +1,171 @@
+"""A plan before it is run: nothing is run but by its button, what is shown is masked, and a refusal says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.ui import operating, svg
+from tests.ui.acting import NARROW, USUAL, acting, at
+from tests.ui.look import console
+from tests.ui.operating import FakeOperating
+from tests.ui.test_app import ready, screen, until
+from textual.widgets import Button, Input, TextArea
+
+from sparktop.model.plan import Plan, Refusal, RunState
+from sparktop.ui.screens.ask import ChooseScreen
+from sparktop.ui.screens.change import ChangeScreen
+from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
+from sparktop.ui.screens.run import RunScreen
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+@pytest.mark.parametrize("key", ["enter", "escape"])
+async def test_a_review_shows_the_plan_and_its_cancel_has_the_focus(key: str) -> None:
+    async with acting("deadlock") as (app, side, pilot):
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "Safe restart of vllm-minimax on spark1")
+        text = screen(pilot)
+        for wanted in (
+            "▲ disruptive", "on spark1, at most 25 min", "down for some 5 minutes", "The 3 requests",
+            "docker: POST /containers/3f1c9a04d2be/stop?t=60", "If it goes wrong, the way back", "docker stop -t 60",
+        ):  # fmt: skip
+            assert wanted in text
+        assert isinstance(app.focused, Button)
+        assert app.focused.id == "cancel"
+        await pilot.press(key)
+        await at(pilot, ConsoleScreen)
+    assert side.executions == ()
+    assert [one.action for one in side.asked] == ["safe-restart"]
+
+
+@pytest.mark.parametrize("keys", [("tab", "enter"), ("right", "enter")])
+async def test_running_takes_a_step(keys: tuple[str, ...]) -> None:
+    async with acting("deadlock") as (_, side, pilot):
+        await pilot.press("R")
+        await at(pilot, ReviewScreen)
+        await pilot.press(*keys)
+        await at(pilot, RunScreen, "Stop vllm-minimax")
+    assert len(side.executions) == 1
+
+
+@pytest.mark.parametrize("size", [(60, 20), NARROW, USUAL, (200, 50)])
+@pytest.mark.parametrize("make", [operating.restart, operating.reboot, operating.hostile])
+async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], make: Callable[..., Plan]) -> None:
+    side = FakeOperating()
+    side.answer = make
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app._state is not None and app.acting._operating is not None)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "Cancel")
+        for _ in range(12):
+            lines = svg.plain(app)
+            assert len(lines) == size[1]
+            assert max(map(len, lines)) <= size[0]
+            assert "Cancel" in lines[-2] or any("Cancel" in line and "Run" in line for line in lines)
+            assert not [char for line in lines for char in line if ord(char) < 32 or 0x7F <= ord(char) < 0xA0]
+            await pilot.press("pagedown")
+        await pilot.pause()
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+
+
+async def test_text_of_a_plan_is_never_markup() -> None:
+    side = FakeOperating()
+    side.answer = operating.hostile
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "a[/x] $(reboot)")
+        assert "\x1b" not in screen(pilot)
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "a[/x] $(reboot)")
+        side.executions[0].at(0, operating.HOSTILE, 0.5)
+        await pilot.press("escape")
+        await until(pilot, lambda: "a[/x] $(reboot)" in svg.plain(app)[1])
+        side.executions[0].end(RunState.FAILED, 0, message=operating.HOSTILE, hint=operating.HOSTILE)
+        await pilot.pause()
+        assert "]52;" not in screen(pilot)
+        assert "‮" not in screen(pilot)
+
+
+async def test_what_destroys_wants_the_nodes_name_typed() -> None:
+    side = FakeOperating()
+    side.answer = operating.reboot
+    app, _ = console("decode", operating=side)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("x")
+        await at(pilot, ChooseScreen, "Reboot")
+        await pilot.press("end", "enter")
+        await at(pilot, ChooseScreen, "spark2")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen, "Type spark1")
+        assert "✖ destructive" in screen(pilot)
+        run = app.screen.query_one("#run", Button)
+        assert isinstance(app.focused, Button)
+        assert run.disabled
+        await pilot.press("tab")
+        assert isinstance(app.focused, Input)
+        await pilot.press(*"spark2", "enter")
+        assert run.disabled
+        assert isinstance(app.screen, ReviewScreen)
+        await pilot.press("backspace", "1")
+        assert not run.disabled
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.focused is run
+        assert side.executions == (), "Enter in the field leads to the button, and runs nothing"
+        await pilot.press("enter")
+        await at(pilot, RunScreen)
+    assert len(side.executions) == 1
+
+
+async def test_what_is_copied_and_shown_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = FakeOperating()
+    copied: list[str] = []
+    app, _ = console("decode", operating=side)
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(160, 60)) as pilot:
+        await ready(pilot)
+        await pilot.press("x")
+        await at(pilot, ChooseScreen, "Relaunch")
+        await pilot.press("2")
+        await at(pilot, ChangeScreen)
+        app.screen.query_one(TextArea).text = "HF_TOKEN=hunter2hunter2\n--max-num-seqs=8"
+        await until(pilot, lambda: "changes 1 flag, 1 variable" in screen(pilot))
+        await pilot.press("ctrl+s")
+        await at(pilot, ReviewScreen, "--api-key")
+        assert "hunter2" not in screen(pilot)
+        assert "+ --max-num-seqs=8" in screen(pilot)
+        await pilot.press("y")
+    assert copied
+    assert "hunter2" not in copied[0]
+    assert "--max-model-len 131072" in copied[0]
+    assert side.asked[0].change.environment == {"HF_TOKEN": "hunter2hunter2"}
+
+
+async def test_a_refusal_says_why_and_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = FakeOperating()
+    side.answer = lambda request: Refusal(
+        request=request, reason="no docker for ops", remedies=("sudo usermod -aG docker ops",)
+    )
+    copied: list[str] = []
+    app, _ = console("decode", operating=side)
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=NARROW) as pilot:
+        await ready(pilot)
+        await pilot.press("R")
+        await at(pilot, RefusalScreen, "✖ no docker for ops")
+        assert "sudo usermod -aG docker ops" in screen(pilot)
+        assert "Nothing was done." in screen(pilot)
+        await pilot.press("y", "enter")
+        await at(pilot, ConsoleScreen)
+    assert copied == ["sudo usermod -aG docker ops"]
