@@ -21,28 +21,7 @@ _USAGE = "sparktop act ACTION HOST [HOST] [--engine NAME | --pid N] [--set NAME=
 
 def act(words: list[str]) -> int:
     """`sparktop act`."""
-    made = parser(_USAGE)
-    made.add_argument("action", nargs="?", metavar="ACTION", help="what to do; --list names them")
-    made.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
-    made.add_argument("--list", action="store_true", dest="list_actions", help="list the actions and their options")
-    made.add_argument("--engine", "--target", default="", metavar="NAME", help="which engine, where there are several")
-    made.add_argument("--pid", type=int, metavar="N", help="which process")
-    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the action")
-    made.add_argument("--finding", default="", metavar="RULE", help="what it is to mend: has to be seen to resolve")
-    made.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
-    made.add_argument("--yes", action="store_true", help="run it without a question")
-    made.add_argument("--json", action="store_true", dest="as_json", help="the plan and the run as JSON")
-    made.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for the nodes (default 30)")
-    change = made.add_argument_group("what a relaunch changes")
-    change.add_argument("--flag", action="append", default=[], metavar="--NAME=VALUE", help="--flag=--enforce-eager")
-    change.add_argument("--unset-flag", action="append", default=[], metavar="--NAME", help="takes a flag away")
-    change.add_argument(
-        "--env", action="append", default=[], metavar="NAME[=VALUE]", help="NAME alone: its value from your environment"
-    )
-    change.add_argument("--unset-env", action="append", default=[], metavar="NAME", help="takes a variable away")
-    change.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of Docker's HostConfig")
-    change.add_argument("--image", default="", help="another image")
-    options = made.parse_args(words)
+    options = _arguments().parse_args(words)
     if options.list_actions:
         from sparktop.headless.act import list_actions
 
@@ -91,6 +70,31 @@ def act(words: list[str]) -> int:
         has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
     )
     return asyncio.run(carry_out(make, asked, manner=manner, secret=prompter.sudo))
+
+
+def _arguments() -> argparse.ArgumentParser:
+    made = parser(_USAGE)
+    made.add_argument("action", nargs="?", metavar="ACTION", help="what to do; --list names them")
+    made.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
+    made.add_argument("--list", action="store_true", dest="list_actions", help="list the actions and their options")
+    made.add_argument("--engine", "--target", default="", metavar="NAME", help="which engine, where there are several")
+    made.add_argument("--pid", type=int, metavar="N", help="which process")
+    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the action")
+    made.add_argument("--finding", default="", metavar="RULE", help="what it is to mend: has to be seen to resolve")
+    made.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
+    made.add_argument("--yes", action="store_true", help="run it without a question")
+    made.add_argument("--json", action="store_true", dest="as_json", help="the plan and the run as JSON")
+    made.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for the nodes (default 30)")
+    change = made.add_argument_group("what a relaunch changes")
+    change.add_argument("--flag", action="append", default=[], metavar="--NAME=VALUE", help="--flag=--enforce-eager")
+    change.add_argument("--unset-flag", action="append", default=[], metavar="--NAME", help="takes a flag away")
+    change.add_argument(
+        "--env", action="append", default=[], metavar="NAME[=VALUE]", help="NAME alone: its value from your environment"
+    )
+    change.add_argument("--unset-env", action="append", default=[], metavar="NAME", help="takes a variable away")
+    change.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of Docker's HostConfig")
+    change.add_argument("--image", default="", help="another image")
+    return made
 
 
 def audit(words: list[str]) -> int:
