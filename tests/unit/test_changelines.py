@@ -92,5 +92,6 @@ def test_a_change_is_read_back_as_it_was(
 
 
 @given(st.lists(st.text(max_size=30), max_size=5))
-def test_no_line_is_a_fault(lines: list[str]) -> None:
-    read(lines, {})
+def test_every_line_is_understood_or_named_as_a_problem(lines: list[str]) -> None:
+    change, problems = read(lines, {})
+    assert not change.is_empty or len(problems) == len([one for one in lines if one.strip() and one.strip()[0] != "#"])

@@ -182,7 +182,11 @@ def test_a_guard_that_is_gone_is_written_down(tmp_path: Path) -> None:
 def test_an_audit_that_can_not_be_written_does_not_end_the_watching(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.mkdir()
-    GuardLog(made(file)).see(picture(node("spark1", guard=armed())))
+    log = GuardLog(made(file))
+    log.see(picture(node("spark1", guard=armed())))
+    file.rmdir()
+    log.see(picture(node("spark1")))
+    assert [entry["phase"] for entry in entries(file)[0]] == ["disarmed"], "what could be written again was"
 
 
 # --- sparktop audit

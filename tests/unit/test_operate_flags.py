@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from sparktop.diagnose.lint.arguments import plain
 from sparktop.model.engine import EngineKind
 from sparktop.operate.commandline import changed
-from sparktop.operate.flags import CannotEdit, flag_edits, meaning
+from sparktop.operate.flags import CannotEdit, FlagEdits, flag_edits, meaning
 
 VLLM, SGLANG = EngineKind.VLLM, EngineKind.SGLANG
+
+
+def applied(edits: FlagEdits, arguments: list[str]) -> list[str]:
+    """The arguments with the edits, as plain words."""
+    return [word for at, one in enumerate(arguments) for word in edits.replaced.get(at, (one,))] + edits.appended
+
 
 CASES = [
     # (arguments, changes, expected)
@@ -76,7 +82,7 @@ CASES = [
 )
 def test_changes(before: str, changes: dict[str, str | None], after: str) -> None:
     arguments = shlex.split(before)
-    assert flag_edits(arguments, VLLM, changes).applied(arguments) == shlex.split(after)
+    assert applied(flag_edits(arguments, VLLM, changes), arguments) == shlex.split(after)
 
 
 def test_what_was_and_is() -> None:
@@ -106,7 +112,7 @@ def test_refuses(arguments: list[str | None], changes: dict[str, str | None], wo
 def test_sglang_spellings() -> None:
     arguments = shlex.split("--model-path m --tp 2 --mem-fraction-static 0.85")
     made = flag_edits(arguments, SGLANG, {"--tp-size": None, "--mem-fraction-static": "0.75", "--model": "n"})
-    assert made.applied(arguments) == shlex.split("--model-path n --mem-fraction-static 0.75")
+    assert applied(made, arguments) == shlex.split("--model-path n --mem-fraction-static 0.75")
 
 
 LINES = [
@@ -226,12 +232,12 @@ _CHANGES: st.SearchStrategy[dict[str, str | None]] = st.dictionaries(
 
 @given(_ARGUMENTS)
 def test_no_change_is_identity(arguments: list[str]) -> None:
-    assert flag_edits(arguments, VLLM, {}).applied(arguments) == arguments
+    assert applied(flag_edits(arguments, VLLM, {}), arguments) == arguments
 
 
 @given(_ARGUMENTS, _CHANGES)
 def test_a_change_does_what_it_says_and_no_more(arguments: list[str], changes: dict[str, str | None]) -> None:
-    after = flag_edits(arguments, VLLM, changes).applied(arguments)
+    after = applied(flag_edits(arguments, VLLM, changes), arguments)
     before, now = meaning(arguments, VLLM), meaning(after, VLLM)
     asked = {plain(name): value for name, value in changes.items()}
     for name, value in asked.items():
@@ -244,9 +250,9 @@ def test_a_change_does_what_it_says_and_no_more(arguments: list[str], changes: d
 @given(_ONCE, _CHANGES)
 def test_a_change_and_its_inverse_restore_the_meaning(arguments: list[str], changes: dict[str, str | None]) -> None:
     made = flag_edits(arguments, VLLM, changes)
-    after = made.applied(arguments)
+    after = applied(made, arguments)
     inverse = {one.name: one.before for one in made.changed}
-    restored = flag_edits(after, VLLM, inverse).applied(after)
+    restored = applied(flag_edits(after, VLLM, inverse), after)
     assert meaning(restored, VLLM) == meaning(arguments, VLLM)
 
 
@@ -259,7 +265,7 @@ def test_in_a_shell_the_same_words_come_out(arguments: list[str], changes: dict[
     assert made.startswith(f"{head}vllm serve ")
     assert made.endswith(tail)
     inside = made[len(f"{head}vllm serve ") : len(made) - len(tail)]
-    assert shlex.split(inside) == flag_edits(arguments, VLLM, changes).applied(arguments)
+    assert shlex.split(inside) == applied(flag_edits(arguments, VLLM, changes), arguments)
 
 
 @given(st.text(max_size=80))
@@ -273,5 +279,5 @@ def test_any_shell_text_is_read_or_refused(text: str) -> None:
 @given(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), st.integers())
 def test_json_keys_are_set_inside(whole: dict[str, int], value: int) -> None:
     arguments = ["m", "--compilation-config", json.dumps(whole)]
-    after = flag_edits(arguments, VLLM, {"--compilation-config.some_key": str(value)}).applied(arguments)
+    after = applied(flag_edits(arguments, VLLM, {"--compilation-config.some_key": str(value)}), arguments)
     assert json.loads(after[2]) == {**whole, "some_key": value}

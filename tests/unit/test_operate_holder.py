@@ -166,4 +166,5 @@ def test_a_stat_is_read_whatever_the_name(command: str, pid: int, ticks: int) ->
 
 @given(st.text(max_size=200))
 def test_what_is_no_stat_is_none_or_read(text: str) -> None:
-    parse_stat(text)
+    found = parse_stat(text)
+    assert found is None or f"({found.command})" in text

@@ -210,8 +210,11 @@ def test_nothing_is_lost_and_nothing_added(
 
 @given(_OPTIONS)
 def test_anything_that_docker_says_is_read(options: dict[str, Any]) -> None:
-    recreation({"Id": ID, "HostConfig": options, "Config": options, "Mounts": [options], "NetworkSettings": options})
-    anonymous_volumes({"Mounts": [options], "HostConfig": options})
+    made = recreation(
+        {"Id": ID, "HostConfig": options, "Config": options, "Mounts": [options], "NetworkSettings": options}
+    )
+    assert set(options) <= set(made.body)
+    assert len(anonymous_volumes({"Mounts": [options], "HostConfig": options})) <= 1
 
 
 # --- the line to paste ------------------------------------------------------------------------------------------------

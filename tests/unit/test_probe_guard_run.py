@@ -182,6 +182,7 @@ def test_without_docker_it_says_so_and_acts_when_it_is_back(start: Start, docker
     docker.start()
     phase(probe, GuardPhase.FIRED)
     poll(lambda: not docker.running)
+    assert docker.kill_count == 1
 
 
 def test_a_line_that_breaks_at_the_kill_is_looked_into(start: Start, docker: FakeDocker, place: Place) -> None:

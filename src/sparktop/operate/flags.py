@@ -48,13 +48,6 @@ class FlagEdits:
     appended: list[str] = field(default_factory=list)
     changed: list[Changed] = field(default_factory=list)
 
-    def applied(self, arguments: Sequence[str]) -> list[str]:
-        """The arguments with the edits."""
-        out: list[str] = []
-        for index, word in enumerate(arguments):
-            out.extend(self.replaced.get(index, (word,)))
-        return out + self.appended
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flag:

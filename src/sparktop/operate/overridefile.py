@@ -222,8 +222,6 @@ _MAKERS: Mapping[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
     "RestartPolicy": _policy,
     "ExtraHosts": _hosts,
 }
-OPTIONS = (*_WORDS, *_MAKERS)
-"""Those that can be said."""
 
 
 # --- YAML

@@ -15,7 +15,6 @@ RISKS: dict[Risk, tuple[str, str, str]] = {
     Risk.DESTRUCTIVE: ("✖", "critical", "what is lost doesn't come back"),
 }
 """Risk -> (sign, tone, what it means)."""
-WIDEST_NAME = 34
 
 
 def plan_lines(plan: Plan, width: int) -> list[Line]:
