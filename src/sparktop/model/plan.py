@@ -14,6 +14,8 @@ from typing import Any
 
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
+from sparktop.model.prospect import Prospect
+from sparktop.model.recipe import Expected, Order
 
 
 class Risk(StrEnum):
@@ -49,6 +51,8 @@ class Request:
     """Of the action: "target_gib", "grace_s", "way", "floor_gib", "stay_minutes" ..., as text."""
     finding: Finding | None = None
     """What it is to mend: after the run it has to be seen to resolve."""
+    order: Order | None = None
+    """Of a launch: the recipe and what is wanted of it."""
 
 
 # --- what a runner on the Spark does: argv or a Docker call, never a shell string
@@ -130,7 +134,29 @@ class Signal:
         return ("/usr/bin/kill", "-s", self.signal, str(self.pid))
 
 
-Operation = Command | DockerCall | Expect | Signal
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePull:
+    """An image from its registry, with Docker's own progress; what has come already is not fetched again."""
+
+    image: str
+    """ "nvcr.io/nvidia/vllm:26.05.post1-py3"."""
+    limit_s: float = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A command that fetches or copies files and can be begun again where it was cut off; how far it is, is told by how
+    the folder grows. The same transfer that runs already, of an earlier run, is followed, not begun twice."""
+
+    command: Command
+    grows: str
+    """The folder whose size is the progress; "~" is the user's home."""
+    key: str
+    """What it is, the same in every run: "model Qwen/Qwen3.6-35B-A3B-FP8@main to /home/x/.cache/huggingface"."""
+    total_bytes: int | None = None
+
+
+Operation = Command | DockerCall | Expect | Signal | ImagePull | Transfer
 
 
 # --- what a step does
@@ -219,6 +245,18 @@ class SmokeTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A short measurement from the operator's side, after the first request has gone well."""
+
+    engine: str
+    """The container's name."""
+    expected: Expected
+    floor_bytes: int
+    tokens: int = 256
+    api_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
     """Words for the probe: end this container when memory runs out, without waiting for us."""
 
@@ -233,7 +271,16 @@ class GuardOrder:
 
 
 Act = (
-    Remote | CollectEvidence | AwaitGone | AwaitMemory | AwaitReady | AwaitResolved | AwaitBack | SmokeTest | GuardOrder
+    Remote
+    | CollectEvidence
+    | AwaitGone
+    | AwaitMemory
+    | AwaitReady
+    | AwaitResolved
+    | AwaitBack
+    | SmokeTest
+    | Measure
+    | GuardOrder
 )
 
 
@@ -303,6 +350,8 @@ class Plan:
     """FleetState.monotonic_s of the picture it was made from."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must appear nowhere."""
+    prospect: Prospect | None = None
+    """Of a launch: whether it fits, its gates, and what is on disk."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -317,6 +366,8 @@ class Refusal:
     reason: str
     remedies: tuple[str, ...] = ()
     """What to do; commands as they would be typed."""
+    prospect: Prospect | None = None
+    """Of a launch: the picture of why."""
 
 
 # --- how it goes

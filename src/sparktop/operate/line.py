@@ -47,6 +47,17 @@ class OperationResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an operation is that takes long; told about once a second."""
+
+    index: int
+    done_bytes: int | None
+    total_bytes: int | None = None
+    words: str = ""
+    """ "layer 7 of 21", "waiting for the same transfer of another run"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a step ended on the node."""
 
@@ -57,6 +68,8 @@ class Outcome:
     undone: bool | None = None
     """After a failure: whether every undo operation went well; None: there was nothing to undo."""
     saved: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+    """Of one that is RUNNING."""
 
 
 NOBODY = "nobody"
@@ -73,8 +86,8 @@ class LockHolder:
     since_wall_s: float | None = None
 
 
-Told = Callable[[OperationResult], None]
-"""Called on the loop when an operation has ended."""
+Told = Callable[[OperationResult | Progress], None]
+"""Called on the loop when an operation has ended, and while a long one goes on."""
 AskSecret = Callable[[str, int], Awaitable[str | None]]
 """Called when sudo asks (node, how many were wrong so far); the password, or None when the operator gave up."""
 

@@ -62,13 +62,46 @@ class DockerLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsOnDisk:
+    """The models that a node has: in its Hugging Face cache (HF_HOME, HF_HUB_CACHE, ~/.cache/huggingface) and in
+    folders of models (~/models, /models, /data/models and `roots`); nothing is read but names, sizes and headers.
+
+    The answer: {"cache": "/home/x/.cache/huggingface", "home": "/home/x", "token": true (a token lies in the cache; its
+    text never leaves the node), "models": [{"name", "path", "where": "cache" or "folder", "revision", "size_bytes",
+    "is_complete", "missing": [...], "config": {config.json}, "weights_bytes", "dtypes": {"F8_E4M3": bytes}}],
+    "problems": [...]}.
+    """
+
+    node: str
+    roots: tuple[str, ...] = ()
+    limit_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubModel:
+    """What the hub says of a model, asked from the node: GET <hub>/api/models/<repo>/revision/<revision>?blobs=true and
+    its config.json.
+
+    The answer: {"status": HTTP status or 0, "problem", "gated", "revision", "files": [{"path", "size_bytes"}],
+    "config": {...}}.
+    """
+
+    node: str
+    repo: str
+    revision: str = "main"
+    hub: str = "https://huggingface.co"
+    token: str = field(default="", repr=False)
+    limit_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskPrivileges:
     """What the user may do there; the answer is a `Privileges`."""
 
     node: str
 
 
-Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges
+Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges | ModelsOnDisk | HubModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
