@@ -128,6 +128,8 @@ class Recipe:
     title: str = ""
     description: str = ""
     model_revision: str = ""
+    more_models: tuple[str, ...] = ()
+    """Repositories that have to be there too, as a draft model has; the extension's `models`."""
     executor: Executor = Executor.ALONE
     """How it runs where it runs on more than one node."""
     min_nodes: int = 1
