@@ -7,7 +7,7 @@ guessed: it is told as done, failed, or not known.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from sparktop.operate.ended import Ended
 from sparktop.operate.figures import figures, is_newer
 from sparktop.operate.gate import Barred, changes
 from sparktop.operate.hold import Hold, NoLine, Taken
-from sparktop.operate.line import AskSecret, OperationResult
+from sparktop.operate.line import AskSecret, OperationResult, Progress, Told
 from sparktop.operate.means import Means
 from sparktop.operate.operating import Changed
 from sparktop.operate.record import Record, new_run
@@ -234,8 +234,10 @@ class PlanExecution:
             return replace(ended, state=ended.state if ended.has_touched else StepState.SKIPPED, is_aborted=True)
         return ended
 
-    def _progress(self, index: int, total: int) -> Callable[[OperationResult], None]:
-        def told(result: OperationResult) -> None:
+    def _progress(self, index: int, total: int) -> Told:
+        def told(result: OperationResult | Progress) -> None:
+            if isinstance(result, Progress):
+                return
             if result.is_undo:
                 self._record.step(index, detail="undoing what was done of it")
             elif result.ok and total > 1:

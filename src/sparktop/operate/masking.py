@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.model.plan import Command, DockerCall, Expect, Operation, Signal
+from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Signal, Transfer
 from sparktop.operate.secretforms import forms
 from sparktop.probe.remote import MASK, is_secret_name, mask_argv, mask_text
 
@@ -112,6 +112,13 @@ def described(operation: Operation, masker: Masker) -> dict[str, Any]:
             return told | {"limit_s": operation.limit_s}
         case Expect():
             return {"expect": masker.exact(operation.path), "equals": masker.data(operation.equals)}
+        case ImagePull():
+            return {"pull": masker.exact(operation.image), "limit_s": operation.limit_s}
+        case Transfer():
+            told = {"transfer": masker.exact(operation.key), "grows": masker.exact(operation.grows)}
+            if operation.total_bytes is not None:
+                told["total_bytes"] = operation.total_bytes
+            return described(operation.command, masker) | told
 
 
 def shown(operation: Operation, masker: Masker | None = None) -> str:
@@ -121,6 +128,8 @@ def shown(operation: Operation, masker: Masker | None = None) -> str:
     if "argv" in told:
         names = "".join(f"{shlex.quote(name)}={MASK} " for name in told.get("environment", ()))
         line = f"{'sudo ' if told['privilege'] == 'root' else ''}{names}{shlex.join(told['argv'])}"
+    elif "pull" in told:
+        line = f"docker pull {shlex.quote(told['pull'])}"
     elif "docker" in told:
         query = "&".join(f"{key}={value}" for key, value in told.get("query", {}).items())
         line = f"{told['docker']}{'?' + query if query else ''}"

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparktop.errors import TransportError
-from sparktop.model.plan import Expect, Remote, Signal, Step, StepState
+from sparktop.model.plan import Expect, ImagePull, Remote, Signal, Step, StepState, Transfer
 from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.ended import Ended, of_outcome
 from sparktop.operate.hold import RETRY_S, Hold, NoLine, Taken
-from sparktop.operate.line import AskSecret, NodeLine, OperationResult, Outcome, OutcomeState
+from sparktop.operate.line import AskSecret, NodeLine, Outcome, OutcomeState, Told
 from sparktop.operate.means import Means
+from sparktop.operate.runnerwords import longest_s
 
 SLACK_S = 60.0
 """A node under memory pressure takes seconds for what it usually does at once."""
@@ -29,7 +30,7 @@ PROBE_OF_DONE_S = 30.0
 class Hears:
     """Who is told how a remote step goes."""
 
-    result: Callable[[OperationResult], None]
+    result: Told
     lost: Callable[[str], None]
     """The node can't be heard: why."""
     found: Callable[[str], None]
@@ -158,6 +159,8 @@ def bound_s(step: Step) -> float:
             limits += one.within_s + ANSWER_LIMIT_S
         elif isinstance(one, Signal):
             limits += one.ends_within_s + ANSWER_LIMIT_S
+        elif isinstance(one, ImagePull | Transfer):
+            limits += longest_s(one) + ANSWER_LIMIT_S
         else:
             limits += one.limit_s + (PROBE_OF_DONE_S if one.done_when is not None else 0.0)
     return max(step.limit_s, limits) + SLACK_S

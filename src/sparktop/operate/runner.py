@@ -266,6 +266,8 @@ class RunnerLine:
                 match words["kind"]:
                     case "result":
                         told(runnerwords.result_of(words))
+                    case "progress":
+                        told(runnerwords.progress_of(words))
                     case "ask secret":
                         await self._give_secret(run_id, words.get("wrong"), secret, request)
                     case "refused":

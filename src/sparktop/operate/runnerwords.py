@@ -11,9 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.model.plan import Command, DockerCall, Expect, Operation, Privilege, Remote, Signal
-from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState
-from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Remote, Signal, Transfer
+from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.survey import (
+    Answer,
+    Ask,
+    AskPrivileges,
+    DockerGet,
+    DockerLog,
+    FileText,
+    HubModel,
+    ModelsOnDisk,
+    Output,
+    Privileges,
+)
 
 Words = dict[str, Any]
 
@@ -72,6 +83,16 @@ def operation_words(operation: Operation) -> Words:
                 "ends_within": operation.ends_within_s,
                 "must_end": operation.must_end,
             }
+        case ImagePull():
+            words = {"do": "pull", "image": operation.image, "limit": operation.limit_s}
+        case Transfer():
+            words = {
+                "do": "transfer",
+                "command": operation_words(operation.command),
+                "grows": operation.grows,
+                "key": operation.key,
+                "total": operation.total_bytes,
+            }
     return {key: value for key, value in words.items() if key == "body" or not _is_left_out(value)}
 
 
@@ -110,6 +131,15 @@ def operation_of(words: Mapping[str, Any]) -> Operation:
                 privilege=Privilege.ROOT if words.get("root") else Privilege.USER,
                 ends_within_s=words.get("ends_within", 0.0),
                 must_end=words.get("must_end", False),
+            )
+        case "pull":
+            return ImagePull(image=words["image"], limit_s=words["limit"])
+        case "transfer":
+            return Transfer(
+                command=_command(words["command"]),
+                grows=words["grows"],
+                key=words["key"],
+                total_bytes=words.get("total"),
             )
     raise ValueError("no operation of this protocol")
 
@@ -158,6 +188,10 @@ def longest_s(operation: Operation) -> float:
             return operation.within_s + RETURN_S
         case Signal():
             return operation.ends_within_s + GET_LIMIT_S
+        case ImagePull():
+            return operation.limit_s + RETURN_S
+        case Transfer():  # the same one of another run may have to be waited for first
+            return operation.command.limit_s + longest_s(operation.command)
 
 
 # --- how it went
@@ -193,6 +227,18 @@ def outcome_of(words: Mapping[str, Any]) -> Outcome:
         saved={sanitise.name(key): sanitise.name(str(value)) for key, value in saved.items()}
         if isinstance(saved, dict)
         else {},
+        progress=progress_of(words["progress"]) if isinstance(words.get("progress"), dict) else None,
+    )
+
+
+def progress_of(words: Mapping[str, Any]) -> Progress:
+    """How far an operation is."""
+    done, total = whole_of(words.get("done")), whole_of(words.get("total"))
+    return Progress(
+        index=whole_of(words.get("index")) or 0,
+        done_bytes=done if done is not None and done >= 0 else None,
+        total_bytes=total if total is not None and total > 0 else None,
+        words=sentence_of(words.get("words")),
     )
 
 
@@ -229,11 +275,16 @@ def ask_words(ask: Ask) -> Words:
             }
         case FileText():
             return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
+        case ModelsOnDisk():
+            return {"models": {"roots": list(ask.roots), "seconds": ask.limit_s}}
+        case HubModel():
+            hub = {"repo": ask.repo, "revision": ask.revision, "hub": ask.hub, "token": ask.token}
+            return {"hub": {**hub, "seconds": ask.limit_s}}
 
 
 def ask_limit_s(ask: Ask) -> float:
     """How long its answer may take on the node."""
-    return ask.limit_s if isinstance(ask, Output | DockerLog) else GET_LIMIT_S
+    return ask.limit_s if isinstance(ask, Output | DockerLog | ModelsOnDisk | HubModel) else GET_LIMIT_S
 
 
 def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
@@ -248,13 +299,14 @@ def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
         return Answer(value=privileges_of(words))
     if words.get("found") is not True:
         return Answer(problem=problem)
-    if isinstance(ask, DockerGet):
+    if isinstance(ask, DockerGet | ModelsOnDisk | HubModel):
+        who = "Docker" if isinstance(ask, DockerGet) else "the runner"
         if words.get("cut") is True:
-            return Answer(problem="Docker's answer is too long")
+            return Answer(problem=f"{who}'s answer is too long")
         try:
             return Answer(value=json.loads(text), problem=problem)
         except (ValueError, RecursionError):
-            return Answer(problem="Docker's answer can't be read")
+            return Answer(problem=f"{who}'s answer can't be read")
     return Answer(value=text, problem=problem)
 
 
