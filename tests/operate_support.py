@@ -178,6 +178,7 @@ class FakePerformers:
     def __init__(self) -> None:
         self.judgements: dict[str, Judgement] = {}
         self.smokes: list[Any] = []
+        self.measured: Any = None
         self.collected: Any = None
         self.words: list[Any] = []
 
@@ -204,6 +205,12 @@ class FakePerformers:
         if isinstance(found, asyncio.Event):
             await found.wait()
         return found
+
+    async def measure(self, line: Any, picture: Any, name: str, wanted: Any, *, progress: Any) -> Any:
+        progress("measuring", None)
+        if isinstance(self.measured, Exception):
+            raise self.measured
+        return self.measured
 
     async def collect(self, nodes: Any, lines: Any, picture: Any, **more: Any) -> Any:
         if isinstance(self.collected, Exception):

@@ -19,6 +19,7 @@ from sparktop.model.plan import (
     AwaitResolved,
     CollectEvidence,
     GuardOrder,
+    Measure,
     SmokeTest,
     Step,
     StepState,
@@ -71,6 +72,8 @@ class LocalStep:
             match step.act:
                 case SmokeTest():
                     return await self._smoke(step, step.act, told)
+                case Measure():
+                    return await self._measure(step, step.act, told)
                 case CollectEvidence():
                     return await self._collect(step.act, told)
                 case GuardOrder():
@@ -185,6 +188,26 @@ class LocalStep:
         if ended.is_aborted:
             raise Aborted
         return ended.state is StepState.DONE
+
+    async def _measure(self, step: Step, wanted: Measure, told: Told) -> Ended:
+        """Once; what breaks it off says nothing of the engine, which has served."""
+        try:
+            line = await self._hold.line(step.node, patience_s=self._means.first_line_s)
+            work = self._means.performers.measure(
+                line,
+                self._means.picture,
+                step.node,
+                wanted,
+                progress=lambda detail, ratio: told(detail, ratio, ""),
+            )
+            result = await self._abort.unless(_bounded(work, step.limit_s))
+        except NoLine as gone:
+            return Ended(state=StepState.FAILED, detail=f"{gone}: nothing was measured")
+        except TimeoutError:
+            return Ended(state=StepState.FAILED, detail=f"no answer within {step.limit_s:.0f} s")
+        except TransportError as error:
+            return Ended(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
+        return Ended(state=StepState.DONE if result.ok else StepState.FAILED, detail=result.detail)
 
     # evidence
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, SmokeTest
+from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, Measure, SmokeTest
 from sparktop.operate.audit import Audit
 from sparktop.operate.judging import Judgement, Since
 from sparktop.operate.line import NodeLine, NodeLines
@@ -55,6 +55,10 @@ class Performers(Protocol):
         self, line: NodeLine, picture: Picture, node: str, test: SmokeTest, *, progress: Progress
     ) -> SmokeResult: ...
 
+    async def measure(
+        self, line: NodeLine, picture: Picture, node: str, wanted: Measure, *, progress: Progress
+    ) -> SmokeResult: ...
+
     async def collect(
         self,
         nodes: Sequence[str],
@@ -84,6 +88,12 @@ class OwnPerformers:
         self, line: NodeLine, picture: Picture, node: str, test: SmokeTest, *, progress: Progress
     ) -> SmokeResult:
         found: SmokeResult = await _of("smoke", "smoke")(line, picture, node, test, progress=progress)
+        return found
+
+    async def measure(
+        self, line: NodeLine, picture: Picture, node: str, wanted: Measure, *, progress: Progress
+    ) -> SmokeResult:
+        found: SmokeResult = await _of("measuring", "measure")(line, picture, node, wanted, progress=progress)
         return found
 
     async def collect(

@@ -56,12 +56,12 @@ async def smoke(
     Raises:
         LinkLost: the connection to the node ended; how the engine fares is not known.
     """
-    engine = await _engine(picture, node, test.engine)
+    engine = await seen_engine(picture, node, test.engine)
     if engine is None or engine.endpoint is None:
         return SmokeResult(
             ok=False, detail=f"no endpoint of {test.engine} is seen on {node}: nothing could be asked of it"
         )
-    watch = _Watch(picture, _nodes(picture(), node, test.engine), test.floor_bytes)
+    watch = MemoryWatch(picture, nodes_of(picture(), node, test.engine), test.floor_bytes)
     pieces = 0
 
     def told(count: int) -> None:
@@ -89,7 +89,7 @@ async def smoke(
             progress(f"{words}; {watch.words}", min(1.0, pieces / max(1, test.max_tokens)))
         answer = asking.result()
         if answer.state is not CompletionState.OK:
-            await _unless_lost(line)
+            await unless_lost(line)
         if answer.state is CompletionState.OK:
             for _ in range(round(AFTER_S / LOOK_S)):
                 await asyncio.sleep(LOOK_S)
@@ -101,7 +101,7 @@ async def smoke(
         await asyncio.gather(asking, return_exceptions=True)
 
 
-async def _unless_lost(line: NodeLine) -> None:
+async def unless_lost(line: NodeLine) -> None:
     """Raises LinkLost where the connection to the node has ended: that it broke off says nothing of the engine."""
     closed = asyncio.ensure_future(line.transport.wait_closed())
     await asyncio.wait({closed}, timeout=LOST_WITHIN_S)
@@ -115,7 +115,9 @@ def judged(answer: Completion, test: SmokeTest, lowest_bytes: int | None) -> Smo
     low = f"; at least {gib(lowest_bytes)} stayed available" if lowest_bytes is not None else ""
     if answer.state is not CompletionState.OK:
         return SmokeResult(
-            ok=False, detail=f"{test.engine} does not serve: {_why(answer)}{low}", lowest_available_bytes=lowest_bytes
+            ok=False,
+            detail=f"{test.engine} does not serve: {why_not(answer)}{low}",
+            lowest_available_bytes=lowest_bytes,
         )
     first = f", the first after {answer.first_token_s:.1f} s" if answer.first_token_s is not None else ""
     what = f"{answer.tokens} tokens in {answer.seconds:.1f} s{first}"
@@ -133,7 +135,8 @@ def judged(answer: Completion, test: SmokeTest, lowest_bytes: int | None) -> Smo
     )
 
 
-def _why(answer: Completion) -> str:
+def why_not(answer: Completion) -> str:
+    """Why no tokens came, and what to do."""
     if answer.state is CompletionState.DENIED:
         return (
             f"{answer.detail}. Its key was not found in its container or is not the right one: put it into the "
@@ -146,7 +149,7 @@ def _why(answer: Completion) -> str:
     return answer.detail
 
 
-class _Watch:
+class MemoryWatch:
     """Available memory of the engine's nodes since the request began."""
 
     def __init__(self, picture: Callable[[], FleetState], nodes: Sequence[str], floor_bytes: int) -> None:
@@ -220,7 +223,7 @@ class _Watch:
         return SmokeResult(ok=False, detail=detail, lowest_available_bytes=self.lowest_bytes)
 
 
-async def _engine(picture: Callable[[], FleetState], node: str, name: str) -> Engine | None:
+async def seen_engine(picture: Callable[[], FleetState], node: str, name: str) -> Engine | None:
     """The engine with its endpoint, as soon as the picture has it."""
     found = None
     for _ in range(round(FIND_S / LOOK_S)):
@@ -232,5 +235,6 @@ async def _engine(picture: Callable[[], FleetState], node: str, name: str) -> En
     return found
 
 
-def _nodes(fleet: FleetState, node: str, name: str) -> tuple[str, ...]:
+def nodes_of(fleet: FleetState, node: str, name: str) -> tuple[str, ...]:
+    """Those on which it has a rank."""
     return tuple(dict.fromkeys((node, *(rank.node for rank in ranks(name, node, fleet)))))

@@ -26,6 +26,7 @@ from sparktop.model.plan import (
     DockerCall,
     Expect,
     GuardOrder,
+    Measure,
     Operation,
     Plan,
     Privilege,
@@ -110,6 +111,8 @@ def _act(act: Act) -> Iterator[str]:
                 f"POST /v1/chat/completions of {act.engine}: {act.max_tokens} tokens at most, asked from here; fails "
                 f"when less than {act.floor_bytes / _GIB:.1f} GiB are available"
             )
+        case Measure():
+            yield f"POST /v1/chat/completions of {act.engine}: {act.tokens} tokens, timed from here"
         case GuardOrder():
             yield _order(act)
 

@@ -65,11 +65,16 @@ class Completion:
     """By its own count, else by the pieces that came."""
     finish_reason: str = ""
     first_token_s: float | None = None
+    """From the request."""
+    last_token_s: float | None = None
+    pieces: int = 0
     seconds: float = 0.0
+    """Of all of it, the question for the model's name too."""
 
 
 Told = Callable[[int], None]
 """Called with the number of pieces so far."""
+_NOTHING: Mapping[str, Any] = {}
 
 
 async def complete(
@@ -82,8 +87,9 @@ async def complete(
     api_key: str = "",
     told: Told = lambda count: None,
     idle_s: float = IDLE_S,
+    more: Mapping[str, Any] = _NOTHING,
 ) -> Completion:
-    """Ask once.
+    """Ask once; `more` are further fields of the request, left out again where the engine refuses them.
 
     Raises:
         LinkLost: the connection to the node ended.
@@ -98,7 +104,7 @@ async def complete(
             client = await open_client(stack, transport, host, port, timeout=timeout)
             if api_key:
                 client.headers["Authorization"] = f"Bearer {api_key}"
-            result = await _ask(client, prompt, max_tokens, told, began_s)
+            result = await _ask(client, prompt, max_tokens, told, more)
         except LinkLost:
             raise
         except (TimeoutError, httpx.TimeoutException):
@@ -118,7 +124,9 @@ async def complete(
     return _without(replace(result, seconds=time.monotonic() - began_s), api_key)
 
 
-async def _ask(client: httpx.AsyncClient, prompt: str, max_tokens: int, told: Told, began_s: float) -> Completion:
+async def _ask(
+    client: httpx.AsyncClient, prompt: str, max_tokens: int, told: Told, more: Mapping[str, Any]
+) -> Completion:
     model = await _model(client)
     if isinstance(model, Completion):
         return model
@@ -126,9 +134,11 @@ async def _ask(client: httpx.AsyncClient, prompt: str, max_tokens: int, told: To
     if model:
         common["model"] = model
     chat = {**common, "messages": [{"role": "user", "content": prompt}]}
-    result = await _post(client, "/v1/chat/completions", chat, told, began_s)
+    result = await _post(client, "/v1/chat/completions", {**chat, **more}, told)
     if result.state is CompletionState.REFUSED and _has_no_chat(result.detail):
-        result = await _post(client, "/v1/completions", {**common, "prompt": prompt}, told, began_s)
+        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, told)
+    elif more and result.state is CompletionState.REFUSED:
+        result = await _post(client, "/v1/chat/completions", chat, told)
     return replace(result, model=sanitise.line(model, limit=128))
 
 
@@ -145,9 +155,8 @@ async def _model(client: httpx.AsyncClient) -> str | Completion:
     return first if isinstance(first, str) else ""
 
 
-async def _post(
-    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], told: Told, began_s: float
-) -> Completion:
+async def _post(client: httpx.AsyncClient, path: str, body: Mapping[str, Any], told: Told) -> Completion:
+    began_s = time.monotonic()
     async with client.stream("POST", path, json=body, headers={"Accept": "text/event-stream"}) as response:
         status = response.status_code
         if status in (401, 403):
@@ -182,6 +191,7 @@ class _Answer:
         self.finish_reason = ""
         self._began_s = began_s
         self._first_s: float | None = None
+        self._last_s: float | None = None
         self._text = ""
         self._has_content = self._has_reasoning = False
         self._counted: int | None = None
@@ -215,8 +225,9 @@ class _Answer:
         self.pieces += 1
         self._has_content |= is_content
         self._has_reasoning |= is_thought
+        self._last_s = time.monotonic() - self._began_s
         if self._first_s is None:
-            self._first_s = time.monotonic() - self._began_s
+            self._first_s = self._last_s
         if is_content and len(self._text) < TEXT_CHARS:
             self._text += str(content)[:TEXT_CHARS]
 
@@ -231,6 +242,8 @@ class _Answer:
             tokens=tokens,
             finish_reason=self.finish_reason,
             first_token_s=self._first_s,
+            last_token_s=self._last_s,
+            pieces=self.pieces,
         )
         if self._error:
             said = sanitise.line(self._error, limit=200)
