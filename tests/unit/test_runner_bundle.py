@@ -67,7 +67,7 @@ def test_its_command_line_is_recognised_and_holds_no_probe_s() -> None:
     assert bundle.parse_command(command) is None
     assert runnerbundle.parse_command(shlex.join(bundle.launch(interval_s=1.0).argv)) is None
     assert len(command) < 2000
-    assert len(launch.payload) < 40_000
+    assert len(launch.payload) < 60_000
 
 
 def test_a_damaged_payload_is_not_run() -> None:

@@ -22,6 +22,8 @@ To the runner (`id` is a number of the console's choice that the replies repeat;
                                        a log's frames are taken apart
     {"id", "output": {argv, seconds, limit, from_end}}                   standard output of a harmless command
     {"id", "file": {path, limit, from_end}}                              a file's text; from_end: its last bytes
+    {"id", "models": {roots [...], seconds}}             the models on disk (runner_models): a JSON text
+    {"id", "hub": {repo, revision, hub, token, seconds}} what the hub says of a model (runner_hub): a JSON text
     {"id", "secret": "..." | null}     the password that the step of this id asked for; null: the operator gave up
     {"bye": 1}                         leave now
 
@@ -83,7 +85,7 @@ INPUT_BYTES = 8 << 20
 UNSENT_BYTES = 256 * 1024
 """While so much waits to be read by the console, children wait too."""
 ASKS_AT_MOST = 8
-ASK_PARTS = ("program", "docker", "asks")
+ASK_PARTS = ("program", "docker", "models", "hub", "asks")
 STEP_PARTS = ("masking", "program", "docker", "step")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -231,7 +233,7 @@ class Runner:
                 self.tell({"id": number, "kind": "unlocked"})
             elif "secret" in request:
                 self.pass_on(number, request["secret"])
-            elif any(word in request for word in ("privileges", "get", "output", "file")):
+            elif any(word in request for word in ("privileges", "get", "output", "file", "models", "hub")):
                 self.waiting.append(request)
                 self.ask_waiting()
             elif "bye" in request:

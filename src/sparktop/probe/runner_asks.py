@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+import json
 import os
 import pwd
 import re
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     Words = dict[str, Any]
 if __name__ != "sparktop_runner":  # on a Spark this text runs among the runner's own names
     from sparktop.probe.runner_docker import DockerEngine, DockerLost, said_by_docker, unframed
+    from sparktop.probe.runner_hub import hub_model
+    from sparktop.probe.runner_models import ModelFolders
     from sparktop.probe.runner_program import Program, start_problem
 
 ANSWER_BYTES = 4 << 20
@@ -44,6 +47,12 @@ class Asked:
             self._get(request["get"])
         elif "output" in request:
             self._output(request["output"])
+        elif "models" in request:
+            words = request["models"]
+            roots = [str(root) for root in words.get("roots") or ()]
+            self._give(json.dumps(ModelFolders(roots, float(words.get("seconds") or 20.0)).answer()).encode())
+        elif "hub" in request:
+            self._give(json.dumps(hub_model(request["hub"])).encode())
         else:
             self._file(request["file"])
 

@@ -14,7 +14,7 @@ from sparktop.wire import LEASE_S
 NAME = "sparktop-runner"
 """The shell's $0: what a simulated Spark looks for; on the Spark the process calls itself so too."""
 
-PARTS = ("runner", "journal", "program", "docker", "step", "asks")
+PARTS = ("runner", "journal", "program", "docker", "step", "models", "hub", "asks")
 """What travels behind `runner_start`, to be compiled where it is needed; and the masking of secrets with them."""
 _MASKING_BEGINS = "# --- masking:"
 _MASKING_ENDS = "# --- host facts"
