@@ -1,0 +1,147 @@
+"""What a launch asks of each node: its pool, what is in it, and what it takes beside it. Pure.
+
+Facts: facts/engines.md 4.4, 1A, C2, C11. vLLM's share is of all memory and holds weights, activations and cache, from
+0.21 on graphs too. SGLang's is of what is available before it loads, on the poorest rank, and holds weights and cache
+(its `_profile_available_bytes`: what is free after the load, less (1 - share) of what was before).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
+from sparktop.diagnose.live.window import GIB
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Need
+from sparktop.recipe.cache import Cache, cache_on_a_node
+from sparktop.recipe.modelfacts import ModelFacts
+from sparktop.recipe.reserve import NEVER_ABOVE, most_share, reserve_bytes
+from sparktop.recipe.room import Room
+from sparktop.recipe.settings import Settings
+from sparktop.recipe.weights import weights_on_a_node
+
+GRAPHS_BYTES = 3 * GIB
+"""Of OVERHEAD_BYTES, what is gone where no graphs are captured; the rest is context, processes, NCCL's buffers."""
+ACTIVATIONS_BYTES = 3 * GIB
+"""What vLLM's profile finds for activations at its usual batch; a guess, within its share."""
+_HUNDREDTHS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A launch as far as memory goes: what a lever changes, and what is judged again."""
+
+    settings: Settings
+    need: Need
+    rooms: tuple[Room, ...]
+    facts: ModelFacts | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What each node is asked for, in bytes; the same on all nodes."""
+
+    weights_bytes: int | None
+    cache: Cache
+    context_tokens: int | None
+    context_bytes: int | None
+    """Of one full context."""
+    work_bytes: int
+    """Activations, and graphs where they count, within the share."""
+    beyond_bytes: int
+    """Beside the share: graphs where they don't count, processes, the first request."""
+    unknowns: tuple[str, ...]
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """The least its pool has to hold: weights and one context; None where the weights aren't known."""
+        return None if self.weights_bytes is None else self.weights_bytes + (self.context_bytes or 0)
+
+
+def demand_of(case: Case) -> Demand:
+    """What this launch asks of each of its nodes."""
+    settings, need, facts = case.settings, case.need, case.facts
+    nodes = len(case.rooms)
+    weights = weights_on_a_node(settings, need, facts, nodes)
+    cache = cache_on_a_node(settings, need, facts, nodes)
+    context, unknowns = settings.context_tokens, list(settings.problems)
+    if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
+        context = facts.longest_tokens
+        unknowns.append(f"no context is asked for: the model's longest, {context} tokens")
+    elif context is None:
+        unknowns.append("no context is asked for, and how long the model's may be isn't known")
+    work = ACTIVATIONS_BYTES if settings.counts_activations else 0
+    beyond = OVERHEAD_BYTES if settings.has_graphs else OVERHEAD_BYTES - GRAPHS_BYTES
+    if settings.has_graphs and settings.counts_graphs:
+        work, beyond = work + GRAPHS_BYTES, beyond - GRAPHS_BYTES
+    if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
+        beyond = max(beyond, int(need.spike_gib * GIB))
+    if settings.has_draft:
+        unknowns.append("a draft model is loaded too: its weights and cache are not counted")
+    if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
+        wanted = settings.tensor * settings.pipeline
+        unknowns.append(f"it asks for {wanted} GPUs, and {nodes} node{'s have' if nodes > 1 else ' has'} one each")
+    unknowns += [note for note in (weights.note, cache.note) if note]
+    return Demand(
+        weights_bytes=weights.size_bytes,
+        cache=cache,
+        context_tokens=context,
+        context_bytes=cache.size_bytes(context) if context is not None else None,
+        work_bytes=work,
+        beyond_bytes=beyond,
+        unknowns=tuple(dict.fromkeys(unknowns)),
+    )
+
+
+def base_bytes(case: Case, room: Room) -> int:
+    """Of what the share is a share, on that node."""
+    if case.settings.engine is EngineKind.SGLANG:
+        return min(one.reach for one in case.rooms)
+    return room.total
+
+
+def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
+    """(the share to be used where none is fixed, where it comes from).
+
+    The most that leaves every node its reserve, and not more than the recipe asks; but what weights and one context
+    need, where that is more.
+    """
+    givings = [_giving(case, demand, room) for room in case.rooms]
+    most, note = min(givings)
+    ceiling = most_share(case.settings.engine, len(case.rooms), demand.context_tokens)
+    share = most
+    if share > ceiling:
+        share, note = ceiling, f"{note}; more than {ceiling:.2f} is never computed"
+    limit = case.settings.share_limit
+    if limit is not None and limit < share:
+        share, note = limit, f"as the recipe has it; memory would allow {most:.2f} ({givings[0][1]})"
+    least = _least(case, demand)
+    if least is not None and least > share:
+        note = f"{least:.2f} is what weights and one context need; {note}"
+        share = least
+    if share > NEVER_ABOVE:
+        share, note = NEVER_ABOVE, f"{note}; above {NEVER_ABOVE:.2f} none is ever used"
+    return max(0.01, round(share, 2)), f"computed: {note}"
+
+
+def _giving(case: Case, demand: Demand, room: Room) -> tuple[float, str]:
+    """(the share that leaves this node its reserve, in a sentence)."""
+    reserve, why = reserve_bytes(room.has_desktop, case.need.reserve_gib)
+    base = base_bytes(case, room)
+    size = room.reach - reserve - demand.beyond_bytes
+    figure = math.floor(size / base * _HUNDREDTHS + 1e-9) / _HUNDREDTHS if base > 0 else 0.0
+    return figure, (
+        f"{room.reach / GIB:.1f} GiB can be available on {room.node}, less {reserve / GIB:.1f} for the host ({why}) "
+        f"and {demand.beyond_bytes / GIB:.1f} beside the share, of {base / GIB:.1f}"
+    )
+
+
+def _least(case: Case, demand: Demand) -> float | None:
+    """The share that holds weights, activations and one context on every node."""
+    if demand.needed_bytes is None:
+        return None
+    base = min(base_bytes(case, room) for room in case.rooms)
+    if base <= 0:
+        return None
+    return math.ceil((demand.needed_bytes + demand.work_bytes) / base * _HUNDREDTHS - 1e-9) / _HUNDREDTHS
