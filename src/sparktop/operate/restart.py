@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate import restartwords as words
 from sparktop.operate import sharedfiles, unitsteps
+from sparktop.operate.bringback import bring_back
 from sparktop.operate.downsteps import down_steps
 from sparktop.operate.enginechoice import alone_refusal, the_team
 from sparktop.operate.inspected import Inspected
@@ -95,7 +95,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
         title=f"Safe restart of {head.part.name} on {where}",
         risk=Risk.DISRUPTIVE,
         steps=tuple(steps),
-        way_back=tuple(_way_back(up, limit_s)),
+        way_back=tuple(bring_back(up, limit_s)),
         effect=words.effect(starts, grace_s),
         warnings=tuple(dict.fromkeys(words.warnings(request, starts, steps, survey))),
         equivalent=tuple(words.equivalent(down, [one.part for one in up], starts, grace_s)),
@@ -202,27 +202,3 @@ def _proof(request: Request, starts: Sequence[Start]) -> Iterator[Step]:
 def _kept_up(found: Sequence[Part]) -> Iterator[tuple[Inspected, str]]:
     """The containers that Docker brings back by itself, with the mark of their steps."""
     yield from ((part.box, part.mark) for part in found if part.box is not None and part.box.restarts)
-
-
-def _way_back(order: Sequence[Start], limit_s: float) -> Iterator[Step]:
-    """To how it was: running, with its policy. Memory first, except where nothing was stopped; and the policy only
-    when it answers, for with it an engine that fails would fail for ever."""
-    for one in order:
-        if one.part.box is not None:
-            yield replace(memory(one, limit_s, one.part.box.container_id), id=f"back-memory{one.part.mark}")
-    boxes = [(one, one.part.box) for one in order if one.part.origin.kind is not Kind.UNIT and one.part.box is not None]
-    for one, box in boxes:
-        if one.part.runs:
-            yield replace(steps_of.start_again(box, one.part.mark), id=f"back-start{one.part.mark}")
-    for one in order:
-        if one.part.origin.kind is Kind.UNIT:
-            yield replace(unitsteps.start(one.part), id=f"back-start{one.part.mark}")
-    for one in sorted(order, key=lambda one: not one.part.rank.is_head):
-        if one.part.runs:
-            yield replace(ready(one, any_run=True), id=f"back-ready{one.part.mark}")
-    for one in order:
-        if one.part.box is not None:
-            yield replace(guard_back(one), id=f"back-guard{one.part.mark}")
-    for one, box in boxes:
-        if box.restarts:
-            yield replace(steps_of.policy_back(box, one.part.mark), id=f"back-policy{one.part.mark}")

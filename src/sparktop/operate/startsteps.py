@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import Engine, EngineState
+from sparktop.model.fleet import NodeView
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import (
     AwaitMemory,
@@ -87,21 +88,25 @@ def memory(one: Start, limit_s: float, unless_runs: str = "") -> Step:
 
 def drop_step(one: Start) -> Step | None:
     """Drop caches if MemFree is short of what it asks for when it comes to that; None where it will be enough."""
-    sample = one.part.view.sample
+    held = (held_bytes(one.part.engine, one.part.view) or 0) if one.part.runs else 0
+    return drop_for(one.part.view, one.part.mark, need_bytes=one.target.asked_bytes, back_bytes=held)
+
+
+def drop_for(view: NodeView, mark: str, *, need_bytes: int, back_bytes: int) -> Step | None:
+    """The same for what isn't there yet; `back_bytes` will have come back by then."""
+    sample = view.sample
     if sample is None:
         return None
     meminfo = sample.memory
     reserved = meminfo.cma_free_bytes or 0
     usable = meminfo.free_bytes - (reserved if reserved <= (meminfo.cma_total_bytes or 0) else 0)
-    held = (held_bytes(one.part.engine, one.part.view) or 0) if one.part.runs else 0
-    need = one.target.asked_bytes
-    if usable + held >= need + SLACK_BYTES:
+    if usable + back_bytes >= need_bytes + SLACK_BYTES:
         return None
-    enough = Command(argv=("awk", "-v", f"need={need // 1024}", _FREE_ENOUGH, "/proc/meminfo"), limit_s=10.0)
+    enough = Command(argv=("awk", "-v", f"need={need_bytes // 1024}", _FREE_ENOUGH, "/proc/meminfo"), limit_s=10.0)
     return Step(
-        id=f"drop{one.part.mark}",
-        title=f"Drop caches on {one.part.node}, unless {gib(need)} are free without",
-        node=one.part.node,
+        id=f"drop{mark}",
+        title=f"Drop caches on {view.name}, unless {gib(need_bytes)} are free without",
+        node=view.name,
         act=Remote(
             operations=(
                 Command(argv=SYNC, limit_s=SYNC_LIMIT_S, done_when=enough),
@@ -126,15 +131,18 @@ def guard_on(one: Start, *, serving: bool = False) -> Iterator[Step]:
             return
         container_id = "{ANEW}"
         yield _anew(box, one.part.mark)
+    yield guard_over(box.node, one.part.mark, container_id, box.name, one.floor_bytes, serving=serving)
+
+
+def guard_over(node: str, mark: str, container_id: str, name: str, floor_bytes: int, *, serving: bool) -> Step:
+    """Arm the guard over a container; while it serves by the rate of a fall too."""
     within = EMPTY_WITHIN_S if serving else None
     rate = f" or {EMPTY_WITHIN_S:.0f} s from empty" if serving else ""
-    yield Step(
-        id=f"guard-{'request' if serving else 'load'}{one.part.mark}",
-        title=f"Arm the guard over {box.name}: below {gib(one.floor_bytes)}{rate}",
-        node=box.node,
-        act=GuardOrder(
-            container_id=container_id, container_name=box.name, floor_bytes=one.floor_bytes, empty_within_s=within
-        ),
+    return Step(
+        id=f"guard-{'request' if serving else 'load'}{mark}",
+        title=f"Arm the guard over {name}: below {gib(floor_bytes)}{rate}",
+        node=node,
+        act=GuardOrder(container_id=container_id, container_name=name, floor_bytes=floor_bytes, empty_within_s=within),
         limit_s=15.0,
         verifies="the probe says that it is armed",
         undone_by="G disarms it",
@@ -158,7 +166,12 @@ def _anew(box: Inspected, mark: str) -> Step:
 
 def guard_back(one: Start) -> Step:
     """The guard as it was before: off, or armed as somebody had it."""
-    was = one.part.view.guard
+    return guard_as_it_was(one.part.view, one.part.mark)
+
+
+def guard_as_it_was(view: NodeView, mark: str) -> Step:
+    """The same of a node where nothing ran before."""
+    was = view.guard
     if was is not None and was.phase is GuardPhase.ARMED:
         order = GuardOrder(
             container_id=was.container_id,
@@ -167,13 +180,13 @@ def guard_back(one: Start) -> Step:
             empty_within_s=was.empty_within_s,
             stay_s=was.stay_s,
         )
-        title = f"The guard on {one.part.node} as it was: over {was.container_name}"
+        title = f"The guard on {view.name} as it was: over {was.container_name}"
     else:
-        order, title = GuardOrder(container_id=""), f"Disarm the guard on {one.part.node}"
+        order, title = GuardOrder(container_id=""), f"Disarm the guard on {view.name}"
     return Step(
-        id=f"guard-back{one.part.mark}",
+        id=f"guard-back{mark}",
         title=title,
-        node=one.part.node,
+        node=view.name,
         act=order,
         limit_s=15.0,
         on_failure=OnFailure.GO_ON,
