@@ -15,11 +15,20 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", 
 MAX_MERGES = 100
 
 
+class UnreadableYaml(ConfigError):
+    """No YAML: in which line (1 where that isn't known), and what is wrong there."""
+
+    def __init__(self, document: Document, line: int | None, what: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{document.name}:{line}: {what}" if line else f"{document.name}: {what}", hint=hint)
+        self.line = line or 1
+        self.what = what
+
+
 def root_of(document: Document) -> yaml.Node | None:
     """The first document's root node; None where there is nothing in it.
 
     Raises:
-        ConfigError: no YAML; it names the line.
+        UnreadableYaml: no YAML; it names the line.
     """
     try:
         loader = yaml.SafeLoader(document.text)
@@ -30,21 +39,19 @@ def root_of(document: Document) -> yaml.Node | None:
     except yaml.YAMLError as error:
         raise _refused(document, error) from error
     except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{document.name}: no YAML that can be read ({type(error).__name__})") from error
+        raise UnreadableYaml(document, None, f"no YAML that can be read ({type(error).__name__})") from error
 
 
-def _refused(document: Document, error: yaml.YAMLError) -> ConfigError:
+def _refused(document: Document, error: yaml.YAMLError) -> UnreadableYaml:
     """What is wrong with it, at the line where it began rather than where the parser gave up."""
     mark, began = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
     if "\\t" in what and mark is not None:
-        return ConfigError(
-            f"{document.name}:{mark.line + 1}: no YAML: a tab stands in the indentation", hint="YAML takes only spaces"
-        )
+        text = "no YAML: a tab stands in the indentation"
+        return UnreadableYaml(document, mark.line + 1, text, hint="YAML takes only spaces")
     if "quoted scalar" in (getattr(error, "context", None) or "") and began is not None:
-        return ConfigError(f"{document.name}:{began.line + 1}: no YAML: the quote that opens here is never closed")
-    place = f"{document.name}:{mark.line + 1}" if mark else document.name
-    return ConfigError(f"{place}: no YAML: {what}")
+        return UnreadableYaml(document, began.line + 1, "no YAML: the quote that opens here is never closed")
+    return UnreadableYaml(document, mark.line + 1 if mark else None, f"no YAML: {what}")
 
 
 def _first(loader: yaml.SafeLoader) -> yaml.Node | None:
