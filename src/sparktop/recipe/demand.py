@@ -36,6 +36,8 @@ class Case:
     need: Need
     rooms: tuple[Room, ...]
     facts: ModelFacts | None
+    beside: tuple[ModelFacts, ...] = ()
+    """Further models that it loads on every node: a draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ def demand_of(case: Case) -> Demand:
     settings, need, facts = case.settings, case.need, case.facts
     nodes = len(case.rooms)
     weights = weights_on_a_node(settings, need, facts, nodes)
+    drafts = [one.weights_bytes or one.size_bytes or 0 for one in case.beside]
     cache = cache_on_a_node(settings, need, facts, nodes)
     context, unknowns = settings.context_tokens, list(settings.problems)
     if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
@@ -77,14 +80,14 @@ def demand_of(case: Case) -> Demand:
         work, beyond = work + GRAPHS_BYTES, beyond - GRAPHS_BYTES
     if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
         beyond = max(beyond, int(need.spike_gib * GIB))
-    if settings.has_draft:
+    if settings.has_draft and not all(drafts or [0]):
         unknowns.append("a draft model is loaded too: its weights and cache are not counted")
     if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
         wanted = settings.tensor * settings.pipeline
         unknowns.append(f"it asks for {wanted} GPUs, and {nodes} node{'s have' if nodes > 1 else ' has'} one each")
     unknowns += [note for note in (weights.note, cache.note) if note]
     return Demand(
-        weights_bytes=weights.size_bytes,
+        weights_bytes=None if weights.size_bytes is None else weights.size_bytes + sum(max(0, one) for one in drafts),
         cache=cache,
         context_tokens=context,
         context_bytes=cache.size_bytes(context) if context is not None else None,
@@ -115,7 +118,7 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
         share, note = ceiling, f"{note}; more than {ceiling:.2f} is never computed"
     limit = case.settings.share_limit
     if limit is not None and limit < share:
-        share, note = limit, f"as the recipe has it; memory would allow {most:.2f} ({givings[0][1]})"
+        share, note = limit, f"as the recipe has it; memory would allow {most:.2f} ({note})"
     least = _least(case, demand)
     if least is not None and least > share:
         note = f"{least:.2f} is what weights and one context need; {note}"

@@ -15,23 +15,26 @@ from sparktop.diagnose.lint.images import version_of
 from sparktop.diagnose.live import graphs
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order
+from sparktop.recipe.parameters import SAME, SHARE, main_name
 
-SHARE = ("gpu_memory_utilization", "mem_fraction_static")
-CONTEXT = ("max_model_len", "context_length")
-CACHE_TYPE = ("kv_cache_dtype",)
-CACHE_SIZE = ("kv_cache_memory_bytes", "kv_cache_memory")
-TENSOR = ("tensor_parallel", "tensor_parallel_size", "tp_size", "tp")
-PIPELINE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "pp")
-EAGER = ("enforce_eager",)
-NO_GRAPHS = ("disable_cuda_graph",)
+CONTEXT = "max_model_len"
+CACHE_TYPE = "kv_cache_dtype"
+CACHE_SIZE = "kv_cache_memory_bytes"
+TENSOR = "tensor_parallel"
+PIPELINE = "pipeline_parallel"
+EAGER = "enforce_eager"
+NO_GRAPHS = "disable_cuda_graph"
 GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
-DRAFT = ("speculative_config", "speculative_draft_model_path", "speculative_draft_model", "speculative_model")
+_DRAFT = re.compile(r"--speculative[-_](?:draft[-_])?model|[\"']model[\"']\s*:")
+_OTHER = {CACHE_SIZE: ("kv_cache_memory",)}
+"""Further spellings of the engines' own."""
 GRAPHS_COUNTED_SINCE = (0, 21)
 """From this vLLM on its profile counts CUDA graphs into the share (facts/engines.md 4.1)."""
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 """vLLM's human-readable numbers: lower case decimal, upper case binary."""
-_YES = frozenset({"", "1", "true", "yes", "on"})
+_NO_GRAPHS = re.compile(r"cudagraph_mode\W+none|cuda-graph-backend-decode\W+disabled")
+_YES = frozenset({"1", "true", "yes", "on"})
 _WIDTHS = {"float32": 4.0, "fp32": 4.0, "fp8_ds_mla": 656 / 576, "int8": 1.0}
 _SIXTEEN_BIT = 2.0
 
@@ -83,43 +86,52 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
     own = _plain(order.values)
     problems: list[str] = []
 
-    def told(names: tuple[str, ...]) -> str | None:
-        return _first(own, names) or _literal(recipe.command, names) or _first(merged, names)
+    def told(name: str) -> str | None:
+        return own.get(name) or _literal(recipe.command, name) or merged.get(name)
 
-    def number(names: tuple[str, ...]) -> int | None:
-        text = told(names)
+    def number(name: str) -> int | None:
+        text = told(name)
         if text is None or text.lower() in ("auto", "-1", "none"):
             return None
         found = whole(text)
         if found is None:
-            problems.append(f"{names[0]} is {text[:20]!r}, which is no figure that is understood")
+            problems.append(f"{name} is {text[:20]!r}, which is no figure that is understood")
         return found
 
+    def is_on(name: str) -> bool:
+        if name in own:
+            return own[name].lower() in _YES
+        return _is_flag(recipe.command, name) or merged.get(name, "no").lower() in _YES
+
+    def key(name: str) -> str:
+        """As this recipe spells it."""
+        return next((one for one in (*recipe.defaults, *order.values) if main_name(one) == name), name)
+
     engine = recipe.engine
-    version = graphs.version_of(version_of(own.get("container") or merged.get("container") or recipe.container, engine))
-    share, source, limit = _share(own, merged, defaults, recipe.command, recipe.need.share, problems)
-    modes = " ".join(filter(None, (*(told((name,)) for name in GRAPHS), recipe.command))).lower()
-    has_none = bool(re.search(r"cudagraph_mode\W+none|^none$|graph-backend-decode\W+disabled|^disabled$", modes))
-    is_eager = _is_on(_first(own, EAGER), recipe.command, merged, EAGER)
-    off = _is_on(_first(own, NO_GRAPHS), recipe.command, merged, NO_GRAPHS)
-    draft = " ".join(filter(None, (told((name,)) for name in DRAFT)))
+    image = own.get("container") or merged.get("container") or recipe.container
+    version = graphs.version_of(version_of(image, engine))
+    share, source, limit = _share(own, merged, recipe.command, recipe.need.share, problems)
+    modes = [text.strip("'\"").lower() for text in (told(name) for name in GRAPHS) if text]
+    is_off = any(mode in ("none", "disabled") for mode in modes) or is_on(NO_GRAPHS)
+    is_off = is_off or any(_NO_GRAPHS.search(text.lower()) for text in (*modes, recipe.command))
+    draft = " ".join((recipe.command, told("speculative_config") or ""))
     return Settings(
         engine=engine,
         share=share,
         share_source=source,
-        share_key=_key(own | merged, SHARE, engine),
+        share_key=key(SHARE),
         share_limit=limit,
         context_tokens=number(CONTEXT),
-        context_key=_key(own | merged, CONTEXT, engine),
+        context_key=key(CONTEXT),
         cache_type=(told(CACHE_TYPE) or "auto").lower(),
-        own_cache_type=(_literal(recipe.command, CACHE_TYPE) or _first(defaults, CACHE_TYPE) or "auto").lower(),
+        own_cache_type=(_literal(recipe.command, CACHE_TYPE) or defaults.get(CACHE_TYPE) or "auto").lower(),
         cache_bytes=number(CACHE_SIZE) if engine is EngineKind.VLLM else None,
         tensor=number(TENSOR),
         pipeline=number(PIPELINE) or 1,
-        is_eager=is_eager,
-        has_graphs=not (is_eager or off or has_none),
+        is_eager=is_on(EAGER),
+        has_graphs=not (is_on(EAGER) or is_off),
         counts_graphs=engine is EngineKind.VLLM and version is not None and version >= GRAPHS_COUNTED_SINCE,
-        has_draft=bool(draft) and not re.search(r"ngram|mtp|suffix", draft.lower()),
+        has_draft=bool(_DRAFT.search(draft)),
         problems=tuple(problems),
     )
 
@@ -144,28 +156,20 @@ def whole(text: str) -> int | None:
     return figure if figure > 0 else None
 
 
-def is_literal(command: str, names: tuple[str, ...]) -> bool:
-    """Whether the recipe's command fixes it, so that no parameter can set it."""
-    return _literal(command, names) is not None
-
-
 def _share(
-    own: Mapping[str, str],
-    merged: Mapping[str, str],
-    defaults: Mapping[str, str],
-    command: str,
-    need: float | None,
-    problems: list[str],
+    own: Mapping[str, str], merged: Mapping[str, str], command: str, need: float | None, problems: list[str]
 ) -> tuple[float | None, str, float | None]:
     """(the share that is fixed, by whom, the most that a computed one may be)."""
-    limit = need if need is not None else _fraction(_first(defaults, SHARE) or _first(merged, SHARE))
-    for text, source in ((_first(own, SHARE), "as you set it"), (_literal(command, SHARE), "the recipe's command")):
-        if text is None or text.lower() == "auto":
+    limit = need if need is not None and 0 < need <= 1 else _fraction(merged.get(SHARE))
+    for text, source in ((own.get(SHARE), "as you set it"), (_literal(command, SHARE), "the recipe's command")):
+        if text is None:
             continue
+        if text.lower() == "auto":
+            break
         found = _fraction(text)
         if found is not None:
             return found, source, limit
-        problems.append(f"{SHARE[0]} is {text[:20]!r}, which is no share: it is computed instead")
+        problems.append(f"{SHARE} is {text[:20]!r}, which is no share: it is computed instead")
     return None, "", limit
 
 
@@ -178,35 +182,21 @@ def _fraction(text: str | None) -> float | None:
 
 
 def _plain(values: Mapping[str, object]) -> dict[str, str]:
-    """By names with underscores; what is off or nothing is left out."""
-    return {
-        name.lower().lstrip("-").replace("-", "_"): str(value).strip()
-        for name, value in values.items()
-        if value is not None
-    }
+    """By their main names; what says nothing is left out."""
+    return {main_name(name.lower()): text for name, value in values.items() if (text := str(value).strip())}
 
 
-def _first(values: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((values[name] for name in names if values.get(name)), None)
+def _spellings(name: str) -> str:
+    group = next((one for one in SAME if name in one), (name,))
+    return "|".join(re.escape(one).replace("_", "[-_]") for one in (*group, *_OTHER.get(name, ())))
 
 
-def _literal(command: str, names: tuple[str, ...]) -> str | None:
+def _literal(command: str, name: str) -> str | None:
     """What the command says for a flag by itself, without a {parameter}; of several the last, as the engines do."""
-    spellings = "|".join(name.replace("_", "[-_]") for name in names)
-    found = re.findall(rf"(?<!\S)--(?:{spellings})(?:=|\s+)('[^']*'|\"[^\"]*\"|[^\s\\]+)", command)
-    plain = [word.strip("'\"") for word in found if not re.fullmatch(r"\{\w+\}", word.strip("'\""))]
-    return plain[-1] if plain else None
+    pattern = rf"(?<!\S)--(?:{_spellings(name)})(?:=|\s+)('[^']*'|\"[^\"]*\"|[^\s\\]+)"
+    plain = [word.strip("'\"") for word in re.findall(pattern, command)]
+    return next((word for word in reversed(plain) if not re.fullmatch(r"\{\w+\}", word)), None)
 
 
-def _is_on(own: str | None, command: str, merged: Mapping[str, str], names: tuple[str, ...]) -> bool:
-    if own is not None:
-        return own.lower() in _YES
-    spellings = "|".join(name.replace("_", "[-_]") for name in names)
-    if re.search(rf"(?<!\S)--(?:{spellings})(?!\S)", command):
-        return True
-    return any(name in merged and merged[name].lower() in _YES for name in names)
-
-
-def _key(values: Mapping[str, str], names: tuple[str, ...], engine: EngineKind) -> str:
-    """The parameter that this recipe sets it by; the engine's own where it names none."""
-    return next((name for name in names if name in values), names[1 if engine is EngineKind.SGLANG else 0])
+def _is_flag(command: str, name: str) -> bool:
+    return re.search(rf"(?<!\S)--(?:{_spellings(name)})(?!\S)", command) is not None
