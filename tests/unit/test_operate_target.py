@@ -10,7 +10,8 @@ from tests.restart_support import spark
 
 from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
 from sparktop.model.engine import EngineKind
-from sparktop.operate.target import HOST_BYTES, SLACK_BYTES, asked_bytes, gib_option, memory_target, reachable_bytes
+from sparktop.operate.target import SLACK_BYTES, asked_bytes, gib_option, memory_target, reachable_bytes
+from sparktop.recipe.reserve import HOST_BYTES
 
 GIB = made.GIB
 RESERVE = OVERHEAD_BYTES + HOST_BYTES

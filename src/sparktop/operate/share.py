@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from sparktop.diagnose.live.expectation import share
 from sparktop.diagnose.live.ranks import flag
-from sparktop.diagnose.live.window import GIB, gib
+from sparktop.diagnose.live.window import gib
 from sparktop.model.change import AUTO
 from sparktop.model.fleet import NodeView
 from sparktop.operate.flags import CannotEdit
 from sparktop.operate.pair import Rank
 from sparktop.operate.target import reachable_bytes
+from sparktop.recipe.reserve import MOST, reserve_bytes
 
 SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
-RESERVE_DESKTOP_BYTES = 20 * GIB
-RESERVE_HEADLESS_BYTES = 12 * GIB
-MOST = 0.87
-"""Above it the first requests have been seen to take the host's memory (C2)."""
 LEAST = 0.10
 STEP = 0.05
 _STEPS = re.compile(r"[-+]0?\.\d{1,3}")
@@ -64,10 +61,8 @@ def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
             raise CannotEdit(f"what memory {view.name} has isn't known at the moment")
         memory = view.sample.memory
         most = reachable_bytes(rank.engine, view) or memory.available_bytes
-        is_headless = view.facts is not None and view.facts.is_graphical is False
-        reserve = RESERVE_HEADLESS_BYTES if is_headless else RESERVE_DESKTOP_BYTES
+        reserve, who = reserve_bytes(view.facts.is_graphical if view.facts is not None else None)
         figure = math.floor((most - reserve) / memory.total_bytes * 100 + 1e-9) / 100
-        who = "no desktop runs" if is_headless else "a desktop runs"
         note = (
             f"{gib(most)} can be available on {view.name} without it, {gib(reserve)} are left to the host ({who}), "
             f"of {gib(memory.total_bytes)}"

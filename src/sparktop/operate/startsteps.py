@@ -32,7 +32,8 @@ from sparktop.operate.origin import Kind
 from sparktop.operate.part import Part
 from sparktop.operate.privilege import root_argvs, root_refusal
 from sparktop.operate.survey import Survey
-from sparktop.operate.target import HOST_BYTES, SLACK_BYTES, Target, held_bytes
+from sparktop.operate.target import SLACK_BYTES, Target, held_bytes
+from sparktop.recipe.reserve import HOST_BYTES
 
 MEMORY_LIMIT_S = 300.0
 READY_AT_LEAST_S = 1800.0

@@ -14,9 +14,8 @@ from sparktop.diagnose.live.ranks import flag
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import NodeView
+from sparktop.recipe.reserve import HOST_BYTES
 
-HOST_BYTES = 4 * GIB
-"""Left to the host beside everything; the guard's own default floor."""
 SLACK_BYTES = 4 * GIB
 """Below the most that was ever available: it isn't there again to the last byte (a desktop, logs, page tables)."""
 _GIB_TEXT = re.compile(r"\d{1,4}(\.\d{1,3})?")
