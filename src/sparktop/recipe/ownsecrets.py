@@ -1,0 +1,104 @@
+"""The operator's secrets for a launch: which a recipe wants, and what the environment and the .env files hold of them.
+
+A file that others can read is not read: it says so instead. No value is ever part of a problem, a source or a repr.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparktop.model.recipe import Recipe
+
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
+"""Of use to every recipe: a gated model can't be fetched without it."""
+MAX_FILE_BYTES = 1 << 16
+_NAMED = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found of the names that were wanted."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Name -> "from the environment", "from PATH"; empty: it is missing."""
+    problems: tuple[str, ...] = ()
+    """Files that weren't read, and what would do."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, source in self.sources.items() if not source)
+
+
+def wanted(recipe: Recipe) -> tuple[str, ...]:
+    """What a recipe takes from its operator: each "$NAME" of its environment, and the hub's token last."""
+    texts = (*recipe.environment.values(), *recipe.node_environment.values())
+    named = [braced or plain for text in texts for braced, plain in _NAMED.findall(text)]
+    return tuple(dict.fromkeys((*named, HUB_TOKEN)))
+
+
+def needed(recipe: Recipe) -> tuple[str, ...]:
+    """Those of them without which it can't be launched."""
+    return tuple(name for name in wanted(recipe) if name != HUB_TOKEN)
+
+
+def files(config_home: Path, folder: Path) -> tuple[Path, ...]:
+    """Where a .env may be, the nearest first: where sparktop was started, then the operator's own for sparktop."""
+    return (folder / ".env", config_home / ".env")
+
+
+def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[Path]) -> Found:
+    """The environment wins over a file, and a file over the next; an empty value is none."""
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    problems: list[str] = []
+    asked = tuple(dict.fromkeys(names))
+    for name in asked:
+        sources[name] = "from the environment" if environment.get(name) else ""
+        if environment.get(name):
+            values[name] = environment[name]
+    for path in paths:
+        held, problem = read(path)
+        if problem:
+            problems.append(problem)
+        for name in asked:
+            if not sources[name] and held.get(name):
+                values[name], sources[name] = held[name], f"from {path}"
+    return Found(values=values, sources=sources, problems=tuple(problems))
+
+
+def read(path: Path) -> tuple[Mapping[str, str], str]:
+    """(NAME=value lines of a .env file, why it wasn't read); a file that isn't there is no problem."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return {}, f"{path} is no file: it was not read"
+        if status.st_mode & 0o077:
+            return {}, f"{path} can be read by others, so it was not read: chmod 600 {path}"
+        if status.st_size > MAX_FILE_BYTES:
+            return {}, f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read"
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, UnicodeDecodeError) as error:
+        return {}, f"{path} could not be read ({type(error).__name__})"
+    return dict(_pairs(text)), ""
+
+
+def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    for line in text.splitlines():
+        pair = _PAIR.fullmatch(line)
+        if pair is None:
+            continue
+        value = pair[2].strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        elif " #" in value:
+            value = value.partition(" #")[0].rstrip()
+        if value.isprintable():
+            yield pair[1], value
