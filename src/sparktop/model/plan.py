@@ -182,6 +182,8 @@ class CollectEvidence:
     nodes: tuple[str, ...]
     engines: tuple[str, ...] = ()
     """Names; empty: all of these nodes'."""
+    needs: str = ""
+    """Only where an earlier step on its node has saved an id under this name: there is nothing to be collected else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,8 @@ class AwaitReady:
     """A further rank serves no HTTP: it is ready when it runs and its log says so, or its head is."""
     any_run: bool = False
     """A run that was there when it began to be waited for counts too (the way back of a run that stopped nothing)."""
+    together: tuple[tuple[str, str], ...] = ()
+    """(node, container) of its other ranks: the end of one is the end of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +341,8 @@ class Plan:
     steps: tuple[Step, ...]
     way_back: tuple[Step, ...] = ()
     """Steps that lead back; gone by themselves after a step that says ROLL_BACK, offered otherwise."""
+    is_all_or_nothing: bool = False
+    """Whoever gets out in the middle is led back at once: half of it is worse than none."""
     effect: str = ""
     """What to expect, in a sentence or two."""
     warnings: tuple[str, ...] = ()

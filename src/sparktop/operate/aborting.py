@@ -26,6 +26,10 @@ class Abort:
     def want(self) -> None:
         self._wanted.set()
 
+    def heeded(self) -> None:
+        """It has been heard, and what follows is the way out; it can be asked for again, out of that."""
+        self._wanted.clear()
+
     async def unless(self, work: Coroutine[Any, Any, _T], *, grace_s: float = 0.0) -> _T:
         """The work's result; the work is cancelled when the operator wants out, `grace_s` later where that is asked.
 

@@ -150,7 +150,7 @@ class _Gatherer:
             label = f"{file_name(names.get(one, ''))}-{one[:12]}"
             self._tell(f"{self._name}: container {index + 1} of {len(found)}", 0.55 + 0.4 * index / len(found))
             await self._docker(f"/containers/{one}/json", f"docker/{label}")
-            if one in boxes or not boxes:
+            if one in boxes or names.get(one) in self._engines or not boxes:
                 ask = DockerLog(node=self._name, container_id=one)
                 answer = await self._ask(ask, ask.limit_s)
                 text = wanted.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None

@@ -155,7 +155,10 @@ class PlanExecution:
         for index, step in enumerate(self._plan.steps):
             ended = await self._take(index, step)
             if ended.is_aborted:
-                return await self._over(RunState.ABORTED, f"You got out at: {step.title}.")
+                why = f"You got out at: {step.title}"
+                if self._plan.is_all_or_nothing and self._plan.way_back and self._course.has_acted:
+                    return await self._roll_back(why, then=RunState.ABORTED)
+                return await self._over(RunState.ABORTED, f"{why}.")
             if ended.state is StepState.DONE:
                 continue
             told = self._record.run.steps[index]
@@ -172,7 +175,8 @@ class PlanExecution:
         await self._over(RunState.DONE, "")
         return None
 
-    async def _roll_back(self, why: str) -> None:
+    async def _roll_back(self, why: str, *, then: RunState = RunState.ROLLED_BACK) -> None:
+        self._abort.heeded()
         self._state = RunState.ROLLING_BACK
         self._beginning = Beginning(picture=self._means.picture())  # what failed is not what is waited for from here on
         self._record.skip_waiting()
@@ -191,7 +195,8 @@ class PlanExecution:
                 self._course.problems.append(telling.failed(told))
                 continue
             return await self._over(RunState.FAILED, f"{why}. The way back failed too: {telling.failed(told)}")
-        await self._over(RunState.ROLLED_BACK, f"{why}. It is as it was before: the way back has been gone.")
+        self._course.has_touched = False
+        await self._over(then, f"{why}. It is as it was before: the way back has been gone.")
         return None
 
     async def _take(self, index: int, step: Step) -> Ended:

@@ -16,6 +16,10 @@ from sparktop.operate.judging import Judgement, Since, Verdict
 
 FAILED_SILENT_S = 15.0
 """After a line that said it failed, its log has been silent for so long: it is not on its way any more."""
+SETTLED_S = 10.0
+"""By then a list of containers is newer than the start."""
+STARTED_WITHIN_S = 600.0
+"""Ranks are started one right after the other."""
 _UP = (EngineState.READY, EngineState.SERVING)
 _OVER = ("exited", "dead", "removing")
 
@@ -36,6 +40,8 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     log = _of_this_run(engine, box)
     if box is not None and (ended := _ended(box, engine, log, since.before)) is not None:
         return Judgement(verdict=Verdict.FAILED, detail=ended)
+    if (lost := _lost_rank(act, picture, since)) is not None:
+        return Judgement(verdict=Verdict.FAILED, detail=lost)
     if engine is None:
         return Judgement(verdict=Verdict.WAITING, detail="its container runs; no engine is seen in it yet")
     if engine.state is EngineState.EXITED:
@@ -47,6 +53,22 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     if act.is_worker and _has_head_up(engine, view, picture, since):
         return Judgement(verdict=Verdict.MET, detail="its head answers", ratio=1.0)
     return _coming(engine, log)
+
+
+def _lost_rank(act: AwaitReady, picture: FleetState, since: Since) -> str | None:
+    """That another rank of it has ended: this one would wait for it for ever. Only of a run that began with this one."""
+    waited_s = picture.monotonic_s - since.began_monotonic_s
+    for node, name in act.together:
+        view = picture.node(node)
+        box = next((one for one in view.containers.containers if one.name == name), None) if view else None
+        if view is None or view.sample is None or box is None or box.started_wall_s is None or waited_s < SETTLED_S:
+            continue
+        if view.sample.wall_s - box.started_wall_s > waited_s + STARTED_WITHIN_S:
+            continue  # of the name, and of an earlier launch: containers are listed some seconds late
+        other = _engine(name, view)
+        if (ended := _ended(box, other, _of_this_run(other, box), None)) is not None:
+            return f"its other rank, {name} on {node}, is not there any more: {ended}"
+    return None
 
 
 def _engine(name: str, view: NodeView) -> Engine | None:

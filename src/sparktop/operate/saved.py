@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparktop.model.plan import Act, DockerCall, Expect, GuardOrder, Operation, Remote
+from sparktop.model.plan import Act, CollectEvidence, DockerCall, Expect, GuardOrder, Operation, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
@@ -26,6 +26,8 @@ def filled(act: Act, saved: Mapping[str, str]) -> Act | None:
         if name is None:
             return act
         return replace(act, container_id=saved[name[1]]) if name[1] in saved else None
+    if isinstance(act, CollectEvidence):
+        return None if act.needs and act.needs not in saved else act
     if not isinstance(act, Remote):
         return act
     own = {one.saves for one in act.operations if isinstance(one, DockerCall) and one.saves}
