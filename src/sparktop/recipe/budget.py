@@ -40,5 +40,5 @@ def budget(
         beside=tuple(beside),
     )
     verdict = judge(case)
-    found = levers(case, verdict, order.recipe, on_disk)
+    found = levers(case, verdict, order, on_disk)
     return replace(verdict, sentence=told(verdict, found), levers=tuple(typed for typed, _ in found))

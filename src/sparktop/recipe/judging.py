@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, NodeBudget, Slice, SliceKind
-from sparktop.recipe.demand import Case, Demand, base_bytes, computed_share, demand_of
+from sparktop.recipe.demand import GRAPHS_BYTES, Case, Demand, base_bytes, computed_share, demand_of
 from sparktop.recipe.reserve import HOST_BYTES, NEVER_ABOVE, most_share, reserve_bytes
 from sparktop.recipe.room import Room
 
@@ -186,7 +187,7 @@ def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
         (SliceKind.WEIGHTS, "weights", pool.weights_bytes),
         (SliceKind.CACHE, "KV cache", pool.context_bytes),
         (SliceKind.UNTOUCHED, "rest of its share", pool.rest_bytes),
-        (SliceKind.OVERHEAD, "graphs, first request", pool.beyond_bytes),
+        (SliceKind.OVERHEAD, _beside(pool.beyond_bytes), pool.beyond_bytes),
     ):
         asked += size
         part = min(space, size)
@@ -198,6 +199,10 @@ def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
     short = max(0, asked - room.reach)
     slices.append(Slice(kind=SliceKind.SHORT, label=f"short {_gib(short)}", size_bytes=short))
     return tuple(one for one in slices if one.size_bytes)
+
+
+def _beside(size: int) -> str:
+    return "graphs, first request" if size > OVERHEAD_BYTES - GRAPHS_BYTES else "processes"
 
 
 def _gib(size: int) -> str:

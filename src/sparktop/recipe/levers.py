@@ -15,10 +15,12 @@ from itertools import combinations
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, OnDisk
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import Order, Recipe
+from sparktop.recipe.alternatives import is_gguf, same, use
 from sparktop.recipe.demand import Case, demand_of
 from sparktop.recipe.judging import RANK, judge
 from sparktop.recipe.modelfacts import ModelFacts
+from sparktop.recipe.parameters import get
 from sparktop.recipe.room import Room
 from sparktop.recipe.settings import CACHE_SIZE, CACHE_TYPE, EAGER, width_bytes
 
@@ -41,13 +43,11 @@ class _Lever:
     """As it would be typed, once the verdict with it is known."""
 
 
-def levers(
-    case: Case, verdict: Budget, recipe: Recipe, on_disk: Sequence[OnDisk] = ()
-) -> tuple[tuple[str, Budget], ...]:
+def levers(case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] = ()) -> tuple[tuple[str, Budget], ...]:
     """(what would be typed, the verdict then), best first; none where it fits or isn't known."""
     if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
         return ()
-    there = tuple(_candidates(case, recipe, on_disk))
+    there = tuple(_candidates(case, order, on_disk))
     for count in range(1, TOGETHER_AT_MOST + 1):
         found: list[tuple[str, Budget]] = []
         taken: set[tuple[str, ...]] = set()
@@ -73,7 +73,7 @@ def levers(
     return ()
 
 
-def _candidates(case: Case, recipe: Recipe, on_disk: Sequence[OnDisk]) -> Iterator[_Lever]:
+def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator[_Lever]:
     """Everything that could be tried, as the operator should prefer it."""
     settings = case.settings
     if settings.cache_bytes is not None:
@@ -97,11 +97,13 @@ def _candidates(case: Case, recipe: Recipe, on_disk: Sequence[OnDisk]) -> Iterat
             typed=lambda _: f"--set {CACHE_TYPE}={word}",
         )
     yield from _stops(case)
+    wanted = get(order.values, "model") or order.recipe.model
     for model in on_disk:
-        if model.is_complete and not model.is_wanted and {room.node for room in case.rooms} <= set(model.nodes):
+        is_there = model.is_complete and {room.node for room in case.rooms} <= set(model.nodes)
+        if is_there and not model.is_wanted and not is_gguf(model) and same(wanted, model.name):
             yield _other_model(model)
-    if len(case.rooms) == 1 and recipe.max_nodes > 1:
-        yield _second_node(recipe, case.rooms[0])
+    if len(case.rooms) == 1 and order.recipe.max_nodes > 1:
+        yield _second_node(order.recipe, case.rooms[0])
     if settings.engine is EngineKind.VLLM and not settings.is_eager and case.need.spike_gib:
         yield _Lever(
             group="graphs",
@@ -174,11 +176,6 @@ def _other_model(model: OnDisk) -> _Lever:
         return replace(case, facts=replace(facts, name=model.name, is_complete=True))
 
     return _Lever(group="model", apply=apply, typed=lambda _: f"--set model={shlex.quote(use(model))}")
-
-
-def use(model: OnDisk) -> str:
-    """What `--set model=` takes for it: its repository where it lies in the hub's cache, else its folder."""
-    return model.name if "/models--" in model.path and model.name.count("/") == 1 else model.path
 
 
 def _second_node(recipe: Recipe, room: Room) -> _Lever:
