@@ -169,6 +169,8 @@ class Order:
     """(node, engine): what may be stopped to make room."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """HF_TOKEN, VLLM_API_KEY and what else the recipe's environment names as "$NAME"."""
+    secret_problems: tuple[str, ...] = ()
+    """Files of secrets that were not read, and why: `recipe.ownsecrets.Found.problems`."""
     hub: str = "https://huggingface.co"
     """Where models come from: HF_ENDPOINT."""
     may_fetch: bool = True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.model.engine import EngineKind
@@ -36,8 +35,6 @@ class Looked:
     unrendered: str = ""
     """Why there is no `rendered`: said by the gates that would judge it."""
     budget: Budget | None = None
-    secret_files: Mapping[str, int] = field(default_factory=dict)
-    """Files that secrets were read from on the operator's machine, and their modes (st_mode & 0o777)."""
 
     @property
     def head(self) -> str:
@@ -52,9 +49,6 @@ class Looked:
     def is_stopped(self, node: str, *names: str) -> bool:
         """Whether one of these is agreed to be stopped there before the launch."""
         return any((node, name) in self.order.stops for name in names)
-
-
-Check = Callable[[Looked], Iterator[Gate]]
 
 
 def value_of(order: Order, name: str) -> str:
