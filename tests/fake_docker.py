@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 Reply = tuple[int, Any]
-"""Status and JSON body; a body of bytes goes out as it is."""
+"""Status and JSON body; a body of bytes goes out as it is, and of an iterator each piece as it comes (None: the line
+breaks there)."""
 
 
 class FakeDocker:
@@ -25,7 +26,11 @@ class FakeDocker:
         self.path = path
         self.answer = answer
         self.requests: list[tuple[str, str, Any]] = []
+        self.logins: list[str | None] = []
+        """X-Registry-Auth of each request."""
         self.chunked = False
+        self.hung_up = threading.Event()
+        """Whoever was listening to a stream has gone."""
         self._server: socketserver.ThreadingUnixStreamServer | None = None
 
     def start(self) -> None:
@@ -84,11 +89,34 @@ class FakeDocker:
         assert handler.path.startswith(prefix + "/"), handler.path
         target = handler.path[len(prefix) :]
         self.requests.append((handler.command, target, body))
+        self.logins.append(handler.headers.get("X-Registry-Auth"))
         reply = self.answer(handler.command, target, body)
         if reply is None:
             handler.close_connection = True
             return
+        if isinstance(reply[1], Iterator):
+            self._stream(handler, reply[1])
+            return
         self._send(handler, *reply, {})
+
+    def _stream(self, handler: BaseHTTPRequestHandler, pieces: Iterator[Any]) -> None:
+        """Progress as Docker tells it: JSON lines in chunks, for as long as it takes."""
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        try:
+            for piece in pieces:
+                if piece is None:
+                    handler.close_connection = True
+                    return
+                data = piece if isinstance(piece, bytes) else json.dumps(piece).encode() + b"\r\n"
+                handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+                handler.wfile.flush()
+            handler.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            handler.close_connection = True
+            self.hung_up.set()
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[str, str]) -> None:
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from sparktop.model.plan import Command, Operation, Remote
-from sparktop.operate.line import OperationResult, Outcome, OutcomeState
+from sparktop.operate.line import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner import Begun, RunnerLine
 from sparktop.probe import runnerbundle
 from sparktop.transport.base import Transport
@@ -38,6 +38,7 @@ class Bench:
         self.docker = str(docker)
         self.begun: Begun = {}
         self.told: list[OperationResult] = []
+        self.progress: list[Progress] = []
         self._lines: list[RunnerLine] = []
         self._transports: list[Transport] = []
 
@@ -58,7 +59,13 @@ class Bench:
         self, line: RunnerLine, *operations: Operation, undo: Sequence[Operation] = (), run: str = "r1", step: str = "s"
     ) -> Outcome:
         act = Remote(operations=operations, undo=tuple(undo))
-        return await line.perform(run, step, act, told=self.told.append, secret=no_secret)
+        return await line.perform(run, step, act, told=self.hear, secret=no_secret)
+
+    def hear(self, told: OperationResult | Progress) -> None:
+        if isinstance(told, Progress):
+            self.progress.append(told)
+        else:
+            self.told.append(told)
 
     async def ended(self, line: RunnerLine, *, run: str = "r1", step: str = "s") -> Outcome:
         """The outcome, asked for until it is no longer under way."""

@@ -58,6 +58,25 @@ def test_what_masks_on_the_spark_is_what_masks_here() -> None:
     assert mask(text) == remote.mask_text(text) != text
 
 
+def test_docstrings_are_left_behind_and_nothing_else() -> None:
+    def dumped(text: str) -> str:
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                node.body = [one for one in body if not _is_constant(one)]  # type: ignore[attr-defined]
+        return ast.dump(tree)
+
+    for name in SOURCES:
+        text = (FOLDER / name).read_text()
+        sent = runnerbundle.bare(text)
+        assert dumped(sent) == dumped(text)
+        assert '"""' not in sent
+
+
+def _is_constant(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def test_its_command_line_is_recognised_and_holds_no_probe_s() -> None:
     launch = runnerbundle.launch()
     command = shlex.join(launch.argv)

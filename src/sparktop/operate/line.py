@@ -44,6 +44,10 @@ class OperationResult:
     """Found to be done already."""
     is_untouched: bool = False
     """Nothing was done of it: sudo would not have it, or there is no such program."""
+    was_ended: bool = False
+    """The operator wanted no more of it: a transfer or a pull, which goes on from there another time."""
+    brought_bytes: int | None = None
+    """What a transfer or a pull has brought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class NodeLine(Protocol):
 
     async def lock(self, who: str, what: str) -> LockHolder | None:
         """Take the node for one change; None when it is ours now, else who has it. It is held by the runner and by
-        each step's own process, and so outlives neither."""
+        each step's own process, and so outlives neither; not by that of a step that only fetches."""
 
     async def unlock(self) -> None: ...
 
@@ -116,6 +120,10 @@ class NodeLine(Protocol):
 
     async def outcome(self, run_id: str, step_id: str) -> Outcome:
         """What became of a step that was begun on an earlier connection."""
+
+    async def end(self, run_id: str, step_id: str) -> Outcome:
+        """Have a step end that fetches (pulls and transfers alone; another is finished): its outcome now, which is
+        RUNNING until that has been heard, within seconds."""
 
 
 class NodeLines(Protocol):

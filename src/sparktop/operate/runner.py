@@ -278,7 +278,13 @@ class RunnerLine:
             request.close()
 
     async def outcome(self, run_id: str, step_id: str) -> Outcome:
-        words = await self._once({"outcome": {"run": run_id, "step": step_id}})
+        return await self._asked("outcome", run_id, step_id)
+
+    async def end(self, run_id: str, step_id: str) -> Outcome:
+        return await self._asked("end", run_id, step_id)
+
+    async def _asked(self, what: str, run_id: str, step_id: str) -> Outcome:
+        words = await self._once({what: {"run": run_id, "step": step_id}})
         if words["kind"] == "refused":
             return Outcome(state=OutcomeState.GONE, problem=runnerwords.sentence_of(words.get("problem")))
         return self._judged(run_id, step_id, runnerwords.outcome_of(words))

@@ -210,6 +210,8 @@ def result_of(words: Mapping[str, Any]) -> OperationResult:
         seconds=_number(words.get("seconds")) or 0.0,
         was_done=words.get("was_done") is True,
         is_untouched=words.get("untouched") is True,
+        was_ended=words.get("ended") is True,
+        brought_bytes=whole_of(words.get("bytes")),
     )
 
 

@@ -16,6 +16,8 @@ To the runner (`id` is a number of the console's choice that the replies repeat;
     {"id", "lock": {who, what, key}}   take the node; `key` is the console's own: its own older runner gives way to it
     {"id", "unlock": 1}
     {"id", "step": {run, step, operations [...], undo [...], limit}}     limit: seconds for the operations together
+    {"id", "end": {run, step}}         end a step that fetches (below), whichever runner began it: its operation fails,
+                                       ended: true; no other kind of operation is ended. The reply is its outcome now
     {"id", "outcome": {run, step}}     what became of a step; one that was never begun is barred from beginning through
                                        any runner that is older than this one
     {"id", "get": {path, seconds, limit, from_end}}      GET of the Docker Engine ("?query" included); limit: bytes;
@@ -33,6 +35,10 @@ An operation is one of (seconds and exit codes are numbers; what is left out is 
     {"do": "docker", method, path, query {}, body {} | null, accepts [...], saves, limit, done_when {expect}}
     {"do": "expect", path, equals {dotted path: value}, otherwise, within}
     {"do": "signal", pid, started, signal, root, ends_within, must_end}
+    {"do": "pull", image, limit}
+    {"do": "transfer", command {command, never root}, grows, key, total | null}
+
+A step of pulls and transfers alone changes no engine: it doesn't hold the node.
 
 From the runner (`kind` says which):
 
@@ -43,10 +49,12 @@ From the runner (`kind` says which):
     unlocked    id
     result      id, index, undo, ok, code (exit code, HTTP status or null), output, problem, seconds, was_done: one
                 operation has ended; output and problem are masked, output is the last 4 KiB; with untouched: true
-                nothing was done of it: sudo would not, or there is no such program
+                nothing was done of it: sudo would not, or there is no such program; with ended: true it was asked to;
+                bytes: what a pull or a transfer has brought
+    progress    id, index, done, total (bytes or null), words: of a pull or a transfer, about once a second
     ask secret  id, wrong: sudo asks for the password of a step's operation; so many were wrong so far
     outcome     id, state (done, failed, running, never begun, gone), results [as in result, without id], problem,
-                undone (true, false, null), saved {name: id}
+                undone (true, false, null), saved {name: id}, progress (the newest, of one that is running)
                 for `step` when it has ended, or at once where it had been begun before; for `outcome` at once
     chunk       id, text: a piece of an answer, at most 32 KiB of the original
     answer      id, found (false: it isn't there), code (exit code or HTTP status), problem, cut (there was more);
@@ -73,6 +81,7 @@ if TYPE_CHECKING:
     Words = dict[str, Any]
 if __name__ != "sparktop_runner":  # on a Spark the parts run among this file's own names
     from sparktop.probe.runner_asks import Asked
+    from sparktop.probe.runner_fetch import FetchWork
     from sparktop.probe.runner_journal import STATE_ROOTS, Journals, NodeLock, Unable, boot_id
     from sparktop.probe.runner_start import load
     from sparktop.probe.runner_step import StepWork
@@ -87,6 +96,8 @@ UNSENT_BYTES = 256 * 1024
 ASKS_AT_MOST = 8
 ASK_PARTS = ("program", "docker", "models", "hub", "asks")
 STEP_PARTS = ("masking", "program", "docker", "step")
+FETCH_PARTS = ("pull", "fetch")
+FETCHES = ("pull", "transfer")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -103,6 +114,7 @@ class Child:
         self.number = number
         self.pending = b""
         self.step: tuple[str, str] | None = None
+        self.holds_node = False
         self.data, data_write = os.pipe()
         control_read, self.control = os.pipe()
         try:
@@ -132,10 +144,15 @@ class Child:
         os._exit(0)
 
 
-def teller(data: int, number: object, *, matters: bool) -> Callable[[Words], None]:
-    """Writes lines of the protocol to the runner; where they don't matter, a runner that is gone is no hindrance."""
+def teller(data: int, number: object, *, matters: bool) -> Callable[..., bool]:
+    """Writes lines of the protocol to the runner; where they don't matter, a runner that is gone is no hindrance.
 
-    def tell(words: Words) -> None:
+    What it makes gives False when the runner is gone; a line that `may_skip` is left out where it would have to wait.
+    """
+
+    def tell(words: Words, *, may_skip: bool = False) -> bool:
+        if may_skip and not select.select([], [data], [], 0)[1]:
+            return True
         rest = memoryview(_encode({"id": number, **words}).encode() + b"\n")
         try:
             while rest:
@@ -143,6 +160,8 @@ def teller(data: int, number: object, *, matters: bool) -> Callable[[Words], Non
         except BrokenPipeError:
             if matters:
                 os._exit(0)
+            return False
+        return True
 
     return tell
 
@@ -221,15 +240,16 @@ class Runner:
         try:
             if "step" in request:
                 self.begin(number, request["step"])
-            elif "outcome" in request:
-                words = request["outcome"]
-                self.tell({"id": number, **self.outcome(str(words["run"]), str(words["step"]))})
+            elif "outcome" in request or "end" in request:
+                words = request.get("end") or request["outcome"]
+                told = self.outcome(str(words["run"]), str(words["step"]), ends="end" in request)
+                self.tell({"id": number, **told})
             elif "lock" in request:
                 words = request["lock"]
                 held = self.lock.take(str(words["who"]), str(words["what"]), str(words.get("key") or ""))
                 self.tell({"id": number, "kind": "lock", **held})
             elif "unlock" in request:
-                self.lock.give_back(steps_left=any(child.step for child in self.children.values()))
+                self.lock.give_back(steps_left=any(child.holds_node for child in self.children.values()))
                 self.tell({"id": number, "kind": "unlocked"})
             elif "secret" in request:
                 self.pass_on(number, request["secret"])
@@ -278,6 +298,7 @@ class Runner:
         if not isinstance(request["operations"], list) or not request["operations"]:
             raise ValueError("no operations")
         float(request["limit"])
+        fetches = [operation.get("do") in FETCHES for operation in request["operations"]]
         if self.journals is None:
             raise Unable(self.problem)
         journals = self.journals
@@ -291,7 +312,9 @@ class Runner:
             for name in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
                 signal.signal(name, signal.SIG_IGN)
             load(*STEP_PARTS)
-            work = StepWork(
+            if any(fetches):
+                load(*FETCH_PARTS)
+            work = (FetchWork if any(fetches) else StepWork)(
                 request,
                 folder=(journals.path, journals.folder),
                 docker=self.docker,
@@ -302,7 +325,7 @@ class Runner:
             work.run()
 
         keep = [journal, journals.folder]
-        if self.lock.descriptor >= 0:
+        if self.lock.descriptor >= 0 and not all(fetches):
             keep.append(self.lock.descriptor)
         try:
             child = Child(number, body, tuple(keep))
@@ -311,13 +334,13 @@ class Runner:
             raise Unable(f"no process could be started for it ({error.strerror}); nothing was done") from None
         finally:
             os.close(journal)
-        child.step = run, step
+        child.step, child.holds_node = (run, step), not all(fetches)
         self.watch(child)
 
-    def outcome(self, run: str, step: str) -> Words:
+    def outcome(self, run: str, step: str, *, ends: bool = False) -> Words:
         if self.journals is None:
             raise Unable(self.problem)
-        found = self.journals.outcome(run, step)
+        found = self.journals.end(run, step) if ends else self.journals.outcome(run, step)
         whole = {"kind": "outcome", "results": [], "problem": "", "undone": None, "saved": {}, **found}
         if len(_encode(whole)) > 200_000:  # a line has its limit; how each ended matters more than its last words
             whole["results"] = [{**result, "output": result["output"][-200:]} for result in whole["results"]]

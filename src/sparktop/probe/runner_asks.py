@@ -34,7 +34,7 @@ def bounded(words: Words, usual: int) -> int:
 class Asked:
     """One question; its answer goes out in pieces."""
 
-    def __init__(self, tell: Callable[[Words], None], *, docker: str, control: int) -> None:
+    def __init__(self, tell: Callable[..., object], *, docker: str, control: int) -> None:
         """`control` hangs up when the runner has left."""
         self.tell = tell
         self.docker = docker

@@ -13,6 +13,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 HEAD_BYTES = 65536
@@ -71,8 +72,10 @@ class DockerEngine:
         seconds: float,
         limit: int = BODY_BYTES,
         is_tail: bool = False,
+        headers: dict[str, str] | None = None,
+        line: Callable[[float], EngineLine] | None = None,
     ) -> tuple[int, dict[str, str], bytes, bool]:
-        """(status, headers, body, there was more of it).
+        """(status, headers, body, there was more of it); `line` makes the connection, given the time of its end.
 
         Raises:
             DockerLost: no answer, or not all of it.
@@ -84,18 +87,20 @@ class DockerEngine:
         data = None if body is None else json.dumps(body).encode()
         left = max(0.1, deadline - time.monotonic())
         keep = -limit if is_tail else limit
-        status, headers, answer = self._exchange(method, where, data, left, keep)
-        return status, headers, answer[-limit:] if is_tail else answer[:limit], len(answer) > limit
+        status, said, answer = self._exchange(method, where, data, left, keep, headers, line)
+        return status, said, answer[-limit:] if is_tail else answer[:limit], len(answer) > limit
 
     def _exchange(
-        self, method: str, where: str, body: bytes | None, seconds: float, keep: int
-    ) -> tuple[int, dict[str, str], bytes]:
+        self, method: str, where: str, body: bytes | None, seconds: float, keep: int,
+        headers: dict[str, str] | None = None, made: Callable[[float], EngineLine] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
         """`keep`: read so much and leave; negative: read all, and keep so much of the end (and a little more)."""
-        line = _Line(time.monotonic() + seconds)
+        line = (made or EngineLine)(time.monotonic() + seconds)
         sent = False
         try:
             line.socket.connect(self.path)
             head = f"{method} {where} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\nUser-Agent: sparktop\r\n"
+            head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
             if body is not None:
                 head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             elif method != "GET":
@@ -117,7 +122,7 @@ class DockerEngine:
             line.socket.close()
 
 
-class _Line:
+class EngineLine:
     """One connection, read to a deadline."""
 
     def __init__(self, deadline: float) -> None:

@@ -7,6 +7,9 @@ environments; outputs come masked.
 
     {"begun": {run, step, boot, wall, pid}}   {"result": {...}}   {"end": {state, problem, undone, saved}}
     {"barred": started}    asked about before it was begun: a runner started before that (boot seconds) won't begin it
+
+Beside it, of a step that fetches (`runner_fetch`): RUN.STEP.progress, the newest alone, written over and over; and
+RUN.STEP.ending, put there by whichever runner was asked to end it.
 """
 
 from __future__ import annotations
@@ -170,10 +173,27 @@ class Journals:
         if ends:
             return {"results": results, **ends[-1]}
         if held:
-            return {"state": "running", "results": results}
+            return {"state": "running", "results": results, "progress": self._progress(name)}
         rebooted = isinstance(begun, dict) and begun.get("boot") != self.boot
         problem = "the node was rebooted in the middle of it" if rebooted else "what did it was killed in the middle"
         return {"state": "gone", "results": results, "problem": problem}
+
+    def end(self, run: str, step: str) -> Words:
+        """Ask a step that fetches to end, whichever runner began it; its outcome as it is now."""
+        found = self.outcome(run, step)
+        if found["state"] == "running":
+            try:
+                mark(self.folder, file_name(run, step)[:-5] + ".ending")
+            except OSError as error:
+                raise Unable(f"it can't be told to end ({self.path}: {error.strerror})") from None
+        return found
+
+    def _progress(self, name: str) -> Words | None:
+        try:
+            words = json.loads(read_text(f"{self.path}/{name[:-5]}.progress"))
+        except (OSError, ValueError):
+            return None  # not one that fetches, or not that far yet
+        return words if isinstance(words, dict) else None
 
     def _hold_folder(self) -> None:
         """Between runners of this user, for moments."""
@@ -219,7 +239,7 @@ class Journals:
         """Remove what is a day old, what is over the number kept, and what a killed step left: never what is held."""
         ages = []
         for name in os.listdir(self.folder):
-            if name.endswith((".step", ".content")):
+            if name.endswith((".step", ".content", ".progress", ".ending", ".key")):
                 ages.append((os.stat(name, dir_fd=self.folder, follow_symlinks=False).st_mtime, name))
         ages.sort(reverse=True)
         now = time.time()
@@ -227,6 +247,11 @@ class Journals:
             if (number < KEPT_FILES and now - changed < KEPT_S) or self._read(name)[0]:
                 continue
             os.unlink(name, dir_fd=self.folder)
+
+
+def mark(folder: int, name: str) -> None:
+    """An empty file."""
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
 
 
 def append(journal: int, words: Words) -> None:

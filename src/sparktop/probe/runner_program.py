@@ -23,6 +23,7 @@ if __name__ != "sparktop_runner":  # on a Spark this text runs among the runner'
 
 TERM_S = 5.0
 """Between TERM and KILL, and after KILL."""
+TICK_S = 1.0
 SEEN_BYTES = 16 * 1024
 """The end of what a program says that is looked at; four times what is kept of it, so that a secret is masked whole."""
 PASSWORDS_AT_MOST = 3
@@ -122,18 +123,23 @@ class Program:
             os.close(self.input)
             self.input = -1
 
-    def wait(self, seconds: float, *, heard: Callable[[], object] | None = None, control: int = -1) -> int | None:
+    def wait(
+        self, seconds: float, *, heard: Callable[[], object] | None = None, control: int = -1,
+        tick: Callable[[], object] | None = None,
+    ) -> int | None:  # fmt: skip
         """Its exit code (minus the signal's number); None when its time was over.
 
         `heard` is called when it has said something, and ends the wait when it gives something true (-1 is returned
-        then and it goes on); when `control` has hung up, its time is over.
+        then and it goes on); when `control` has hung up, its time is over. `tick` is called every second or oftener:
+        its time is over too when that gives something true.
         """
         deadline = time.monotonic() + seconds
         signals = [signal.SIGTERM, signal.SIGKILL]
         if control >= 0:
             self.poll.register(control, 0)
         while True:
-            ready = self.poll.poll(max(0, int((deadline - time.monotonic()) * 1000) + 1))
+            left = deadline - time.monotonic()
+            ready = self.poll.poll(max(0, int((left if tick is None else min(left, TICK_S)) * 1000) + 1))
             names = [descriptor for descriptor, _ in ready]
             spoke = [descriptor for descriptor in names if descriptor in self.sources]
             for descriptor in spoke:
@@ -150,6 +156,8 @@ class Program:
             if control in names:
                 self.poll.unregister(control)
                 control, deadline = -1, 0.0
+            if tick is not None and not self.timed_out and tick():
+                deadline = 0.0
             if time.monotonic() >= deadline:
                 self.timed_out = True
                 if not signals:

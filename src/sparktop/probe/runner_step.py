@@ -55,7 +55,7 @@ class StepWork:
     """The operations of one step, one after another."""
 
     def __init__(
-        self, request: Words, *, folder: tuple[str, int], docker: str, journal: int, tell: Callable[[Words], None],
+        self, request: Words, *, folder: tuple[str, int], docker: str, journal: int, tell: Callable[..., bool],
         answers: int,
     ) -> None:  # fmt: skip
         """`folder` is the private one (path, descriptor); `answers` a pipe of JSON lines with passwords."""
@@ -69,6 +69,8 @@ class StepWork:
         self.deadline = 0.0
         self.heard = b""
         self.number = 0
+        self.tick: Callable[[], object] | None = None
+        """Called while a program of the user's runs (`Program.wait`)."""
 
     def run(self) -> None:
         """All of it, to its end in the journal."""
@@ -157,7 +159,7 @@ class StepWork:
                 code, said, left = root.run(), root.said, root.left
             else:
                 program = Program(argv, overlay=command.get("environment") or {})
-                code = program.wait(seconds)
+                code = program.wait(seconds, tick=self.tick)
                 said, left = bytes(program.said), program.left
         except (OSError, ValueError) as error:
             if fails:
