@@ -49,6 +49,8 @@ class FetchWork(StepWork):
         self.progress = -1
         self.is_heard = True
         """Somebody listens to what is told."""
+        self.first: int | None = None
+        """What the folder of a transfer held when it began."""
 
     def run(self) -> None:
         super().run()
@@ -65,7 +67,7 @@ class FetchWork(StepWork):
         """To the runner, where there is one, and into the file."""
         told: Words = {"index": index, "done": done, "total": total, "words": words[:120]}
         self.is_heard = self.tell({"kind": "progress", **told}, may_skip=True)
-        text = json.dumps({**told, "heard": self.is_heard}, separators=(",", ":")).encode()
+        text = json.dumps({**told, "heard": self.is_heard, "first": self.first}, separators=(",", ":")).encode()
         try:
             if self.progress < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -134,7 +136,7 @@ class FetchWork(StepWork):
             key = self._own_key(str(operation["key"]), growth, meter, self._seconds(command))
             self.tick = meter
             try:
-                growth.begin()
+                self.first = growth.begin()
                 meter.stop_if_wanted()
                 self._command(command, result)
             except Failed as failure:
@@ -243,17 +245,17 @@ class Growth:
         self.is_following = False
         self.next = 0.0
 
-    def begin(self) -> None:
-        """From here on it is ours that grows."""
+    def begin(self) -> int | None:
+        """From here on it is ours that grows; what it held at first."""
         self.is_following = False
         if self.first is None:
             self.first = folder_bytes(self.path)
+        return self.first
 
     def follow(self, other: Words) -> None:
-        done, total = other.get("done"), other.get("total")
+        done, total, first = other.get("done"), other.get("total"), other.get("first")
         self.is_following = True
-        if isinstance(done, int) and self.first is None and (size := folder_bytes(self.path)) is not None:
-            self.first = max(0, size - done)
+        self.first = first if isinstance(first, int) else self.first
         self.newest = done if isinstance(done, int) else None, total if isinstance(total, int) else self.total, FOLLOWS
 
     def told(self, *, at_once: bool = False) -> Told | None:
