@@ -15,9 +15,9 @@ from sparktop import sanitise
 from sparktop.model.engine import Engine
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind, Origin
+from sparktop.recipe import labels as ours
 
-RECIPE_LABEL = "sparktop.recipe"
-"""On what `sparktop launch` starts: the recipe's id."""
+RECIPE_LABEL = ours.RECIPE
 _COMPOSE = "com.docker.compose."
 _SPARKRUN = re.compile(r"sparkrun_[A-Za-z0-9_]+_(?:solo|head|worker|node_\d+)")
 _SPARKRUN_JOB = "sparkrun.cluster_id"

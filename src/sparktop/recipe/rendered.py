@@ -85,6 +85,8 @@ class Rendered:
     """How requests name the model."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Every parameter as it was used."""
+    notes: tuple[str, ...] = ()
+    """Where the recipe's own words were not taken, and why."""
 
     @property
     def head(self) -> Rank:

@@ -1,0 +1,179 @@
+"""The parameters of a launch: the recipe's own, what the operator sets over them, and the names they go by. Pure.
+
+Names are sparkrun's; the engines' own spellings mean the same, so that `--set context_length=65536` works on a recipe
+that says max_model_len. A value of the operator's ends up as part of one word of an argv, and never as a flag.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Order, Recipe
+from sparktop.recipe import template
+from sparktop.recipe.rendered import CannotRender
+
+SAME: tuple[tuple[str, ...], ...] = (
+    ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size"),
+    ("pipeline_parallel", "pipeline_parallel_size", "pp", "pp_size"),
+    ("data_parallel", "data_parallel_size", "dp", "dp_size"),
+    ("max_model_len", "context_length", "context"),
+    ("gpu_memory_utilization", "mem_fraction_static"),
+    ("max_num_seqs", "max_running_requests"),
+    ("chunked_prefill", "chunked_prefill_size"),
+    ("served_model_name", "served_name"),
+    ("container", "image"),
+    ("model_revision", "revision"),
+    ("name", "container_name"),
+)
+"""What means the same thing, sparkrun's name first."""
+SHARE = "gpu_memory_utilization"
+OWN = ("model", "container", "model_revision", "name", "master_port", "ray_port")
+"""Parameters that are no flag of an engine: name is the container's."""
+_BOTH = (
+    "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization",
+    "max_model_len", "max_num_seqs", "served_model_name", "dtype", "quantization", "trust_remote_code",
+    "kv_cache_dtype", "attention_backend", "load_format", "reasoning_parser", "tool_call_parser", "chat_template",
+)  # fmt: skip
+_VLLM = (
+    "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "distributed_executor_backend",
+    "speculative_config", "tokenizer_mode", "block_size", "seed", "enable_auto_tool_choice", "enable_chunked_prefill",
+    "async_scheduling", "generation_config", "hf_overrides", "compilation_config", "limit_mm_per_prompt",
+    "mm_processor_cache_gb", "kv_cache_memory_bytes", "max_cudagraph_capture_size", "moe_backend", "linear_backend",
+    "enable_expert_parallel", "disable_custom_all_reduce", "language_model_only", "override_generation_config",
+    "default_chat_template_kwargs", "performance_mode", "optimization_level", "disable_log_stats",
+)  # fmt: skip
+_SGLANG = (
+    "expert_parallel", "chunked_prefill", "tokenizer_path", "max_total_tokens", "random_seed", "speculative_algorithm",
+    "speculative_draft_model_path", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens",
+    "cuda_graph_max_bs", "disable_cuda_graph", "disable_piecewise_cuda_graph", "fp8_gemm_backend", "fp4_gemm_backend",
+    "moe_runner_backend", "mamba_ssm_dtype", "enable_torch_compile", "disable_radix_cache", "dist_timeout",
+    "enable_metrics", "watchdog_timeout", "cuda_graph_backend_decode", "cuda_graph_backend_prefill",
+)  # fmt: skip
+_FLAGS: Mapping[EngineKind, frozenset[str]] = {
+    EngineKind.VLLM: frozenset((*_BOTH, *_VLLM)),
+    EngineKind.SGLANG: frozenset((*_BOTH, *_SGLANG)),
+}
+"""What an operator may set though the recipe doesn't name it."""
+_SECRET = frozenset({"api_key", "admin_api_key", "hf_token", "ssl_keyfile_password"})
+_WHOLE = frozenset({
+    "port", "tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs", "master_port", "ray_port",
+})  # fmt: skip
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+MAX_CHARS = 8192
+
+
+def main_name(name: str) -> str:
+    """sparkrun's name of a parameter, whatever the spelling."""
+    plain = name.strip().lstrip("-").replace("-", "_")
+    return next((group[0] for group in SAME if plain in group), plain)
+
+
+def get(values: Mapping[str, str], name: str) -> str | None:
+    """A parameter of `values` by any of its names; None where it isn't set."""
+    wanted = main_name(name)
+    return next((value for own, value in values.items() if main_name(own) == wanted), None)
+
+
+def named_in(recipe: Recipe) -> frozenset[str]:
+    """The {parameters} that its command and its variables name."""
+    texts = (recipe.command, *recipe.environment.values(), *recipe.node_environment.values())
+    return frozenset(name for text in texts for name in template.used(text, recipe.defaults))
+
+
+def known(recipe: Recipe) -> frozenset[str]:
+    """Every name that an operator may set, as this recipe or sparkrun spells it."""
+    return frozenset((*recipe.defaults, *named_in(recipe), *OWN, *_FLAGS[recipe.engine]))
+
+
+def values(order: Order) -> dict[str, str]:
+    """Every parameter as it is used: what the operator has set over what the recipe says, by the recipe's own names.
+
+    Raises:
+        CannotRender: a name that nobody knows (the nearest is named), a value that can't be one.
+    """
+    recipe = order.recipe
+    given: dict[str, str] = {
+        "model": recipe.model,
+        "container": recipe.container,
+        **({"model_revision": recipe.model_revision} if recipe.model_revision else {}),
+        **({"served_model_name": recipe.served_name} if recipe.served_name else {}),
+    }
+    given |= {name: template.text_of(value) for name, value in recipe.defaults.items()}
+    names = known(recipe)
+    there = {*recipe.defaults, *named_in(recipe)}
+    for name, value in order.values.items():
+        own = _own_name(name, names, there)
+        _checked(name, value)
+        for other in [each for each in given if main_name(each) == main_name(own)]:
+            del given[other]
+        given[own] = value
+    fixed = frozenset(_own_name(name, names, there) for name in order.values)
+    filled = {name: value if name in fixed else _filled(value, given) for name, value in given.items()}
+    for name, value in filled.items():
+        _plausible(name, value)
+    return filled
+
+
+def _own_name(name: str, names: Iterable[str], there: Iterable[str]) -> str:
+    """The name that the recipe has for what the operator calls `name`."""
+    plain = name.strip().lstrip("-").replace("-", "_")
+    main = main_name(plain)
+    if main in _SECRET or plain in _SECRET:
+        raise CannotRender(
+            f"{plain} is a secret: a parameter ends up on a command line, which every user of the machine can read",
+            "give vLLM its key as VLLM_API_KEY, and the hub's as HF_TOKEN, in the environment or a .env file",
+        )
+    for own in (plain, main, *(each for group in SAME if main in group for each in group)):
+        if own in there:
+            return own
+    if main in names:
+        return main
+    if plain in names:
+        return plain
+    near = get_close_matches(plain, sorted({*names, *(each for group in SAME for each in group)}), n=1, cutoff=0.5)
+    hint = f": did you mean {near[0]}?" if near else ""
+    raise CannotRender(
+        f"no parameter is called {plain[:60]!r}{hint}", f"what there is: {', '.join(sorted(there)) or 'none'}"
+    )
+
+
+def _checked(name: str, value: str) -> None:
+    """An operator's value can't be a flag of its own, nor hold what no argument can."""
+    if _CONTROL.search(value) or len(value) > MAX_CHARS:
+        raise CannotRender(f"{name}: the value holds control characters, or is longer than {MAX_CHARS} characters")
+    if value.startswith("-") and not re.fullmatch(r"-\d+(?:\.\d+)?", value):
+        raise CannotRender(
+            f"{name}: {value[:40]!r} begins with a dash, and would be taken for a flag",
+            "set a flag by its name: --set enforce_eager=true",
+        )
+
+
+def _plausible(name: str, value: str) -> None:
+    main = main_name(name)
+    if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
+        raise CannotRender(f"{name} is {value[:60]!r}: a name is wanted")
+    if main in _WHOLE and not re.fullmatch(r"[1-9]\d{0,8}", value):
+        raise CannotRender(f"{name} is {value[:20]!r}: a whole number is wanted")
+    if main in ("port", "master_port", "ray_port") and not int(value[:6]) < 65536:
+        raise CannotRender(f"{name} is {value[:20]!r}: a port from 1 to 65535 is wanted")
+    if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:\.\d+)?[kKmM]?|-1|auto", value):
+        raise CannotRender(f"{name} is {value[:20]!r}: a number of tokens is wanted")
+    if main == SHARE and value.lower() != "auto" and not _is_share(value):
+        raise CannotRender(f"{name} is {value[:20]!r}: a fraction of the memory is wanted, above 0 and at most 1")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(number) and 0 < number <= 1
+
+
+def _filled(value: str, given: Mapping[str, str]) -> str:
+    """A default may name another parameter, which may name another."""
+    return template.fill(value, given) if template.parameters(value) else value
