@@ -117,6 +117,8 @@ def _action(name: str | None) -> Action:
     from sparktop.operate.actions import ACTIONS, action
 
     known = action(name) if name else None
+    if known is not None and known.target == "recipe":
+        raise UsageError(f"{name} is a command of its own", hint="sparktop launch RECIPE HOST [HOST]")
     if known is not None:
         return known
     names = [one.name for one in ACTIONS]

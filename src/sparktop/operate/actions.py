@@ -37,7 +37,7 @@ class Action:
     risk: Risk
     """The most it may be; the plan says what it is."""
     target: str
-    """What it is done to: "engine", "process", "node" or "nodes"."""
+    """What it is done to: "engine", "process", "node", "nodes", or "recipe": only what has a recipe can ask for it."""
     planner: str
     """The module."""
     options: tuple[Option, ...] = ()
@@ -110,6 +110,17 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         target="engine",
         planner="loop",
+    ),
+    Action(
+        name="launch",
+        title="Launch a recipe",
+        description="From a recipe to a served, proven engine: fetch, make room, start, first request, measurement.",
+        risk=Risk.DISRUPTIVE,
+        target="recipe",
+        planner="launch",
+        options=(
+            Option(name="grace_s", description="seconds between SIGTERM and SIGKILL of what is stopped", default="60"),
+        ),
     ),
     Action(
         name="end-holder",

@@ -56,7 +56,7 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
 
 
 def _lost_rank(act: AwaitReady, picture: FleetState, since: Since) -> str | None:
-    """That another rank of it has ended: this one would wait for it for ever. Only of a run that began with this one."""
+    """That another rank, of a run that began with this one, has ended: this one would wait for it for ever."""
     waited_s = picture.monotonic_s - since.began_monotonic_s
     for node, name in act.together:
         view = picture.node(node)
