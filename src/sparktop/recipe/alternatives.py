@@ -17,8 +17,8 @@ from sparktop.model.recipe import Order
 from sparktop.recipe.parameters import get
 
 _QUANTISATION = re.compile(
-    r"fp8|fp4|nvfp4|mxfp4|mxfp8|mx|awq|gptq|gguf|exl[23]|bnb|autoround|marlin|bf16|fp16|f16|f32|fp32|int[48]|[24568]bit"
-    r"|w\d+a\d+|i?q\d(_\w+)?|ud|k|m|s|xl|e4m3|block|dynamic|static|quantized|quant|qat|hf|ct|compressed|tensors|modelopt"
+    r"fp8|fp4|nvfp4(a\d+)?|mxfp4|mxfp8|mx|awq|gptq|gguf|exl[23]|bnb|autoround|marlin|bf16|fp16|f16|f32|fp32|int[48]|[24568]bit"
+    r"|(quantized\.)?w\d+a\d+|g\d+|a?sym|mixed|i?q\d(_\w+)?|ud|k|m|s|xl|e4m3|block|dynamic|static|quantized|quant|qat|hf|ct|compressed|tensors|modelopt"
     r"|torchao|llmcompressor"
 )
 """A part of a name that says how it was quantised."""
