@@ -11,8 +11,8 @@ import pytest
 from tests.integration.dockerd import IMAGE, Dockerd
 from tests.support import unavailable
 
-from sparktop.operate.dockerline import docker_run
 from sparktop.operate.recreate import anonymous_volumes, recreation
+from sparktop.recipe.dockerline import docker_run
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.operate.dockerline import docker_run, secret_names
 from sparktop.operate.recreate import CannotRecreate, anonymous_volumes, recreation
+from sparktop.recipe.dockerline import docker_run, secret_names
 
 ID = "0123456789ab" + "c" * 52
 

@@ -23,7 +23,7 @@ from sparktop.operate.downsteps import down_steps
 from sparktop.operate.flags import CannotEdit, Changed
 from sparktop.operate.hostoptions import with_options
 from sparktop.operate.inspected import Inspected
-from sparktop.operate.knownsecrets import is_secret, secrets_of
+from sparktop.operate.knownsecrets import secrets_of
 from sparktop.operate.machine import evidence_step, resolved_step
 from sparktop.operate.overridefile import CannotSay, merged, settings, written
 from sparktop.operate.relaunching import in_order, nothing_new, sizes, starts
@@ -40,6 +40,7 @@ from sparktop.operate.startsteps import (
 )
 from sparktop.operate.survey import Ask, Survey
 from sparktop.operate.swapsteps import first_request, or_back, over_the_new
+from sparktop.recipe.secretnames import is_secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from sparktop.operate.commandline import CommandLine
 from sparktop.operate.composefiles import Project
 from sparktop.operate.composegiven import environment_of
 from sparktop.operate.composevalues import escaped, references
-from sparktop.operate.knownsecrets import is_secret, secret_words, secrets_of
+from sparktop.operate.knownsecrets import secret_words, secrets_of
 from sparktop.operate.overridefile import Reference
 from sparktop.probe.remote import mask_text
+from sparktop.recipe.secretnames import is_secret
 
 WHY = "a secret that is kept in no file"
 

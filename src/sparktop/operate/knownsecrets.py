@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sparktop.probe.remote import MASK, is_secret_name, mask_argv, mask_text
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable, label or option of this name and value is not to be shown."""
-    is_named = is_secret_name(name) or name.upper().endswith(("KEY", "KEYS"))
-    return bool(value) and (is_named or mask_text(value) != value)
+from sparktop.probe.remote import MASK, mask_argv, mask_text
+from sparktop.recipe.secretnames import is_secret
 
 
 def secrets_of(config: Mapping[str, Any], more: Mapping[str, str | None] | None = None) -> tuple[str, ...]:

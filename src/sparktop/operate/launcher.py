@@ -17,11 +17,12 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.operate import byhand
 from sparktop.operate.changing import Changing
-from sparktop.operate.dockerline import host_options
 from sparktop.operate.hostoptions import with_options
-from sparktop.operate.knownsecrets import is_secret, shown_value
+from sparktop.operate.knownsecrets import shown_value
 from sparktop.operate.starter import StarterKind
 from sparktop.operate.survey import Ask, Survey
+from sparktop.recipe.dockerline import host_options
+from sparktop.recipe.secretnames import is_secret
 
 _WHY: Mapping[StarterKind, str] = {
     StarterKind.RECIPE: "it is launched anew from its recipe",

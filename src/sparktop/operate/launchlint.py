@@ -12,10 +12,10 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.operate.changing import Changing
 from sparktop.operate.commandline import changed
-from sparktop.operate.dockerline import host_options
 from sparktop.operate.flags import CannotEdit
 from sparktop.operate.hostoptions import with_options
 from sparktop.probe.remote import mask_text
+from sparktop.recipe.dockerline import host_options
 
 _NAMED = {"volume": "mount"}
 """As lint calls what `docker run` has several words for."""

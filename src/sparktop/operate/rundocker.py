@@ -11,9 +11,9 @@ from typing import Any
 
 from sparktop.diagnose.lint.dockerrun import own_option
 from sparktop.operate.commandline import changed
-from sparktop.operate.dockerline import host_options
 from sparktop.operate.flags import CannotEdit, Changed
 from sparktop.operate.hostoptions import with_options
+from sparktop.recipe.dockerline import host_options
 
 PROGRAMS = ("docker", "podman", "nerdctl")
 _SAME = {"net": "network"}

@@ -13,13 +13,13 @@ from sparktop.model.engine import EngineState
 from sparktop.model.plan import Difference, Request, Step
 from sparktop.operate import changewords
 from sparktop.operate import containersteps as steps_of
-from sparktop.operate.dockerline import docker_run, secret_names, shown_line
 from sparktop.operate.knownsecrets import shown_value
 from sparktop.operate.part import requests_lost
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.recreate import anonymous_volumes
 from sparktop.operate.startsteps import guard_note
 from sparktop.operate.survey import Survey
+from sparktop.recipe.dockerline import docker_run, secret_names, shown_line
 
 if TYPE_CHECKING:
     from sparktop.operate.swap import Swap

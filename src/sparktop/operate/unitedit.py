@@ -14,9 +14,10 @@ from sparktop.operate import dropin, rundocker, unitwords
 from sparktop.operate.changing import Changing
 from sparktop.operate.commandline import changed
 from sparktop.operate.flags import CannotEdit, Changed
-from sparktop.operate.knownsecrets import is_secret, secret_words, secrets_of
+from sparktop.operate.knownsecrets import secret_words, secrets_of
 from sparktop.operate.unitplace import NotHere, Place
 from sparktop.probe.remote import mask_text
+from sparktop.recipe.secretnames import is_secret
 
 _ENV = "/usr/bin/env"
 _FILLED = re.compile(rf"{unitwords.LIVE}(?:\{{\w+\}}|\w+)")

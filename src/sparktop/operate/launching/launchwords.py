@@ -9,12 +9,12 @@ from sparktop.diagnose.live.window import gib, span
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import ImagePull, Remote, Step, Transfer
 from sparktop.model.prospect import Fit, GateState
-from sparktop.operate.dockerline import docker_run, secret_names, shown_line
 from sparktop.operate.launching import makeroom
 from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.probe.remote import mask_argv
+from sparktop.recipe.dockerline import docker_run, secret_names, shown_line
 
 
 def effect(found: Outlook, made: Sequence[Place]) -> str:

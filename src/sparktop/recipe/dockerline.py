@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.operate.knownsecrets import is_secret
 from sparktop.probe.remote import MASK, mask_argv
+from sparktop.recipe.secretnames import is_secret
 
 Json = Mapping[str, Any]
 
