@@ -1,0 +1,85 @@
+"""Gates of the launch as it is written: what lint finds in it, whether it fits, and the secrets that it wants. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
+from sparktop.model.prospect import Fit, Gate
+from sparktop.operate.launching.gates_model import is_missing
+from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
+from sparktop.recipe.ownsecrets import HUB_TOKEN, needed, wanted
+
+
+def gates(looked: Looked) -> Iterator[Gate]:
+    """recipe-lint, memory and secrets."""
+    yield from _lint(looked)
+    yield _memory(looked)
+    yield from _secrets(looked)
+
+
+def _lint(looked: Looked) -> Iterator[Gate]:
+    if looked.rendered is None:
+        yield unknown("recipe-lint", "", f"there is nothing to check: {looked.unrendered or 'it was not rendered'}")
+        return
+    from sparktop.recipe.lint import findings
+
+    found = tuple(findings(looked.rendered, looked.order.recipe))
+    told = [one for one in found if one.severity is not Severity.INFO]
+    for finding in told:
+        make = failed if finding.severity is Severity.CRITICAL else warned
+        said = f"{finding.title} ({finding.rule})"
+        yield make("recipe-lint", "", said, _mend(looked, finding))
+    if not told:
+        notes = f", {len(found)} remarks" if found else ""
+        muted = ", ".join(one.rule for one in looked.order.recipe.muted)
+        yield passed(
+            "recipe-lint", "", f"nothing against it{notes}{f'; muted by the recipe: {muted}' if muted else ''}"
+        )
+
+
+def _mend(looked: Looked, finding: Finding) -> str:
+    remedy = next(iter(finding.remedies), None)
+    if remedy is None:
+        return f"mute it in the recipe with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
+    return f"{remedy.title}: {'; '.join(remedy.steps)}" if remedy.steps else remedy.title
+
+
+def _memory(looked: Looked) -> Gate:
+    budget = looked.budget
+    if budget is None:
+        return unknown("memory", "", f"whether it fits is not known: {looked.unrendered or 'it was not computed'}")
+    lever = "; or ".join(budget.levers[:3])
+    match budget.fit:
+        case Fit.FITS:
+            return passed("memory", "", budget.sentence)
+        case Fit.TIGHT:
+            return warned("memory", "", budget.sentence, lever or "--set max_model_len=LESS")
+        case Fit.NO:
+            return failed("memory", "", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
+    return unknown("memory", "", "; ".join((budget.sentence, *budget.unknowns)).strip("; "), lever)
+
+
+def _secrets(looked: Looked) -> Iterator[Gate]:
+    """What the recipe takes from its operator; the hub's token only where the model has to be fetched."""
+    order, recipe = looked.order, looked.order.recipe
+    names = list(needed(recipe))
+    texts = (*recipe.environment.values(), *recipe.node_environment.values())
+    if is_missing(looked) and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in wanted(recipe):
+        names.append(HUB_TOKEN)
+    missing = [name for name in names if not order.secrets.get(name)]
+    for problem in order.secret_problems:
+        path = problem.partition(" ")[0]
+        make = failed if missing else warned
+        yield make("secrets", "", problem, f"chmod 600 {path}" if "by others" in problem else f"ls -l {path}")
+    for name in missing:
+        yield failed(
+            "secrets",
+            "",
+            f"the recipe takes {name} from its operator, and it is not set",
+            f"export {name}=..., or a line {name}=... in .env (chmod 600 .env)",
+        )
+    if not missing and not order.secret_problems:
+        given = ", ".join(names)
+        yield passed("secrets", "", f"{given} {'is' if len(names) == 1 else 'are'} set" if names else "none are wanted")
