@@ -86,7 +86,8 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
     assert found.sentence.startswith(
-        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 109.0 can be given."
+        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 109.0 can be given "
+        "(113.0 available, 4.0 for the host)."
     )
     assert found.levers == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
     assert "With --set gpu_memory_utilization=0.70 --set enforce_eager=true it fits" in found.sentence

@@ -11,8 +11,9 @@ from sparktop.recipe.picture import bar, lines, widths
 
 REFUSED = """\
 Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that,
-where 109.0 can be given. With --set gpu_memory_utilization=0.70 --set
-enforce_eager=true it fits: 24.8 GiB would be left.
+where 109.0 can be given (113.0 available, 4.0 for the host). With --set
+gpu_memory_utilization=0.70 --set enforce_eager=true it fits: 24.8 GiB would be
+left.
 
 spark1: 109.5 GiB of 121.7 for it, 47.0 beside that, 43.5 short
   before |▒▒▒▒...............................................|
@@ -22,7 +23,7 @@ spark1: 109.5 GiB of 121.7 for it, 47.0 beside that, 43.5 short
           ░ rest of its share 47.7   ^ graphs, first request 47.0   ! short 43.5
 
 share 0.90, as you set it
-context of 32 768 tokens, the cache would hold about 1 246 464
+context of 32,768 tokens, the cache would hold about 1,246,464
 would change it: --set gpu_memory_utilization=0.70 --set enforce_eager=true"""
 
 

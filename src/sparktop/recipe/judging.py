@@ -121,7 +121,8 @@ def _verdict(
     beside = f"{_gib(demand.beyond_bytes)} beside that"
     if node.fit is Fit.NO:
         can = _gib(max(0, room.reach - HOST_BYTES))
-        reasons.append((Fit.NO, f"{taken} and {beside}, where {can} can be given"))
+        given = f"{can} can be given ({_gib(room.reach)} available, {_gib(HOST_BYTES)} for the host)"
+        reasons.append((Fit.NO, f"{taken} and {beside}, where {given}"))
     elif node.fit is Fit.TIGHT:
         left = _gib(node.left_bytes)
         reasons.append((Fit.TIGHT, f"{taken} and {beside}; {left} are left, of a reserve of {_gib(reserve)} ({why})"))
@@ -149,7 +150,7 @@ def _room_in_pool(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, st
     tokens, context = demand.context_tokens, demand.context_bytes
     if context is None:
         about = "what a token of context takes" if demand.cache.token_bytes is None else "how long the context is"
-        return [(Fit.UNKNOWN, f"{about} isn't known")]
+        return [(Fit.UNKNOWN, f"{about} isn't known; beside the weights there are {_gib(space)} GiB for it")]
     if context > space:
         short = f"{_gib(context)} GiB of cache for {tokens} tokens don't go beside the weights, where {_gib(space)} are"
         return [(Fit.NO if case.settings.engine is EngineKind.VLLM else Fit.TIGHT, short)]
@@ -194,7 +195,8 @@ def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
         space -= part
         slices.append(Slice(kind=kind, label=f"{label} {_gib(size)}", size_bytes=part))
     kept = min(space, reserve)
-    slices.append(Slice(kind=SliceKind.RESERVE, label=f"reserve {_gib(kept)}", size_bytes=kept))
+    said = f"reserve {_gib(kept)}" + (f" of {_gib(reserve)}" if kept < reserve else "")
+    slices.append(Slice(kind=SliceKind.RESERVE, label=said, size_bytes=kept))
     slices.append(Slice(kind=SliceKind.FREE, label=f"free {_gib(space - kept)}", size_bytes=space - kept))
     short = max(0, asked - room.reach)
     slices.append(Slice(kind=SliceKind.SHORT, label=f"short {_gib(short)}", size_bytes=short))

@@ -132,4 +132,4 @@ def _cut(text: str, width: int) -> str:
 
 
 def _tokens(count: int) -> str:
-    return f"{count:,}".replace(",", " ")
+    return f"{count:,}"
