@@ -46,8 +46,8 @@ class ModelFolders:
         self.until = time.monotonic() + seconds * 0.9
         self.roots = [os.path.abspath(os.path.expanduser(root)) for root in roots]
         self.models: list[Words] = []
-        self.weights: list[list[str]] = []
-        """Of each model: the real paths of what is loaded."""
+        self.weights: list[dict[str, str]] = []
+        """Of each model: what is loaded, and its real path."""
         self.problems: list[str] = []
         self.seen: set[str] = set()
         """Folders that were looked through."""
@@ -222,14 +222,14 @@ class ModelFolders:
             config = self.json_of(files.get(config_name))
             if config is not None:
                 break
-        weights = [files[shard] for shard in shards if shard in files]
+        weights = {shard: files[shard] for shard in shards if shard in files}
         self.models.append({
             "name": name, "path": path, "where": where, "revision": revision, "refs": refs, "folder": folder,
             "size_bytes": sum(size_of(target) for target in set(files.values())),
             "folder_bytes": folder_bytes, "is_complete": not missing, "missing": sorted(missing)[:MISSING_TOLD],
             "config": config, "config_name": config_name if config is not None else "",
             "quant_config": self.json_of(files.get("hf_quant_config.json")),
-            "weights_bytes": total or sum(size_of(one) for one in weights) or None,
+            "weights_bytes": total or sum(size_of(one) for one in weights.values()) or None,
             "weights_from": "index" if total else "files", "dtypes": {}, "unread": len(weights),
             "writable": os.access(os.path.realpath(folder), os.W_OK | os.X_OK)
             and (where != "cache" or writable_below(os.path.realpath(folder))),
@@ -291,7 +291,7 @@ class ModelFolders:
         for model, weights in sorted(both, key=lambda pair: not pair[0]["is_complete"]):
             dtypes: dict[str, int] = {}
             unread = len(weights)
-            for path in weights:
+            for name, path in weights.items():
                 if self.late():
                     self.problem("not every file's header was read: there was no time")
                     break
@@ -303,7 +303,7 @@ class ModelFolders:
                     dtypes[dtype] = dtypes.get(dtype, 0) + size
                 if size_of(path) < ends:
                     model["is_complete"] = False
-                    model["missing"] = [*model["missing"], f"the end of {os.path.basename(path)}"][:MISSING_TOLD]
+                    model["missing"] = [*model["missing"], f"the end of {name}"][:MISSING_TOLD]
             model["unread"] = unread
             if weights and not unread and not any(shard.endswith(".safetensors") for shard in model["missing"]):
                 model["dtypes"], model["weights_bytes"], model["weights_from"] = dtypes, sum(dtypes.values()), "headers"

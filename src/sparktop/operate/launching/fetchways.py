@@ -91,6 +91,7 @@ def download(
         "HF_HUB_OFFLINE": "0",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_UPDATE_CHECK": "1",
         "HF_HUB_DISABLE_SHARED_BLOBS": "1",  # every model's folder stays whole by itself, to be copied as it is
         **({"HF_ENDPOINT": hub.rstrip("/")} if hub.rstrip("/") != USUAL_HUB else {}),
         **({TOKEN: token} if token else {}),
