@@ -30,8 +30,9 @@ from sparktop.model.plan import (
 )
 from sparktop.operate.audit import Audit, entries
 from sparktop.operate.executor import PlanExecution
+from sparktop.operate.fetching import only_fetches
 from sparktop.operate.judging import Judgement, Verdict
-from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState
+from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.means import Means
 from sparktop.operate.survey import Answer
 
@@ -62,6 +63,10 @@ class Node:
         """Every line after the first breaks at once."""
         self.asks_secret: dict[str, list[str | None]] = {}
         self.output = ""
+        self.progress: dict[str, list[Progress]] = {}
+        """Step id to what is told of it, one at a time: while it is performed, and then when it is asked about."""
+        self.ended: list[str] = []
+        """Steps that were told to end; one that waits at the gate does."""
         self.gate: asyncio.Event | None = None
         """Steps wait for it, where there is one."""
         self.at: Callable[[str], None] = lambda step_id: None
@@ -106,7 +111,10 @@ class FakeLine:
     async def perform(self, run_id: str, step_id: str, act: Remote, *, told: Any, secret: Any) -> Outcome:
         self._alive()
         truth = self._truth
-        assert truth.locked_by is self, "a step was begun without the lock"
+        if only_fetches(act):
+            assert truth.locked_by is None, "what only fetches holds the node"
+        else:
+            assert truth.locked_by is self, "a step was begun without the lock"
         truth.at(step_id)
         if truth.cuts.get(step_id) == "before":
             del truth.cuts[step_id]
@@ -124,8 +132,12 @@ class FakeLine:
         truth.journal[run_id, step_id] = outcome
         for answer in truth.asks_secret.get(step_id, []):
             assert await secret(self.node, 0) == answer
+        while (coming := truth.progress.get(step_id)) and truth.cuts.get(step_id) != "begun":
+            told(coming.pop(0))
+            await self._lines.pause(1.0)
         if truth.gate is not None:
             await truth.gate.wait()
+        outcome = truth.journal[run_id, step_id]
         if (cut := truth.cuts.pop(step_id, "")) in ("begun", "after"):
             truth.stays_running = truth.stays_running if cut == "begun" else 0
             raise self._die()
@@ -140,14 +152,26 @@ class FakeLine:
             return Outcome(state=OutcomeState.GONE, problem="another boot id")
         if (run_id, step_id) not in truth.journal:
             return Outcome(state=OutcomeState.NEVER_BEGUN)
-        if truth.stays_running > 0:
+        if truth.stays_running > 0 and step_id not in truth.ended:
             truth.stays_running -= 1
-            return Outcome(state=OutcomeState.RUNNING)
+            coming = truth.progress.get(step_id)
+            return Outcome(state=OutcomeState.RUNNING, progress=coming.pop(0) if coming else None)
         return truth.journal[run_id, step_id]
+
+    async def end(self, run_id: str, step_id: str) -> Outcome:
+        self._alive()
+        if step_id in self._truth.ended:
+            return self._truth.journal[run_id, step_id]
+        self._truth.ended.append(step_id)
+        self._truth.journal[run_id, step_id] = ENDED
+        if self._truth.gate is not None:
+            self._truth.gate.set()
+        return Outcome(state=OutcomeState.RUNNING)
 
 
 class FakeLines:
     def __init__(self, *nodes: Node) -> None:
+        self.pause: Callable[[float], Any] = asyncio.sleep
         self.truths = {one.name: one for one in nodes}
         self._lines: dict[str, FakeLine] = {one.name: FakeLine(self, one) for one in nodes}
 
@@ -226,6 +250,7 @@ class Stage:
         self.node = self.nodes[0]
         self.lines = FakeLines(*self.nodes)
         self.clock = ManualClock()
+        self.lines.pause = self.pause
         self.performers = FakePerformers()
         self.audit_path = tmp_path / "state" / "audit.jsonl"
         self.picture_fields: dict[str, Any] = {}
@@ -304,6 +329,11 @@ def plan(*steps: Step, back: Sequence[Step] = (), action: str = "safe-restart", 
 
 
 ROLL_BACK, GO_ON = OnFailure.ROLL_BACK, OnFailure.GO_ON
+ENDED = Outcome(
+    state=OutcomeState.FAILED,
+    results=(OperationResult(index=0, ok=False, was_ended=True, problem="it was ended, and what has come stays"),),
+    problem="it was ended, and what has come stays",
+)
 FAILED = Outcome(
     state=OutcomeState.FAILED,
     results=(OperationResult(index=0, ok=False, code=1, problem="it would not"),),

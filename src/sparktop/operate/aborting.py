@@ -30,6 +30,10 @@ class Abort:
         """It has been heard, and what follows is the way out; it can be asked for again, out of that."""
         self._wanted.clear()
 
+    async def wanted(self) -> None:
+        """Until the operator wants out."""
+        await self._wanted.wait()
+
     async def unless(self, work: Coroutine[Any, Any, _T], *, grace_s: float = 0.0) -> _T:
         """The work's result; the work is cancelled when the operator wants out, `grace_s` later where that is asked.
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparktop.model.plan import Expect, Remote, Step, StepState
+from sparktop.operate.fetching import only_fetches
 from sparktop.operate.line import OperationResult, Outcome, OutcomeState
+from sparktop.operate.pace import size
+from sparktop.operate.telling import clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class Ended:
 
 def of_outcome(outcome: Outcome, step: Step) -> Ended:
     """What a node's word on a step means."""
-    acted = _has_acted(outcome, step)
+    acted = _has_acted(outcome, step) and not only_fetches(step.act)
     if outcome.state is OutcomeState.DONE:
         return Ended(
             state=StepState.DONE,
@@ -49,14 +52,18 @@ def of_outcome(outcome: Outcome, step: Step) -> Ended:
             results=outcome.results,
             saved=outcome.saved,
         )
+    is_harmless = only_fetches(step.act)
+    next_word = (
+        "What has come stays: it goes on from there next time." if is_harmless else "Look at it before you go on."
+    )
     return Ended(
         state=StepState.FAILED,
         detail=(
             f"{step.node} has rebooted, or what did it was killed: how far it came is not known. "
-            f"{_sentence(outcome.problem) + ' ' if outcome.problem else ''}Look at it before you go on."
+            f"{_sentence(outcome.problem) + ' ' if outcome.problem else ''}{next_word}"
         ),
-        has_touched=True,
-        has_acted=True,
+        has_touched=not is_harmless,
+        has_acted=not is_harmless,
         results=outcome.results,
         saved=outcome.saved,
     )
@@ -77,6 +84,8 @@ def _done(results: Sequence[OperationResult]) -> str:
     if acts and all(result.was_done for result in acts):
         return "it had been done already"
     seconds = sum(result.seconds for result in acts)
+    if brought := sum(result.brought_bytes or 0 for result in acts):
+        return f"{size(brought)} in {clock(seconds)}"
     return f"{seconds:.1f} s" if seconds >= 0.05 else ""
 
 

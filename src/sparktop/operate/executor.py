@@ -18,12 +18,14 @@ from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.acting import Beginning, LocalStep
 from sparktop.operate.audit import AuditError
 from sparktop.operate.ended import Ended
+from sparktop.operate.fetching import only_fetches
 from sparktop.operate.figures import figures, is_newer
 from sparktop.operate.gate import Barred, changes
 from sparktop.operate.hold import Hold, NoLine, Taken
 from sparktop.operate.line import AskSecret, OperationResult, Progress, Told
 from sparktop.operate.means import Means
 from sparktop.operate.operating import Changed
+from sparktop.operate.pace import Pace
 from sparktop.operate.record import Record, new_run
 from sparktop.operate.remoting import Hears, RemoteStep
 from sparktop.operate.saved import filled
@@ -133,7 +135,7 @@ class PlanExecution:
             self._record.skip_waiting()
             self._record.update(**self._end(RunState.REFUSED, error.message, error.hint or ""))
             return False
-        for node in dict.fromkeys(step.node for step in self._plan.steps if changes(step)):
+        for node in self._changed_nodes():
             try:
                 if self._means.lines.line(node) is None:
                     self._record.step(0, detail=f"waiting for the runner on {node}")
@@ -155,7 +157,8 @@ class PlanExecution:
         for index, step in enumerate(self._plan.steps):
             ended = await self._take(index, step)
             if ended.is_aborted:
-                why = f"You got out at: {step.title}"
+                said = self._record.run.steps[index].detail if ended.state is StepState.FAILED else ""
+                why = f"You got out at: {step.title}{': ' + said.rstrip('.') if said else ''}"
                 if self._plan.is_all_or_nothing and self._plan.way_back and self._course.has_acted:
                     return await self._roll_back(why, then=RunState.ABORTED)
                 return await self._over(RunState.ABORTED, f"{why}.")
@@ -209,6 +212,11 @@ class PlanExecution:
             return Ended(state=StepState.DONE)
         step = replace(step, act=act)
         self._record.step(index, state=StepState.RUNNING, detail="")
+        if self._hold.is_let_go and changes(step) and not only_fetches(act):
+            obstacle = await self._all_again()
+            if obstacle is not None:
+                self._record.step_ended(index, obstacle)
+                return obstacle
         if isinstance(act, Remote):
             ended = await self._remote(index, step, act)
         else:
@@ -227,10 +235,31 @@ class PlanExecution:
             self._record.update(evidence_path=ended.evidence_path)
         return ended
 
+    async def _all_again(self) -> Ended | None:
+        """Every node in our hands once more, before anything is changed; else why not."""
+        try:
+            await self._hold.take_all(self._changed_nodes(), patience_s=self._means.link_patience_s)
+        except (NoLine, Taken) as why:
+            return Ended(state=StepState.FAILED, detail=f"{why}. This step was not begun.")
+        except TransportError as error:
+            return Ended(state=StepState.FAILED, detail=f"{error.message}. This step was not begun.")
+        except Aborted:
+            return Ended(state=StepState.SKIPPED, is_aborted=True)
+        return None
+
+    def _changed_nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.node for step in self._plan.steps if changes(step)))
+
     async def _remote(self, index: int, step: Step, act: Remote) -> Ended:
+        pace = Pace()
+
+        def lost(why: str) -> None:
+            pace.skip()
+            self._lost(index, why)
+
         hears = Hears(
-            result=self._progress(index, len(act.operations)),
-            lost=lambda why: self._lost(index, why),
+            result=self._progress(index, len(act.operations), pace),
+            lost=lost,
             found=lambda what: self._found(index, what),
         )
         work = RemoteStep(step, act, self.run.id, means=self._means, hold=self._hold, abort=self._abort, hears=hears)
@@ -239,9 +268,13 @@ class PlanExecution:
             return replace(ended, state=ended.state if ended.has_touched else StepState.SKIPPED, is_aborted=True)
         return ended
 
-    def _progress(self, index: int, total: int) -> Told:
+    def _progress(self, index: int, total: int, pace: Pace) -> Told:
         def told(result: OperationResult | Progress) -> None:
             if isinstance(result, Progress):
+                pace.hear(result, self._means.clock.monotonic())
+                detail = f"{result.index + 1} of {total}: {pace.words}" if total > 1 else pace.words
+                ratio = None if pace.ratio is None else (result.index + pace.ratio) / total
+                self._record.step(index, detail=detail, ratio=ratio)
                 return
             if result.is_undo:
                 self._record.step(index, detail="undoing what was done of it")
@@ -330,11 +363,14 @@ class PlanExecution:
         current = next((one for one in self.run.steps if one.state in (StepState.RUNNING, StepState.UNKNOWN)), None)
         how = "The console was closed."
         if current is not None and isinstance(current.step.act, Remote):
+            itself = "finishes or undoes by itself what it has begun of it"
+            if only_fetches(current.step.act):
+                itself = "goes on with it by itself, and the next run follows it"
             how = (
-                f"The console was closed during: {current.step.title}. {current.step.node} finishes or undoes by "
-                "itself what it has begun of it; nothing after it is done."
+                f"The console was closed during: {current.step.title}. {current.step.node} {itself}; nothing after it "
+                "is done."
             )
-            self._course.has_touched = True
+            self._course.has_touched |= not only_fetches(current.step.act)
         elif current is not None:
             how = f"The console was closed during: {current.step.title}. Nothing after it is done."
         for index, one in enumerate(self.run.steps):

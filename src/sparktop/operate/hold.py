@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from sparktop.errors import TransportError
 from sparktop.operate.aborting import Abort
@@ -34,6 +35,8 @@ class Hold:
         self._what = f"{what} {self._mark}"
         self._abort = abort
         self._locked: dict[str, NodeLine] = {}
+        self.is_let_go = False
+        """What was held has been given back for a while: all of it is taken again before anything is changed."""
         self._one_at_a_time = asyncio.Lock()
 
     async def line(self, node: str, *, patience_s: float, grace_s: float = 0.0) -> NodeLine:
@@ -70,12 +73,20 @@ class Hold:
                 raise Taken(_who(line.node, holder))
             await self._means.pause(RETRY_S)
 
-    async def _lock(self, line: NodeLine) -> LockHolder | None:
+    async def take_all(self, nodes: Iterable[str], *, patience_s: float) -> None:
+        """Have the locks of these nodes, each waited for as `line` and `take` do, and raising as they do."""
+        for node in nodes:
+            await self.take(await self.line(node, patience_s=patience_s))
+        self.is_let_go = False
+
+    async def _lock(self, line: NodeLine, *, instead_of: NodeLine | None = None) -> LockHolder | None:
         async with self._one_at_a_time:
             if self._locked.get(line.node) is line:
                 return None
             holder = await line.lock(self._means.audit.who, self._what)
-            if holder is None:
+            if instead_of is not None and self._locked.get(line.node) is not instead_of:
+                await _unlock(line)  # all was given back while this one was taken anew
+            elif holder is None:
                 self._locked[line.node] = line
             return holder
 
@@ -88,21 +99,29 @@ class Hold:
                 if line is None or line is locked:
                     continue
                 try:
-                    await self._lock(line)
+                    await self._lock(line, instead_of=locked)
                 except TransportError:
                     pass  # the step that needs the node finds out the same
 
+    async def let_go(self) -> None:
+        """Give every node back for as long as nothing is changed (`fetching`): it may take hours."""
+        self.is_let_go = True
+        await self.release()
+
     async def release(self) -> None:
         """Give every node back; where the line is gone, the lock went with it."""
-        for node, line in self._locked.items():
-            if self._means.lines.line(node) is not line:
-                continue
-            try:
-                async with asyncio.timeout(UNLOCK_LIMIT_S):
-                    await line.unlock()
-            except (TimeoutError, TransportError):
-                pass  # it goes with the runner's lease
-        self._locked.clear()
+        held, self._locked = self._locked, {}
+        for node, line in held.items():
+            if self._means.lines.line(node) is line:
+                await _unlock(line)
+
+
+async def _unlock(line: NodeLine) -> None:
+    try:
+        async with asyncio.timeout(UNLOCK_LIMIT_S):
+            await line.unlock()
+    except (TimeoutError, TransportError):
+        pass  # it goes with the runner's lease
 
 
 def _who(node: str, holder: LockHolder) -> str:

@@ -182,6 +182,8 @@ class Record:
         told |= {"code": result.code} if result.code is not None else {}
         told |= {"undo": True} if result.is_undo else {}
         told |= {"was_done": True} if result.was_done else {}
+        told |= {"was_ended": True} if result.was_ended else {}
+        told |= {"brought_bytes": result.brought_bytes} if result.brought_bytes is not None else {}
         told |= {"output": self._mask.exact(result.output)[-2000:]} if result.output else {}
         told |= {"problem": self._mask.exact(result.problem)} if result.problem else {}
         return told

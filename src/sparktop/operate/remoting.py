@@ -1,19 +1,22 @@
 """One step on a node's runner, through lost connections: begun once, and its outcome found out however long that takes.
 
 A step whose connection broke is asked about, never begun again, unless the node says that it knows nothing of it.
+What is under way is finished when the operator wants out; only a step that fetches is ended (`operate.fetching`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sparktop.errors import TransportError
 from sparktop.model.plan import Expect, ImagePull, Remote, Signal, Step, StepState, Transfer
 from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.ended import Ended, of_outcome
+from sparktop.operate.fetching import only_fetches
 from sparktop.operate.hold import RETRY_S, Hold, NoLine, Taken
 from sparktop.operate.line import AskSecret, NodeLine, Outcome, OutcomeState, Told
 from sparktop.operate.means import Means
@@ -24,6 +27,8 @@ SLACK_S = 60.0
 ANSWER_LIMIT_S = 30.0
 ASK_AGAIN_S = 1.0
 PROBE_OF_DONE_S = 30.0
+END_LIMIT_S = 60.0
+"""Within which a step that fetches is over, once its node was told to end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,8 @@ class RemoteStep:
         self._hold = hold
         self._abort = abort
         self._hears = hears
+        self._fetches = only_fetches(act)
+        self._is_lost = False
         self._is_begun = False
         """The node may have it."""
         self._why = ""
@@ -70,17 +77,25 @@ class RemoteStep:
         except NoLine as gone:
             if not self._is_begun:
                 return Ended(state=StepState.FAILED, detail=f"{gone}. This step was not begun.")
-            detail = f"{gone}. Whether it was done is not known; {node} finishes or undoes by itself what it has begun."
+            detail = f"{gone}. Whether it was done is not known; {node} {self._by_itself}."
             is_aborted = self._abort.is_wanted
             return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=is_aborted)
         except Aborted:
             if not self._is_begun:
                 return Ended(state=StepState.SKIPPED, is_aborted=True)
-            detail = f"{self._why}. How it ended is not known; {node} finishes or undoes by itself what it has begun."
+            detail = f"{self._why}. How it ended is not known; {node} {self._by_itself}."
             return Ended(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=True)
         if outcome.state is OutcomeState.GONE and self._act.takes_link:
             return Ended(state=StepState.DONE, detail="the node has booted anew", has_touched=True)
-        return of_outcome(outcome, self._step)
+        ended = of_outcome(outcome, self._step)
+        was_ended = any(result.was_ended for result in outcome.results)
+        return replace(ended, is_aborted=True) if was_ended and self._abort.is_wanted else ended
+
+    @property
+    def _by_itself(self) -> str:
+        if self._fetches:
+            return "goes on with it by itself, and the next run follows it"
+        return "finishes or undoes by itself what it has begun"
 
     async def _outcome(self, secret: AskSecret) -> Outcome:
         """How it ended on the node."""
@@ -89,9 +104,15 @@ class RemoteStep:
             outcome = await self._word(secret)
             if outcome.state is OutcomeState.RUNNING:
                 until_s = clock.monotonic() + bound_s(self._step) if until_s is None else until_s
+                if self._fetches and self._abort.is_wanted:
+                    until_s = min(until_s, clock.monotonic() + END_LIMIT_S)
                 if clock.monotonic() > until_s:
                     raise NoLine(f"{self._step.node} is still at it, long after its time")
-                self._hears.found("it is still at it there")
+                if outcome.progress is None or self._is_lost:
+                    self._is_lost = False
+                    self._hears.found("it is still at it there")
+                if outcome.progress is not None:
+                    self._hears.result(outcome.progress)
                 await self._means.pause(ASK_AGAIN_S)
             elif outcome.state is OutcomeState.NEVER_BEGUN:
                 self._is_begun = False
@@ -108,9 +129,13 @@ class RemoteStep:
             try:
                 line = await self._line(until_s)
                 if self._is_begun:
+                    ask = line.end if self._fetches and self._abort.is_wanted else line.outcome
                     async with asyncio.timeout(ANSWER_LIMIT_S):
-                        return await line.outcome(self._run_id, self._step.id)
-                await self._hold.take(line)
+                        return await ask(self._run_id, self._step.id)
+                if self._fetches:
+                    await self._hold.let_go()
+                else:
+                    await self._hold.take(line)
                 self._is_begun = True
                 return await self._perform(line, secret)
             except TimeoutError:
@@ -119,10 +144,17 @@ class RemoteStep:
                 if self._is_begun and self._act.takes_link:
                     raise _WentWithIt from None
                 self._why = f"{self._step.node}: {error.message}"
+            self._is_lost = True
             self._hears.lost(self._why)
-            patience_s = self._means.abort_grace_s if self._abort.is_wanted else self._means.link_patience_s
+            patience_s = self._means.abort_grace_s if self._abort.is_wanted else self._patience_s
             until_s = min(clock.monotonic() + patience_s, until_s if until_s is not None else math.inf)
             await self._means.pause(RETRY_S)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long its node may not be heard: what is fetched comes without us, however long a laptop is closed."""
+        patience_s = self._means.link_patience_s
+        return max(patience_s, bound_s(self._step)) if self._fetches else patience_s
 
     async def _line(self, until_s: float | None) -> NodeLine:
         left_s = self._means.first_line_s if until_s is None else until_s - self._means.clock.monotonic()
@@ -145,7 +177,24 @@ class RemoteStep:
                 finally:
                     limit.reschedule(loop.time() + bound)
 
-            return await line.perform(self._run_id, self._step.id, self._act, told=self._hears.result, secret=asked)
+            work = line.perform(self._run_id, self._step.id, self._act, told=self._hears.result, secret=asked)
+            return await (self._endable(line, work) if self._fetches else work)
+
+    async def _endable(self, line: NodeLine, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Its outcome; the node is told to end it when the operator wants out."""
+        performing = asyncio.ensure_future(work)
+        way_out = asyncio.ensure_future(self._abort.wanted())
+        try:
+            await asyncio.wait({performing, way_out}, return_when=asyncio.FIRST_COMPLETED)
+            if performing.done():
+                return performing.result()
+            async with asyncio.timeout(END_LIMIT_S):
+                await line.end(self._run_id, self._step.id)
+                return await performing
+        finally:
+            for task in (performing, way_out):
+                task.cancel()
+            await asyncio.gather(performing, way_out, return_exceptions=True)
 
 
 def bound_s(step: Step) -> float:
