@@ -8,8 +8,8 @@ from typing import Any
 from sparktop.model.prospect import Gate
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned, why_not
 from sparktop.operate.privilege import docker_refusal
-from sparktop.operate.starter import RECIPE_LABEL
 from sparktop.operate.survey import Ask, AskPrivileges, DockerGet, Output
+from sparktop.recipe import labels
 from sparktop.recipe.rendered import Rank
 
 _TOOLKIT = (
@@ -134,8 +134,8 @@ def _names(looked: Looked, node: str) -> Iterator[Gate]:
 
 
 def _name(looked: Looked, node: str, name: str, row: Mapping[str, Any]) -> Gate:
-    state, labels = str(row.get("State") or "not known"), row.get("Labels")
-    recipe = str(labels.get(RECIPE_LABEL) or "") if isinstance(labels, Mapping) else ""
+    state, said = str(row.get("State") or "not known"), row.get("Labels")
+    recipe = str(said.get(labels.RECIPE) or "") if isinstance(said, Mapping) else ""
     number = str(row.get("Id") or "")[:12]
     whose = f"of the recipe {recipe}, " if recipe else ""
     if looked.is_stopped(node, name):

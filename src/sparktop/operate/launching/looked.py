@@ -12,6 +12,7 @@ from sparktop.model.prospect import Budget, Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.operate.survey import Ask, Survey
 from sparktop.probe.remote import mask_text
+from sparktop.recipe import parameters
 from sparktop.recipe.rendered import Rendered, Seat
 
 GIB = 1 << 30
@@ -52,9 +53,10 @@ class Looked:
 
 
 def value_of(order: Order, name: str) -> str:
-    """A parameter as it will be used: the operator's, else the recipe's own; empty where neither says."""
-    found = order.values.get(name, order.recipe.defaults.get(name))
-    return "" if found is None else str(found)
+    """A parameter as it will be used, by any of its names: the operator's, else the recipe's; empty: neither says."""
+    given = parameters.get(order.values, name)
+    own = {key: str(value) for key, value in order.recipe.defaults.items()}
+    return given if given is not None else parameters.get(own, name) or ""
 
 
 def filled(order: Order, text: str) -> str:
@@ -69,19 +71,23 @@ def filled(order: Order, text: str) -> str:
 
 def image_of(order: Order, rendered: Rendered | None = None) -> str:
     """The image that is launched."""
-    return rendered.image if rendered else filled(order, order.values.get("container") or order.recipe.container)
+    if rendered:
+        return rendered.image
+    return filled(order, parameters.get(order.values, "container") or order.recipe.container)
 
 
 def model_of(order: Order) -> str:
     """The model that is launched: a repository, or a path on the nodes."""
-    return filled(order, order.values.get("model") or order.recipe.model)
+    return filled(order, parameters.get(order.values, "model") or order.recipe.model)
 
 
 def revision_of(order: Order) -> str:
     """Of the model; empty: what the repository calls main."""
-    given = order.values.get("model_revision", "")
-    if given or "model" in order.values:  # the recipe's own is of the recipe's own model
+    given = parameters.get(order.values, "model_revision")
+    if given is not None:
         return given
+    if parameters.get(order.values, "model") is not None:  # the recipe's own is of the recipe's own model
+        return ""
     return filled(order, order.recipe.model_revision)
 
 
