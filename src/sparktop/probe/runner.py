@@ -36,7 +36,7 @@ An operation is one of (seconds and exit codes are numbers; what is left out is 
     {"do": "expect", path, equals {dotted path: value}, otherwise, within}
     {"do": "signal", pid, started, signal, root, ends_within, must_end}
     {"do": "pull", image, limit}
-    {"do": "transfer", command {command, never root}, grows, key, total | null}
+    {"do": "transfer", command {command, never root}, grows, key, total (what the folder takes in the end) | null}
 
 A step of pulls and transfers alone changes no engine: it doesn't hold the node.
 

@@ -150,9 +150,8 @@ class FetchWork(StepWork):
         except ToEnd:
             result["ended"] = True
             raise Failed(ENDED) from None
-        done, total, words = growth.told(at_once=True) or (None, None, "")
-        self.tell_progress(int(result["index"]), done, total, words)
-        result["bytes"] = done
+        self.tell_progress(int(result["index"]), *(growth.told(at_once=True) or growth.newest))
+        result["bytes"] = growth.brought
 
     def _own_key(self, key: str, growth: Growth, meter: Meter, limit: float) -> int:
         """A descriptor that says that this transfer is ours, as long as it or a program that inherited it is there.
@@ -234,13 +233,14 @@ class Meter:
 
 
 class Growth:
-    """How much a folder has grown."""
+    """How much a folder has grown, and where its size in the end is known, how far it is."""
 
     def __init__(self, path: str, total: int | None) -> None:
         self.path = path
         self.total = total
         self.first: int | None = None
         """What was there when it began: with this step, or with the one that it followed."""
+        self.brought: int | None = None
         self.newest: Told = (None, total, "")
         self.is_following = False
         self.next = 0.0
@@ -271,7 +271,8 @@ class Growth:
             self.next = began + 1e9
             return None, self.total, "its folder is too large to be measured"
         self.next = began + min(REST_AT_MOST_S, took * WALK_SHARE)
-        return max(0, size - (self.first or 0)), self.total, ""
+        self.brought = max(0, size - (self.first or 0))
+        return (size if self.total else self.brought), self.total, ""
 
 
 def folder_bytes(path: str) -> int | None:
