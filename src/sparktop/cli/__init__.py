@@ -20,6 +20,7 @@ _MODULES = {
     "explain": "knowing",
     "lint": "knowing",
     "rules": "knowing",
+    "recipes": "recipes",
     "act": "acting",
     "audit": "acting",
 }

@@ -18,6 +18,7 @@ commands:
   sparktop act ACTION HOST...    one action: --dry-run prints its plan, --yes runs it; --list names them
   sparktop audit                 what was done to the Sparks from here, by whom, and how it ended
   sparktop lint FILE...          compose files, docker run scripts, units, recipes: what is known to go wrong
+  sparktop recipes list|show ID  what can be launched; `recipes validate FILE...` checks your own
   sparktop rules list|show ID    every rule; `rules check` tries your own, in $XDG_CONFIG_HOME/sparktop/rules/*.toml
   sparktop explain [FILE|-]      what a log says: of an engine, the kernel, docker, nvidia-smi
 

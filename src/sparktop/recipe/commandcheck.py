@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 
 import yaml
@@ -9,18 +11,18 @@ import yaml
 from sparktop.diagnose.lint.yamlnodes import text_at
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
+from sparktop.recipe.environment import node_parameters
 from sparktop.recipe.fields import Fields
 from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.rendered import Seat
 from sparktop.recipe.template import TemplateError, fill, known_values, render, server_of, used
 
-RANKS_OWN = frozenset(
-    (
-        "--nnodes", "--node-rank", "--master-addr", "--master-port", "--headless", "--dist-init-addr",
-        "--nccl-init-addr", "--data-parallel-address", "--data-parallel-rank", "--data-parallel-rpc-port",
-        "--data-parallel-start-rank",
-    )
-)  # fmt: skip
-"""Flags that differ from rank to rank: the launch writes them."""
+_FIXED_RANK = re.compile(r"--node[-_]rank[=\s]+\d|--data[-_]parallel[-_](?:start[-_])?rank[=\s]+\d")
+"""What differs from rank to rank, and is the same in this command."""
+_OF_NODES = {name: value or "0" for name, value in node_parameters(Seat(node="a"), [Seat(node="a")]).items()}
+"""Parameters that every node fills in for itself."""
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+\Z")
+_DRAFT_FLAGS = ("--speculative-draft-model-path", "--speculative-draft-model", "--speculative-config.model")
 _PARALLEL = {
     "-tp": "tp", "--tensor-parallel-size": "tp", "--tp": "tp", "--tp-size": "tp",
     "-pp": "pp", "--pipeline-parallel-size": "pp", "--pp": "pp", "--pp-size": "pp",
@@ -41,6 +43,8 @@ class Commanded:
 
     is_ray: bool = False
     served_name: str = ""
+    drafts: tuple[str, ...] = ()
+    """Repositories of draft models that it names."""
 
 
 def check_command(fields: Fields, recipe: Recipe) -> Commanded:
@@ -52,7 +56,7 @@ def check_command(fields: Fields, recipe: Recipe) -> Commanded:
             fields.add("command", text, kind=ProblemKind.MISSING, remedy="`vllm serve {model} --port {port}`, for one")
         return Commanded()
     try:
-        argv = render(recipe.command, known_values(recipe))
+        argv = render(recipe.command, _OF_NODES | known_values(recipe))
     except TemplateError as error:
         _note(fields, recipe, error)
         return Commanded()
@@ -64,8 +68,21 @@ def check_command(fields: Fields, recipe: Recipe) -> Commanded:
         if section is not None:
             section.add(name, note, kind=ProblemKind.NOTE, remedy=f"write {{{name}}} into the command, or take it out")
     return Commanded(
-        is_ray=_value(argv, "--distributed-executor-backend") == "ray", served_name=_value(argv, "--served-model-name")
+        is_ray=_value(argv, "--distributed-executor-backend") == "ray",
+        served_name=_value(argv, "--served-model-name"),
+        drafts=_drafts(argv),
     )
+
+
+def _drafts(argv: tuple[str, ...]) -> tuple[str, ...]:
+    found = [_value(argv, flag) for flag in _DRAFT_FLAGS]
+    try:
+        config = json.loads(_value(argv, "--speculative-config") or "{}")
+    except (ValueError, RecursionError):
+        config = {}
+    if isinstance(config, dict):
+        found.append(str(config.get("model", "")))
+    return tuple(dict.fromkeys(each for each in found if _REPOSITORY.match(each)))
 
 
 def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
@@ -79,10 +96,9 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     elif engine is not recipe.engine and "runtime" in fields:
         text = f"the command starts {_NAMES[engine]}, and `runtime` says {_NAMES[recipe.engine]}"
         fields.add("runtime", text)
-    for flag in dict.fromkeys(word.split("=", 1)[0].replace("_", "-") for word in argv):
-        if flag in RANKS_OWN:
-            text = f"`{shown(flag)}` differs from rank to rank: the launch writes it"
-            fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="take it out of the command")
+    if fixed := _FIXED_RANK.search(recipe.command):
+        text = f"`{shown(fixed[0])}` differs from node to node"
+        fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="leave it out: the launch writes it")
     sizes = {"tp": 1, "pp": 1, "dp": 1}
     for index, word in enumerate(argv):
         flag, _, value = word.partition("=")
@@ -102,7 +118,7 @@ def _check_environment(fields: Fields, recipe: Recipe) -> None:
     section = fields.section("env")
     for name, value in recipe.environment.items() if section is not None else ():
         try:
-            fill(value, known_values(recipe))
+            fill(value, _OF_NODES | known_values(recipe))
         except TemplateError as error:
             if section is not None:
                 section.add(name, error.reason, nearest=error.nearest, remedy=" ".join(error.remedies))
@@ -111,7 +127,7 @@ def _check_environment(fields: Fields, recipe: Recipe) -> None:
 def _value(argv: tuple[str, ...], flag: str) -> str:
     for index, word in enumerate(argv):
         name, is_joined, value = word.partition("=")
-        if name == flag:
+        if name.replace("_", "-") == flag:
             return value if is_joined else argv[index + 1] if index + 1 < len(argv) else ""
     return ""
 

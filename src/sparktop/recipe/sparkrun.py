@@ -32,6 +32,7 @@ RUNTIMES = {
 _RAY = ("vllm-ray", "eugr-vllm")
 _MODEL = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z|/[^\0]+\Z|[~.]{1,2}/[^\0]+\Z")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(?:@sha256:[0-9a-f]{64})?\Z")
+_SERVED = re.compile(r"\b(?:vllm\s+serve|--model(?:-path)?[=\s])\s*([\w.-]+/[\w.-]+)(?=\s|\Z)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _WHOLE_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))\Z")
@@ -52,18 +53,18 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     """The recipe, as far as it can be read; what is wrong with it goes to the sheet."""
     dialect = _dialect(fields)
     refuse_unsupported(fields)
-    model = _named(fields, "model", _MODEL, "Hugging Face's names are organisation/model")
+    command = fields.text("command").strip("\n")
+    model = _model(fields, command)
     container = _named(fields, "container", _IMAGE, "an image is named registry/name:tag")
     config = fields.section("runtime_config")
     build_args = _build_args(fields, config)
     extension = ours.read_extension(config.section("sparktop") if config is not None else None)
     defaults = _defaults(fields)
-    command = fields.text("command").strip("\n")
     engine, runtime = _engine(fields, command)
     least, most = _nodes(fields, defaults, command)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
-    if dialect is Dialect.EUGR and (note := image_note(fields, container, build_args)):
+    if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
         risks.append(note)
     metadata = _metadata(fields)
     description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
@@ -113,7 +114,14 @@ def _checked(fields: Fields, recipe: Recipe) -> Recipe:
         executor = Executor.RAY
     if executor is Executor.RAY and not requires.ray:
         requires = replace(requires, ray=True)
-    return replace(recipe, executor=executor, requires=requires, served_name=recipe.served_name or said.served_name)
+    drafts = [each for each in said.drafts if each != recipe.model]
+    return replace(
+        recipe,
+        executor=executor,
+        requires=requires,
+        served_name=recipe.served_name or said.served_name,
+        more_models=tuple(dict.fromkeys((*recipe.more_models, *drafts))),
+    )
 
 
 def _dialect(fields: Fields) -> Dialect:
@@ -125,6 +133,13 @@ def _dialect(fields: Fields) -> Dialect:
         text = f"`{shown(version)}` is a version that isn't known here"
         fields.add("recipe_version", text, remedy='known are "2" (sparkrun) and "1" (spark-vllm-docker)')
     return Dialect.SPARKRUN
+
+
+def _model(fields: Fields, command: str) -> str:
+    """`model`, or what the command serves where it is left out, as version 1 allows."""
+    if not fields.text("model") and (served := _SERVED.search(command)):
+        return served[1]
+    return _named(fields, "model", _MODEL, "Hugging Face's names are organisation/model")
 
 
 def _named(fields: Fields, name: str, form: re.Pattern[str], remedy: str) -> str:
@@ -190,9 +205,11 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar], command: str) -> tupl
     low = min(max(low, 1), MOST_NODES)
     high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
     if most is not None and needed > most:
-        text = f"`tensor_parallel` and the like come to {needed}, and it may run on {most} at the most"
-        fields.add("max_nodes" if "max_nodes" in fields else "solo_only", text, remedy="a Spark has one GPU")
-    return (min(max(low, needed), high) if least is None and most is None else low), high
+        text = (
+            f"`tensor_parallel` and the like come to {needed}, and it may run on {most} at the most: each is taken as 1"
+        )
+        fields.add("max_nodes" if "max_nodes" in fields else "solo_only", text, kind=ProblemKind.NOTE)
+    return low, high
 
 
 def _defaults(fields: Fields) -> dict[str, Scalar]:
@@ -235,22 +252,22 @@ def _environment(section: Fields | None) -> tuple[dict[str, str], dict[str, str]
             text = str(value)
             if match := _WHOLE_VARIABLE.match(text):
                 text = f"${match[1] or match[2]}"
-            text, is_per_node = _launch_fields(section, name, text)
-            (per_node if is_per_node else everywhere)[name] = text
+            made = _launch_fields(section, name, text)
+            if made is not None:
+                (per_node if "{node_rank}" in made else everywhere)[name] = made
     return everywhere, per_node
 
 
-def _launch_fields(section: Fields, name: str, text: str) -> tuple[str, bool]:
-    """sparkrun's {config.NAME} and {launch.NAME} as our parameters; whether they differ from rank to rank."""
-    is_per_node = False
+def _launch_fields(section: Fields, name: str, text: str) -> str | None:
+    """sparkrun's {config.NAME} and {launch.NAME} as our parameters; None where its launcher alone knows one."""
+    known = {"model_path": "{model}", "model_revision": "{model_revision}", "node_rank": "{node_rank}"}
+    known["num_nodes"] = "{num_nodes}"
     for match in _LAUNCH.finditer(text):
-        if match[1] == "launch" and match[2] == "node_rank":
-            is_per_node = True
-        elif match[1] == "launch" and match[2] not in ("model_path", "model_revision"):
+        if match[1] == "launch" and match[2] not in known:
             what = f"`{{launch.{shown(match[2])}}}` is known to sparkrun's launcher only"
             section.add(name, what, kind=ProblemKind.UNSUPPORTED, remedy="write its value out")
-    text = _LAUNCH.sub(lambda m: {"model_path": "{model}"}.get(m[2], f"{{{m[2]}}}"), text)
-    return text, is_per_node
+            return None
+    return _LAUNCH.sub(lambda match: known[match[2]] if match[1] == "launch" else f"{{{match[2]}}}", text)
 
 
 def _build_args(fields: Fields, config: Fields | None) -> tuple[str, ...]:

@@ -99,20 +99,9 @@ def known_values(recipe: Recipe, given: Mapping[str, str] | None = None) -> dict
     return values
 
 
-def unknown_values(recipe: Recipe, names: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """Of these names those that change nothing in the recipe, each with the one that was probably meant.
-
-    Without a command every name is a flag of the engine's, and any is right.
-    """
-    if not recipe.command:
-        return ()
-    known = {"model", "container", *recipe.defaults, *used(recipe.command, known_values(recipe))}
-    return tuple((name, nearest(name, known)) for name in names if name not in known)
-
-
 def text_of(value: Scalar) -> str:
     """A value as it stands in a command."""
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def fill(text: str, values: Mapping[str, Scalar]) -> str:
@@ -130,11 +119,13 @@ def render(template: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     Raises:
         TemplateError: it names a parameter that isn't there, wants a shell, or isn't one command.
     """
-    words = _Splitting(values).words(template.strip("\n"), len(template) - len(template.lstrip("\n")))
-    if words and words[0] == "exec":
+    reading = _Splitting(values)
+    words = reading.words(template.strip("\n"), len(template) - len(template.lstrip("\n")))
+    words = words[1:] if words[:1] == ["exec"] else words
+    if words[:1] == ["env"] and reading.set_before:
         words = words[1:]
-    if words and _ASSIGNMENT.match(words[0]):
-        words = ["env", *words]
+    if words and (reading.set_before or _ASSIGNMENT.match(words[0])):
+        words = ["env", *reading.set_before, *words]
     if not words:
         raise TemplateError(0, "the command is empty")
     return tuple(words)
@@ -172,8 +163,10 @@ class _Splitting:
     open: list[str] | None = None
     """The word that is being read; None between words."""
     left: int = MAX_TOKENS
-    ended_at: int | None = None
-    """Where a line ended that wasn't continued: nothing may follow."""
+    has_ended: bool = False
+    """Whether a line ended that wasn't continued: nothing may follow it."""
+    set_before: list[str] = field(default_factory=list)
+    """NAME=value of `export` before the command."""
 
     def words(self, text: str, offset: int) -> list[str]:
         self._split(text, offset, 0, "")
@@ -240,15 +233,18 @@ class _Splitting:
                 self._begin(here)
             elif char == "\n":
                 self._close()
-                if self.done and not within and self.ended_at is None:
-                    self.ended_at = here
+                if not within and not self._took_setting():
+                    self.has_ended = bool(self.done)
             elif char.isspace():
                 self._close()
             elif char == "#" and self.open is None:
                 while index < len(read) and read[index][0] != "\n":
                     index += 1
             elif char in _OPERATORS:
-                self._refuse(here, _OPERATORS[char], within)
+                self._close()
+                if within or not (char == ";" or (char, following) == ("&", "&")) or not self._took_setting():
+                    self._refuse(here, _OPERATORS[char], within)
+                index += char == "&"
             else:
                 self._begin(here)
                 self._put(char)
@@ -288,13 +284,22 @@ class _Splitting:
 
     def _begin(self, here: int) -> None:
         if self.open is None:
-            if self.ended_at is not None:
+            if self.has_ended:
                 raise TemplateError(
                     here,
                     "a second command, or a line before it that doesn't end in a backslash",
                     "end every line but the last with ` \\`; nothing may stand between them, comments neither",
                 )
             self.open = []
+
+    def _took_setting(self) -> bool:
+        """Whether what was read so far is no command yet but a setting before it, which is then put aside."""
+        if self.done[:1] == ["export"] and len(self.done) > 1 and all(map(_ASSIGNMENT.match, self.done[1:])):
+            self.set_before += self.done[1:]
+        elif self.done[:1] != ["set"] or not all(word[:1] in "-+" or word == "pipefail" for word in self.done[1:]):
+            return False
+        self.done.clear()
+        return True
 
     def _put(self, text: str) -> None:
         if self.open is None:

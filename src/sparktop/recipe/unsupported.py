@@ -39,7 +39,7 @@ BUILDERS = ("", "none", "docker-pull")
 def refuse_unsupported(fields: Fields) -> None:
     """Note every key that is filled and can't be honoured; one that is empty says nothing."""
     for name, reason in HOOKS.items():
-        if filled(fields.node(name)):
+        if filled(fields.node(name)) and not (name == "mods" and _are_ours(fields)):
             what = ", ".join(f"`{shown(each)}`" for each in _names(fields, name))
             fields.add(name, f"{reason}{f': {what}' if what else ''}", kind=_NO, remedy=IMAGE_HOLDS_ALL)
     for name, (reason, remedy) in TOPOLOGY.items():
@@ -55,6 +55,15 @@ def refuse_unsupported(fields: Fields) -> None:
     if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
         note = "kernels that were compiled are not kept between launches: the first minutes are slower"
         fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
+
+
+def _are_ours(fields: Fields) -> bool:
+    """Whether the mods do only what a launch of ours does anyway."""
+    if {name.rsplit("/", 1)[-1] for name in _names(fields, "mods")} != {"drop-caches"}:
+        return False
+    note = "`drop-caches` is what a launch does anyway: once, before it starts, and not every minute"
+    fields.add("mods", note, kind=ProblemKind.NOTE)
+    return True
 
 
 def filled(node: yaml.Node | None) -> bool:
@@ -121,15 +130,27 @@ def _distribution(fields: Fields) -> None:
         return
     if filled(config.node("containers")):
         config.add("containers", "distributes images of its own", kind=_NO, remedy="name one image as `container`")
+    pinned = fields.text("model_revision", is_any=True)
     for section in (config.node("additional_models"), _entries(config)):
         for each in section.value if isinstance(section, yaml.SequenceNode) else ():
-            keys = (
-                {key.value for key, value in each.value if filled(value)} if isinstance(each, yaml.MappingNode) else ()
-            )
-            for key in sorted(set(keys) & {"target", "allow_patterns", "ignore_patterns", "revision"}):
-                text = f"`{key}` fetches a part of a model, or for one node only; sparktop fetches it whole, for all"
-                fields.sheet.add(each.start_mark.index, config.dotted("models"), text, kind=_NO, remedy="take it out")
+            said = {k.value: v for k, v in each.value if filled(v)} if isinstance(each, yaml.MappingNode) else {}
+            for key in sorted(set(said) & set(_PARTS)):
+                if key == "revision" and getattr(said[key], "value", "") == pinned:
+                    continue
+                fields.sheet.add(
+                    each.start_mark.index,
+                    f"{config.dotted('models')}.{key}",
+                    f"{_PARTS[key]}; sparktop fetches a model whole, for every node",
+                    kind=_NO,
+                    remedy="take it out",
+                )
     config.finish()
 
 
 _NO = ProblemKind.UNSUPPORTED
+_PARTS = {
+    "target": "fetches it for some nodes only",
+    "allow_patterns": "fetches a part of it",
+    "ignore_patterns": "leaves a part of it out",
+    "revision": "pins a revision of a second model",
+}
