@@ -8,6 +8,7 @@ ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds
 ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (field report 001)
 ENGINE_FAILS=            "load": ends with an error while loading; "ready": just after it; both unless ENGINE_MENDED=1
                          or the flag of ENGINE_MENDED_BY stands in its arguments
+ENGINE_TOKENS_S=50       how fast it answers
 ENGINE_COMPLETION=       "hang", "error", "null" (all tokens went into reasoning)
 ENGINE_DEAF=1            ignores SIGTERM, as a hung one does
 ENGINE_SAYS=             one more line of its log
@@ -168,16 +169,20 @@ class Endpoint(BaseHTTPRequestHandler):
             if how == "error":
                 self.answer({"error": {"message": "EngineDeadError", "code": 500}}, 500)
                 return
+            words = None if how == "null" else ["rea", "dy", "."]
+            if wanted.get("ignore_eos"):  # a measurement: as many as are asked for
+                words = ["one "] * int(wanted.get("max_tokens", 16))
             COUNTS["prompt"] += 9
-            COUNTS["generated"] += 3
-            self.complete(wanted, None if how == "null" else ["rea", "dy", "."])
+            COUNTS["generated"] += len(words or "abc")
+            self.complete(wanted, words)
         finally:
             COUNTS["running"] -= 1
 
     def complete(self, wanted, words):
         finish = "stop" if words else "length"
         head = {"id": "cmpl-1", "object": "chat.completion", "created": int(time.time()), "model": NAME}
-        usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+        count = len(words) if words else 3
+        usage = {"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count}
         if not wanted.get("stream"):
             message = {"role": "assistant", "content": "".join(words) if words else None, "reasoning_content": "hm"}
             choice = {"index": 0, "message": message, "text": "".join(words or []), "finish_reason": finish}
@@ -191,7 +196,7 @@ class Endpoint(BaseHTTPRequestHandler):
         deltas = [{"content": word} for word in words] if words else [{"reasoning_content": "hm"}] * 3
         for delta in deltas:
             self.event({**head, "choices": [{"index": 0, "delta": delta, "text": delta.get("content", "")}]})
-            time.sleep(0.02)
+            time.sleep(1 / float(ENVIRONMENT.get("ENGINE_TOKENS_S", "50")))
         self.event({**head, "choices": [{"index": 0, "delta": {}, "text": "", "finish_reason": finish}]})
         self.event({**head, "choices": [], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")

@@ -154,6 +154,8 @@ class Transfer:
     key: str
     """What it is, the same in every run: "model Qwen/Qwen3.6-35B-A3B-FP8@main to /home/x/.cache/huggingface"."""
     total_bytes: int | None = None
+    """What the folder takes when all is there, what was there before included: then that is told of it ("20.1 of 34.6
+    GB" from the first second of one that is gone on with). None: only how much it has grown is."""
 
 
 Operation = Command | DockerCall | Expect | Signal | ImagePull | Transfer
@@ -211,6 +213,9 @@ class AwaitReady:
 
     name: str
     """The container's name; the id is another after a relaunch."""
+    container_id: str = ""
+    """Where it is known which run of the name is meant: its whole id, or the "{NAME}" under which an earlier step on the
+    node saved it."""
     is_worker: bool = False
     """A further rank serves no HTTP: it is ready when it runs and its log says so, or its head is."""
     any_run: bool = False

@@ -16,6 +16,8 @@ from sparktop.operate.judging import Judgement, Since, Verdict
 
 FAILED_SILENT_S = 15.0
 """After a line that said it failed, its log has been silent for so long: it is not on its way any more."""
+LOG_READ_S = 6.0
+"""A log is followed some seconds after its container is listed: by then the reason of a quick end has been read."""
 SETTLED_S = 10.0
 """By then a list of containers is newer than the start."""
 STARTED_WITHIN_S = 600.0
@@ -29,6 +31,8 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     view = picture.node(node)
     if view is None:
         return Judgement(verdict=Verdict.WAITING, detail=f"no figures from {node} yet")
+    if act.container_id and not _is_listed(act, view):
+        return Judgement(verdict=Verdict.WAITING, detail="started; not seen running yet")
     box = next((one for one in view.containers.containers if one.name == act.name), None)
     engine = _engine(act.name, view)
     if box is None and engine is not None:
@@ -39,7 +43,8 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
         engine = None
     log = _of_this_run(engine, box)
     if box is not None and (ended := _ended(box, engine, log, since.before)) is not None:
-        return Judgement(verdict=Verdict.FAILED, detail=ended)
+        is_over = log is not None or _is_past(box, view)
+        return Judgement(verdict=Verdict.FAILED if is_over else Verdict.WAITING, detail=ended)
     if (lost := _lost_rank(act, picture, since)) is not None:
         return Judgement(verdict=Verdict.FAILED, detail=lost)
     if engine is None:
@@ -53,6 +58,18 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     if act.is_worker and _has_head_up(engine, view, picture, since):
         return Judgement(verdict=Verdict.MET, detail="its head answers", ratio=1.0)
     return _coming(engine, log)
+
+
+def _is_listed(act: AwaitReady, view: NodeView) -> bool:
+    """Whether the container that is meant is seen under its name: another of the name is of another launch."""
+    return any(one.name == act.name and one.container_id == act.container_id for one in view.containers.containers)
+
+
+def _is_past(box: Container, view: NodeView) -> bool:
+    """Whether it ended so long ago that its log would have been read by now."""
+    if view.sample is None or box.finished_wall_s is None:
+        return True
+    return view.sample.wall_s - box.finished_wall_s >= LOG_READ_S
 
 
 def _lost_rank(act: AwaitReady, picture: FleetState, since: Since) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparktop.model.plan import Act, CollectEvidence, DockerCall, Expect, GuardOrder, Operation, Remote
+from sparktop.model.plan import Act, AwaitReady, CollectEvidence, DockerCall, Expect, GuardOrder, Operation, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
@@ -21,7 +21,7 @@ def filled(act: Act, saved: Mapping[str, str]) -> Act | None:
 
     Then there is nothing to act on: the container was never made, and the step is skipped.
     """
-    if isinstance(act, GuardOrder):
+    if isinstance(act, GuardOrder | AwaitReady):
         name = _NAME.fullmatch(act.container_id)
         if name is None:
             return act

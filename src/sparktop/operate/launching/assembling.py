@@ -73,9 +73,13 @@ def _steps(found: Outlook, made: Sequence[Place], up: Sequence[Place], key: str,
         if (dropped := proofsteps.drop(one, back, survey)) is not None:
             yield dropped
     for one in made:
-        yield proofsteps.guard(one, serving=False)
+        if one.taken is None:
+            yield proofsteps.guard(one, serving=False)
     for one in up:
         yield boxsteps.start(one)
+    for one in made:
+        if one.taken is not None:  # before its start it had another name
+            yield proofsteps.guard(one, serving=False)
     yield from proofsteps.ready(made, recipe)
     for one in made:
         yield proofsteps.guard(one, serving=True)

@@ -9,6 +9,7 @@ from typing import Any
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Budget, NodeBudget, SliceKind
+from sparktop.model.recipe import Recipe
 from sparktop.operate.changing import image_path
 from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
@@ -44,7 +45,6 @@ def _place(rank: Rank, found: Outlook, mark: str) -> Place:
     stamp = stamp_of(looked.picture)
     asked = dict(body(rank.container))
     host = dict(asked.get("HostConfig") or {})
-    policy = host.get("RestartPolicy") or {}
     host["RestartPolicy"] = dict(_NO_POLICY)
     asked["HostConfig"] = host
     asked["Labels"] = {**(asked.get("Labels") or {}), LAUNCH: stamp}
@@ -55,7 +55,7 @@ def _place(rank: Rank, found: Outlook, mark: str) -> Place:
         rank=rank,
         view=view,
         body=asked,
-        policy=policy if policy.get("Name") not in ("", "no", None) else {},
+        policy=policy_of(found.order.recipe),
         image_id=str(image.get("Id") or "") if image is not None else "",
         image=image,
         taken=taken(rank, looked.survey, stamp),
@@ -66,6 +66,14 @@ def _place(rank: Rank, found: Outlook, mark: str) -> Place:
         asked_bytes=need,
         floor_bytes=floor_of(budget),
     )
+
+
+def policy_of(recipe: Recipe) -> Mapping[str, Any]:
+    """The restart policy that a recipe asks for, as Docker's update takes it; empty for none, or for none of its."""
+    name, _, retries = str(recipe.options.get("restart_policy") or "no").strip().partition(":")
+    if name not in ("always", "unless-stopped", "on-failure"):
+        return {}
+    return {"Name": name, "MaximumRetryCount": int(retries) if name == "on-failure" and retries.isdecimal() else 0}
 
 
 def room_for(budget: NodeBudget | None) -> tuple[int | None, int | None]:

@@ -66,7 +66,7 @@ def ready(places: Sequence[Place], recipe: Recipe) -> Iterator[Step]:
             id=f"ready{one.mark}",
             title=f"Wait until {one.name} {'answers' if serves else 'runs and its head answers'}",
             node=one.node,
-            act=AwaitReady(name=one.name, is_worker=not serves, together=others),
+            act=AwaitReady(name=one.name, container_id=NEW, is_worker=not serves, together=others),
             limit_s=recipe.proof.ready_limit_s,
             verifies="it is ready by its own endpoint or log",
             on_failure=OnFailure.ROLL_BACK,
