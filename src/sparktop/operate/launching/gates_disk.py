@@ -55,13 +55,16 @@ def gates(looked: Looked) -> Iterator[Gate]:
     wanted = wanted_of(looked)
     coming = fetchsteps.fetch(looked.order, looked.seats, looked.survey).coming_bytes
     image = image_of(looked.order, looked.rendered)
-    lacking = {seat.node for seat in wanted.lacking}
+    size, lacking = wanted.size_bytes, {seat.node: seat for seat in wanted.lacking}
     for node in looked.nodes:
         if node not in wanted.disks or not gates_image.was_told(looked.survey, node, image):
             what = "which models" if node not in wanted.disks else "which images"
             yield unknown("disk", node, f"{what} {node} has is not known, so neither is what has to be fetched")
             continue
-        needs = {_MODEL: coming.get(node)} if node in lacking else {}
+        needs: dict[str, int | None] = {}
+        if node in lacking:
+            rest = max(0, size - wanted.there_bytes(lacking[node])) if size is not None else None
+            needs[_MODEL] = coming.get(node, rest)
         if gates_image.there(looked.survey, node, image) is None and not gates_image.is_local_only(image):
             sizes = (one.size_bytes for each in looked.nodes if (one := gates_image.there(looked.survey, each, image)))
             needs[_IMAGE] = next(sizes, None)

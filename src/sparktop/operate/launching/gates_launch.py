@@ -9,6 +9,7 @@ from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.launching.gates_model import is_missing
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
+from sparktop.recipe.lint import lint
 from sparktop.recipe.ownsecrets import HUB_TOKEN, needed, wanted
 
 
@@ -23,23 +24,21 @@ def _lint(looked: Looked) -> Iterator[Gate]:
     if looked.rendered is None:
         yield unknown("recipe-lint", "", f"there is nothing to check: {looked.unrendered or 'it was not rendered'}")
         return
-    from sparktop.recipe.lint import findings
-
-    found = tuple(findings(looked.rendered, looked.order.recipe))
-    told = [one for one in found if one.severity is not Severity.INFO]
+    said = lint(looked.rendered, looked.order.recipe)
+    told = [one for one in said.findings if one.severity is not Severity.INFO]
     for finding in told:
         make = failed if finding.severity is Severity.CRITICAL else warned
-        said = f"{finding.title} ({finding.rule})"
-        yield make("recipe-lint", "", said, _mend(looked, finding))
+        yield make("recipe-lint", "", f"{finding.title} ({finding.rule})", _mend(finding))
     if not told:
-        notes = f", {len(found)} remarks" if found else ""
-        muted = ", ".join(one.rule for one in looked.order.recipe.muted)
+        count = len(said.findings)
+        notes = f", {count} remark{'s' if count > 1 else ''}" if count else ""
+        muted = ", ".join(dict.fromkeys(one.rule for one, _ in said.muted))
         yield passed(
             "recipe-lint", "", f"nothing against it{notes}{f'; muted by the recipe: {muted}' if muted else ''}"
         )
 
 
-def _mend(looked: Looked, finding: Finding) -> str:
+def _mend(finding: Finding) -> str:
     remedy = next(iter(finding.remedies), None)
     if remedy is None:
         return f"mute it in the recipe with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
