@@ -1,0 +1,309 @@
+"""A model comes to a pair for real: `hf download` from a hub on loopback, then rsync from node to node over ssh.
+
+Asked for, planned and carried out as a launch does it, by the runners on two machines with an sshd each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hub import Hub, index_of, safetensors
+from tests.integration.spark import Spark, sparks
+from tests.runner_support import no_secret, until
+from tests.support import unavailable
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.plan import Remote, Step, Transfer
+from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.observe.monitor import Monitor
+from sparktop.operate.launching import fetchsteps
+from sparktop.operate.launching.fetchsteps import Fetch
+from sparktop.operate.line import NodeLine, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.lines import Lines
+from sparktop.operate.survey import Ask, DockerGet, Survey
+from sparktop.recipe.models import Disk, disk_of
+from sparktop.recipe.rendered import Seat
+
+pytestmark = pytest.mark.integration
+__all__ = ["sparks"]
+
+TOKEN = "hf_abcdefghijklmnopqrstuvwx"
+MODEL = "acme/small-8B"
+MIB = 1 << 20
+SHARDS = {
+    "model-00001-of-00003.safetensors": {"a": 2 * MIB},
+    "model-00002-of-00003.safetensors": {"b": 6 * MIB},
+    "model-00003-of-00003.safetensors": {"c": MIB},
+}
+FILES = {
+    "config.json": json.dumps({"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 28}).encode(),
+    "model.safetensors.index.json": index_of(SHARDS),
+    **{name: safetensors(tensors) for name, tensors in SHARDS.items()},
+    "original/model.safetensors": safetensors({"z": 4 * MIB}),
+}
+NEEDED = sum(len(data) for name, data in FILES.items() if "/" not in name)
+NODES = ("spark1", "spark2")
+ADDRESSES = {"spark1": "127.0.0.2", "spark2": "127.0.0.3"}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub.start() as server:
+        server.tokens.add(TOKEN)
+        server.model(MODEL, FILES, is_gated=True)
+        yield server
+
+
+@dataclass
+class Pair:
+    """Both, each with a home of its own, and what a console does with them."""
+
+    lines: Lines
+    homes: dict[str, Path]
+    sparks: tuple[Spark, Spark]
+    told: list[OperationResult | Progress] = field(default_factory=list)
+    seats: tuple[Seat, ...] = ()
+
+    async def line(self, node: str) -> NodeLine:
+        async with asyncio.timeout(40):
+            return await self.lines.wait(node)
+
+    async def survey(self, order: Order) -> Survey:
+        """All that is asked, by the real runners; every image is taken to be there."""
+        survey = Survey()
+        for _ in range(5):
+            left = [one for one in fetchsteps.asks(order, self.seats, survey) if one not in survey.answers]
+            wanted: dict[str, list[Ask]] = {}
+            for ask in left:
+                if not isinstance(ask, DockerGet):
+                    wanted.setdefault(ask.node, []).append(ask)
+            answers = dict(survey.answers)
+            for node, asks in wanted.items():
+                answers |= await (await self.line(node)).ask(asks)
+            if len(answers) == len(survey.answers):
+                return survey
+            survey = Survey(answers=answers)
+        raise AssertionError("too many rounds")
+
+    async def fetch(self, order: Order) -> Fetch:
+        return fetchsteps.fetch(order, self.seats, await self.survey(order))
+
+    async def perform(self, step: Step) -> Outcome:
+        """In a run of its own: what a run has done, its nodes remember until they boot."""
+        assert isinstance(step.act, Remote)
+        line = await self.line(step.node)
+        async with asyncio.timeout(120):
+            return await line.perform(
+                f"r{uuid.uuid4().hex}", step.id, step.act, told=self.told.append, secret=no_secret
+            )
+
+    async def disk(self, node: str, order: Order) -> Disk:
+        ask = next(one for one in fetchsteps.asks(order, self.seats, Survey()) if one.node == node)
+        disk = disk_of(node, (await (await self.line(node)).ask([ask]))[ask].value)
+        assert disk is not None
+        return disk
+
+    def folder(self, node: str) -> Path:
+        return self.homes[node] / ".cache/huggingface/hub" / f"models--{MODEL.replace('/', '--')}"
+
+    def journals(self) -> bytes:
+        files = [path for spark in self.sparks for path in (spark.root / "run/lock").rglob("*") if path.is_file()]
+        assert files
+        return b"".join(path.read_bytes() for path in files)
+
+
+@pytest.fixture
+async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pair]:
+    program = Path(sys.executable).with_name("hf")
+    if not program.exists():
+        unavailable("no huggingface_hub here: pip install huggingface_hub")
+    homes = {}
+    for spark in sparks:
+        home = tmp_path / spark.name
+        (home / ".local/bin").mkdir(parents=True)
+        (home / ".local/bin/hf").symlink_to(program)
+        homes[spark.name] = home
+        passwd = spark.root / "etc/passwd"
+        rows = [row.split(":") for row in passwd.read_text().splitlines()]
+        passwd.write_text(
+            "".join(":".join([*row[:5], str(home), *row[6:]] if row[2] == "0" else row) + "\n" for row in rows)
+        )
+    for one, other in (sparks, sparks[::-1]):
+        other.sshd.trust(homes[one.name])
+        other.sshd.alias(ADDRESSES[other.name], homes[one.name])
+    lines = Lines()
+    monitor = Monitor(
+        [spark.sshd.connector(spark.name) for spark in sparks],
+        publish=lambda _: None,
+        interval_s=0.5,
+        connections=lines,
+    )
+    running = asyncio.create_task(monitor.run())
+    seats = tuple(
+        Seat(node=node, index=at, home=str(homes[node]), fabric_ip=ADDRESSES[node]) for at, node in enumerate(NODES)
+    )
+    try:
+        yield Pair(lines, homes, sparks, seats=seats)
+    finally:
+        await lines.aclose()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def wanted(hub: Hub, **more: Any) -> Order:
+    recipe = Recipe(
+        id="small",
+        path="small.yaml",
+        dialect=Dialect.SPARKRUN,
+        engine=EngineKind.VLLM,
+        model=MODEL,
+        container="acme/x:1",
+    )
+    return Order(recipe=recipe, hub=hub.url, **{"secrets": {"HF_TOKEN": TOKEN}, **more})
+
+
+@contextlib.contextmanager
+def command_lines() -> Iterator[set[bytes]]:
+    """Every command line of the machine meanwhile."""
+    seen: set[bytes] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.005):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):
+                    seen.add(Path(f"/proc/{pid}/cmdline").read_bytes())
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join(5)
+
+
+async def test_once_from_the_hub_then_over_the_fabric(pair: Pair, hub: Hub) -> None:
+    order = wanted(hub)
+    found = await pair.fetch(order)
+    assert found.problems == ()
+    assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2"]
+    hub.bytes_s = 6 * MIB
+    with command_lines() as seen:
+        for step in found.steps:
+            outcome = await pair.perform(step)
+            assert outcome.state is OutcomeState.DONE, outcome
+    assert hub.sent_bytes == NEEDED + len(FILES["config.json"])  # which the survey has read too
+    assert any(b"hf\0download\0" in one for one in seen)
+    assert any(b"rsync" in one for one in seen)
+    assert not any(TOKEN.encode() in one for one in seen)
+    assert TOKEN.encode() not in pair.journals()
+    assert TOKEN not in repr(found) + repr(pair.told)
+    for node in NODES:
+        one = (await pair.disk(node, order)).find(MODEL)
+        assert one is not None
+        assert (one.is_complete, one.facts.weights_bytes, one.revision) == (True, 9 * MIB, hub.models[MODEL].commit)
+        for name in SHARDS:
+            path = Path(one.path) / name
+            assert path.is_symlink()
+            assert path.read_bytes() == FILES[name]
+    assert await pair.fetch(order) == Fetch()
+    progress = [one for one in pair.told if isinstance(one, Progress) and one.done_bytes is not None]
+    assert progress
+    assert {one.total_bytes for one in progress} == {NEEDED}
+
+
+async def test_a_bad_network_is_gone_on_from_where_it_broke(pair: Pair, hub: Hub) -> None:
+    """huggingface_hub writes 10 MB at a time, and goes on from what was written."""
+    hub.model(MODEL, {**FILES, "model-00002-of-00003.safetensors": safetensors({"b": 24 * MIB})}, is_gated=True)
+    order = wanted(hub)
+    found = await pair.fetch(order)
+    hub.cut_after_bytes = 16 * MIB
+    outcome = await pair.perform(found.steps[0])
+    assert outcome.state is OutcomeState.DONE, outcome
+    assert [one[2] for one in hub.gets("00002-of-00003.safetensors")] == ["", "bytes=10485760-"]
+    one = (await pair.disk("spark1", order)).find(MODEL)
+    assert one is not None
+    assert one.is_complete
+
+
+async def test_a_download_that_was_killed_keeps_the_files_that_had_come(pair: Pair, hub: Hub) -> None:
+    order = wanted(hub)
+    found = await pair.fetch(order)
+    hub.bytes_s = 4 * MIB
+    performing = asyncio.create_task(pair.perform(found.steps[0]))
+    blobs = pair.folder("spark1") / "blobs"
+
+    def small_ones_are_there() -> bool:
+        there = [path for path in blobs.glob("*") if not path.name.endswith(".incomplete")] if blobs.is_dir() else []
+        return len(there) >= 4
+
+    await until(small_ones_are_there, within_s=30)
+    killed = [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_download(entry, order)
+    ]
+    assert killed
+    for pid in killed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    outcome = await performing
+    assert outcome.state is OutcomeState.FAILED
+    half = (await pair.disk("spark1", order)).find(MODEL)
+    assert half is not None
+    assert not half.is_complete
+    hub.bytes_s = None
+    again = await pair.fetch(order)
+    assert [step.id for step in again.steps] == ["model@spark1", "copy@spark2"]
+    assert isinstance(again.steps[0].act, Remote)
+    (operation,) = again.steps[0].act.operations
+    assert isinstance(operation, Transfer)
+    assert isinstance(found.steps[0].act, Remote)
+    assert operation.key == found.steps[0].act.operations[0].key  # type: ignore[union-attr]
+    for step in again.steps:
+        assert (await pair.perform(step)).state is OutcomeState.DONE
+    assert len(hub.gets("00001-of-00003.safetensors")) == 1  # it had come
+    assert len(hub.gets("00002-of-00003.safetensors")) == 2
+    for node in NODES:
+        whole = (await pair.disk(node, order)).find(MODEL)
+        assert whole is not None
+        assert (node, whole.is_complete, whole.missing) == (node, True, ())
+
+
+def _is_download(entry: Path, order: Order) -> bool:
+    with contextlib.suppress(OSError):
+        words = (entry / "cmdline").read_bytes().split(b"\0")
+        return b"download" in words and order.recipe.model.encode() in words
+    return False
+
+
+async def test_a_gated_model_without_the_right_token(pair: Pair, hub: Hub) -> None:
+    for secrets in ({}, {"HF_TOKEN": "hf_anothers-token-here"}):
+        found = await pair.fetch(wanted(hub, secrets=secrets))
+        assert found.steps == ()
+        assert "gated" in found.problems[0]
+
+
+async def test_where_the_nodes_do_not_reach_one_another_both_download(pair: Pair, hub: Hub) -> None:
+    (pair.homes["spark2"] / ".ssh/known_hosts").write_text("")
+    order = wanted(hub)
+    found = await pair.fetch(order)
+    assert [step.id for step in found.steps] == ["model@spark1", "model@spark2"]
+    assert "Host key verification failed" in found.sentences[1]
+    assert (pair.homes["spark2"] / ".ssh/known_hosts").read_text() == ""  # nothing was taken on trust
+
+
+async def test_a_hub_that_is_not_there(pair: Pair, hub: Hub) -> None:
+    found = await pair.fetch(replace(wanted(hub), hub="http://127.0.0.1:9"))
+    assert found.steps == ()
+    assert "can't be reached" in found.problems[0]
