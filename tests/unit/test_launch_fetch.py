@@ -75,7 +75,9 @@ class Nodes:
     def _answer(self, ask: Ask) -> Answer:
         match ask:
             case ModelsOnDisk():
-                return Answer(value=answer(*self.models.get(ask.node, ()), **self.disk))
+                there = self.models.get(ask.node, ())
+                seen = [one for one in there if one["where"] == "cache" or "/models/" in one["path"] or ask.roots]
+                return Answer(value=answer(*seen, **self.disk))
             case DockerGet():
                 return Answer(value={"Id": "sha256:1"} if ask.node in self.images else None)
             case AskPrivileges():
@@ -279,6 +281,14 @@ def test_a_folder_of_one_node_is_copied_to_the_other_s_home() -> None:
     (step,) = found.steps
     assert transfer(step).command.argv[-2:] == ("192.168.177.11:/home/x/models/mine/", "/home/x/models/mine/")
     assert "no whole model" in Nodes().fetch(order("/models/none"), TWO).problems[0]
+
+
+def test_a_place_where_models_are_not_looked_for_is_looked_at_by_itself() -> None:
+    apart = row("mine", where="folder", path="/srv/mine", folder="/srv/mine", revision="")
+    nodes = Nodes(spark1=[apart], spark2=[apart])
+    assert nodes.fetch(order("/srv/mine"), TWO) == Fetch()
+    assert nodes.fetch(order("/srv/mine", may_fetch=False), TWO) == Fetch()
+    assert transfer(Nodes(spark1=[apart]).fetch(order("/srv/mine"), TWO).steps[0]).grows == "/srv/mine"
 
 
 @pytest.mark.parametrize("model", ["--help", "a/b c", "a/b;rm", "../x", ""])

@@ -24,7 +24,7 @@ from sparktop.operate.launching.fetchneeds import Wanted
 from sparktop.operate.launching.gates_image import ask as image_ask
 from sparktop.operate.launching.gates_image import is_local_only
 from sparktop.operate.launching.looked import gb, image_of
-from sparktop.operate.launching.seats import disk_ask, hub_ask
+from sparktop.operate.launching.seats import disk_ask, hub_ask, place_ask
 from sparktop.operate.survey import Ask, AskPrivileges, Survey
 from sparktop.recipe.models import Disk, Hub, is_path, is_repo, is_revision
 from sparktop.recipe.rendered import Seat
@@ -59,10 +59,13 @@ def asks(order: Order, seats: Sequence[Seat], survey: Survey) -> Iterator[Ask]:
         yield disk_ask(node)
         if (image := image_ask(node, image_of(order))) is not None:
             yield image
-    if not order.may_fetch or any(disk_ask(node) not in survey.answers for node in nodes):
+    if any(disk_ask(node) not in survey.answers for node in nodes):
         return
     wanted = Wanted(order, seats, survey)
-    if not wanted.lacking:
+    for seat in wanted.lacking:
+        if wanted.found[seat.node] is None and (place := place_ask(order, seat.node)) is not None:
+            yield place
+    if not wanted.lacking or not order.may_fetch:
         return
     for node in nodes:
         yield AskPrivileges(node=node)

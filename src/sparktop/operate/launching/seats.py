@@ -10,7 +10,7 @@ from sparktop.operate.launching.fabric import fabrics
 from sparktop.operate.launching.looked import model_of, revision_of
 from sparktop.operate.survey import HubModel, ModelsOnDisk, Survey
 from sparktop.recipe.modelfacts import ModelFacts
-from sparktop.recipe.models import Disk, Hub, disk_of, hub_of, is_repo
+from sparktop.recipe.models import Disk, Hub, disk_of, hub_of, is_path, is_repo
 from sparktop.recipe.rendered import Seat
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name
@@ -19,6 +19,12 @@ TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name
 def disk_ask(node: str) -> ModelsOnDisk:
     """The models that a node has."""
     return ModelsOnDisk(node=node)
+
+
+def place_ask(order: Order, node: str) -> ModelsOnDisk | None:
+    """For a model that is named by its place, and doesn't lie where models are looked for."""
+    model = model_of(order)
+    return ModelsOnDisk(node=node, roots=(model,)) if is_path(model) else None
 
 
 def hub_ask(order: Order, node: str) -> HubModel | None:
@@ -36,9 +42,12 @@ def hub_ask(order: Order, node: str) -> HubModel | None:
 
 
 def disks(nodes: Sequence[str], survey: Survey) -> Mapping[str, Disk]:
-    """By node, of those that could be asked."""
-    found = {node: disk_of(node, survey.value(disk_ask(node))) for node in nodes}
-    return {node: disk for node, disk in found.items() if disk is not None}
+    """By node, of those that could be asked; what was asked of a place besides has it all."""
+    found: dict[str, Disk] = {}
+    for ask in sorted((one for one in survey.answers if isinstance(one, ModelsOnDisk)), key=lambda one: len(one.roots)):
+        if ask.node in nodes and (disk := disk_of(ask.node, survey.value(ask))) is not None:
+            found[ask.node] = disk
+    return {node: found[node] for node in nodes if node in found}
 
 
 def hub(order: Order, nodes: Sequence[str], survey: Survey) -> Hub | None:
