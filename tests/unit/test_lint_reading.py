@@ -117,6 +117,7 @@ def test_what_cant_be_read_is_refused_with_its_line(text: str, said: str) -> Non
         "docker run --gpus all --entrypoint /bin/bash x/y -c \"pip install z && vllm serve Org/M --a-b '1'\"",
         "docker exec -it -e Y=1 name vllm serve Org/M --a-b 1",
         "M=Org/M\nF='--a-b 1'\nvllm serve $M $F",
+        "docker run x/y sh -c 'echo up; shift 1; exec \"$@\"' name first vllm serve Org/M --a-b 1",
         "docker container run x/vllm bash -c \"bash -c 'vllm serve Org/M --a-b 1'\"",
         "services:\n  v:\n    image: x/y\n    entrypoint: [bash, -c]\n    command: ['vllm serve Org/M --a-b 1']\n",
         "services:\n  v:\n    image: x/y\n    command: >\n      vllm serve Org/M\n      --a-b\n      1\n",

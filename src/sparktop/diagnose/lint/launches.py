@@ -81,9 +81,9 @@ def read_command(words: Sequence[Word], scope: Scope, own: Sequence[Item] = ()) 
             scope.found.append(_placed(words[index:], scope, own, is_ray_start=True, name="ray start"))
             return True
         if base in _SHELLS or (base == "ssh" and index == 0):
-            inner = _shell_text(words[index + 1 :], is_ssh=base == "ssh")
+            inner, rest = _shell_text(words[index + 1 :], is_ssh=base == "ssh")
             if inner is not None:
-                _read_inner(inner, scope, own)
+                _read_inner(inner, scope, own, rest)
                 return True
         if server := server_at(texts, index):
             _engine(server[0], words[server[1] :], scope, own, words[index])
@@ -261,22 +261,23 @@ def _leading(words: Sequence[Word]) -> list[Item]:
     return found
 
 
-def _shell_text(words: Sequence[Word], *, is_ssh: bool) -> Word | None:
-    """The text that `bash -c TEXT` or `ssh HOST TEXT` runs."""
+def _shell_text(words: Sequence[Word], *, is_ssh: bool) -> tuple[Word | None, Sequence[Word]]:
+    """The text that `bash -c TEXT NAME PARAMETER...` or `ssh HOST TEXT` runs, and its positional parameters."""
     if is_ssh:
-        return next((word for word in words if " " in word.text), None)
+        return next((word for word in words if " " in word.text), None), ()
     for index, word in enumerate(words):
         if re.match(r"-[a-z]*c[a-z]*\Z", word.text):
-            return words[index + 1] if index + 1 < len(words) else None
+            return (words[index + 1] if index + 1 < len(words) else None), words[index + 3 :]
         if not word.text.startswith(("-", "+")):
-            return None
-    return None
+            break
+    return None, ()
 
 
-def _read_inner(inner: Word, scope: Scope, own: Iterable[Item]) -> None:
+def _read_inner(inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequence[Word] = ()) -> None:
+    given = {"@": tuple(parameters)} if parameters else {}  # `exec "$@"`: what is shifted before is not looked at
     nested = replace(
         scope,
-        variables=dict(scope.variables),
+        variables={**scope.variables, **given},
         exported={**scope.exported, **{item.name: item for item in own}},
         prelude=[],
         depth=scope.depth + 1,
