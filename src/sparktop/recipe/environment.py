@@ -34,6 +34,7 @@ class Variables:
 
     environment: Mapping[str, str] = field(repr=False)
     secret_names: tuple[str, ...] = ()
+    detected_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Where the recipe's own words were not taken, and why."""
 
@@ -98,7 +99,12 @@ def variables(
             raise CannotRender(f"env: {name[:60]!r} can't be a variable's name, or its value holds a NUL")
         if value and (is_secret_name(name) or any(secret in value for secret in known)):
             secrets.append(name)
-    return Variables(environment=found, secret_names=tuple(secrets), notes=tuple(notes))
+    return Variables(
+        environment=found,
+        secret_names=tuple(secrets),
+        detected_names=tuple(name for name in detected if name not in recipe.node_environment),
+        notes=tuple(notes),
+    )
 
 
 def _shared(engine: EngineKind, executor: Executor, nodes: int) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+OURS = "sparktop."
 RECIPE = "sparktop.recipe"
 """The recipe's id."""
 VALUES = "sparktop.values"

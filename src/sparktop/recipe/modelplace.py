@@ -57,8 +57,8 @@ def model_place(model: str, seat: Seat) -> ModelPlace:
     folder = seat.model_path
     if model.startswith(("/", "~")):
         folder = folder or re.sub(r"\A~(?=/)", seat.home, model)
-        if not folder.startswith("/"):
-            raise CannotRender(f"model {model[:80]!r} is no path from the root")
+        if not folder.startswith("/") or not posixpath.normpath(folder).strip("/"):
+            raise CannotRender(f"model {model[:80]!r} is no path from the root to a folder")
     elif not _REPOSITORY.fullmatch(model):
         raise CannotRender(f"model {model[:80]!r} is neither a repository of the hub (ORG/NAME) nor a path")
     if not folder or (seat.cache and not model.startswith(("/", "~")) and _is_in(folder, seat.cache)):

@@ -12,8 +12,7 @@ RAY_PORT = 6379
 LIMIT_S = 900
 """How long one node waits for the other's Ray."""
 
-HEAD_SCRIPT = r"""
-nodes=$1; address=$2; port=$3; limit=$4; shift 4
+HEAD_SCRIPT = r"""nodes=$1; address=$2; port=$3; limit=$4; shift 4
 echo "sparktop: starting Ray at $address:$port"
 ray start --head --node-ip-address="$address" --port="$port" --include-dashboard=false \
   --object-store-memory=1073741824 || exit 1
@@ -34,8 +33,7 @@ exec "$@"
 """
 """Parameters: nodes, the head's address, Ray's port, limit in seconds, then the engine's argv."""
 
-WORKER_SCRIPT = r"""
-address=$1; port=$2; own=$3; limit=$4
+WORKER_SCRIPT = r"""address=$1; port=$2; own=$3; limit=$4
 echo "sparktop: waiting for Ray at $address:$port"
 begun=$(date +%s)
 until python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()' \

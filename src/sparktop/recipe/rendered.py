@@ -50,6 +50,8 @@ class ContainerSpec:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: tuple[str, ...] = ()
     """Of `environment`: those whose values are the operator's secrets."""
+    detected_names: tuple[str, ...] = ()
+    """Of `environment`: those whose values were found on the node at this moment, and may be others after a reboot."""
     mounts: tuple[Mount, ...] = ()
     host: Mapping[str, object] = field(default_factory=dict)
     """Docker's HostConfig by its API's names, without Binds."""

@@ -153,6 +153,7 @@ def _rank(wanted: Wanted, seat: Seat) -> tuple[Rank, list[str]]:
         entrypoint=_entrypoint(wanted.values["container"], opts),
         environment=found.environment,
         secret_names=found.secret_names,
+        detected_names=found.detected_names,
         mounts=(*mounts, *opts.mounts),
         host=_host(opts, argv, recipe.engine),
         labels={**opts.labels, **_labels(wanted, seat)},
