@@ -17,6 +17,7 @@ from tests.unit.launchgates_support import (
     World,
     case,
     fits,
+    hub,
     rendered,
 )
 
@@ -223,10 +224,27 @@ def _(world: World) -> None:
     world.model_is_missing("spark2")
 
 
-@case("secrets", "", WARNED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
-def _(world: World) -> None:
+def open_file(world: World) -> None:
     problem = "/home/me/.env can be read by others, so it was not read: chmod 600 /home/me/.env"
     world.order = replace(world.order, secret_problems=(problem,))
+
+
+@case("secrets", "", WARNED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+def _(world: World) -> None:
+    """The hub's token may be in it."""
+    open_file(world)
+    world.model_is_missing("spark1", "spark2", **hub())
+
+
+@case("secrets", "", FAILED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+def _(world: World) -> None:
+    open_file(world)
+    world.asks_for(environment={"VLLM_API_KEY": "$VLLM_API_KEY"})
+
+
+@case("secrets", "", PASSED, "none are wanted")
+def _(world: World) -> None:
+    open_file(world)
 
 
 # --- equal-memory, same-driver

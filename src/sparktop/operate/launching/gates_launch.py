@@ -68,7 +68,10 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
     if is_missing(looked) and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in wanted(recipe):
         names.append(HUB_TOKEN)
     missing = [name for name in names if not order.secrets.get(name)]
-    for problem in order.secret_problems:
+    # Anybody's .env lies open somewhere; it matters where something is wanted that it may hold.
+    is_wanted = missing or (not order.secrets.get(HUB_TOKEN) and is_missing(looked))
+    problems = order.secret_problems if is_wanted else ()
+    for problem in problems:
         path = problem.partition(" ")[0]
         make = failed if missing else warned
         yield make("secrets", "", problem, f"chmod 600 {path}" if "by others" in problem else f"ls -l {path}")
@@ -79,6 +82,6 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
             f"the recipe takes {name} from its operator, and it is not set",
             f"export {name}=..., or a line {name}=... in .env (chmod 600 .env)",
         )
-    if not missing and not order.secret_problems:
+    if not missing and not problems:
         given = ", ".join(names)
         yield passed("secrets", "", f"{given} {'is' if len(names) == 1 else 'are'} set" if names else "none are wanted")

@@ -83,9 +83,8 @@ def _model(looked: Looked, wanted: Wanted, node: str) -> Gate:
 
 def _state(wanted: Wanted, node: str, found: Found | None) -> str:
     if found is None:
-        return f"there is no model at {wanted.model} on {node}" if is_path(wanted.model) else (
-            f"{wanted.called} is not on {node}"
-        )  # fmt: skip
+        where = f"there is no model at {wanted.model} on {node}"
+        return where if is_path(wanted.model) else f"{wanted.called} is not on {node}"
     if found.is_complete:
         return f"{wanted.called} on {node} is another state of it ({found.revision[:12]}) than on the other node"
     missing = f": {', '.join(found.missing[:3])}" if found.missing else ""
