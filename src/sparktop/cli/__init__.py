@@ -23,6 +23,7 @@ _MODULES = {
     "recipes": "recipes",
     "act": "acting",
     "audit": "acting",
+    "launch": "launching",
 }
 """Command -> the module of this package whose function of the command's name runs it."""
 

@@ -16,6 +16,7 @@ commands:
   sparktop demo                  the console on two simulated Sparks, no hardware needed
   sparktop status HOST...        one snapshot as text or JSON, or a stream of them
   sparktop act ACTION HOST...    one action: --dry-run prints its plan, --yes runs it; --list names them
+  sparktop launch RECIPE HOST... from a recipe to a served, proven model; --dry-run prints the plan
   sparktop audit                 what was done to the Sparks from here, by whom, and how it ended
   sparktop lint FILE...          compose files, docker run scripts, units, recipes: what is known to go wrong
   sparktop recipes list|show ID  what can be launched; `recipes validate FILE...` checks your own

@@ -10,8 +10,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, TextIO
@@ -85,20 +85,27 @@ def list_actions(out: TextIO | None = None) -> int:
 
 async def act(make: MakeBoth, asked: Asked, *, manner: Manner, secret: AskSecret, clock: Clock | None = None) -> int:
     """Plan it, ask, run it; the exit code: 0 done or printed, 1 refused or failed, 130 interrupted."""
+    async with watched(make, manner) as (watch, operating, fresh):
+        request = await _request(asked, watch, fresh, manner.timeout_s)
+        answer = await operating.plan(request)
+        if isinstance(answer, Refusal):
+            put(manner, refusal_text(answer), {"refusal": refusal_data(answer)})
+            return 1
+        return await carry_out(operating, answer, manner, secret, clock or SystemClock())
+
+
+@asynccontextmanager
+async def watched(make: MakeBoth, manner: Manner) -> AsyncIterator[tuple[Watch, Operating, asyncio.Event]]:
+    """What watches and what acts, as soon as the nodes have answered or had their time."""
     fresh = asyncio.Event()
     watch, operating = make(lambda _: fresh.set())
     watching = asyncio.create_task(watch.run())
     try:
-        _say(f"connecting to {' and '.join(view.name for view in watch.state.nodes)} …")
+        say(f"connecting to {' and '.join(view.name for view in watch.state.nodes)} …")
         await settled(watch, fresh, manner.timeout_s, settle_s=manner.timeout_s, held_s=0.0)
         if watching.done():
             watching.result()
-        request = await _request(asked, watch, fresh, manner.timeout_s)
-        answer = await operating.plan(request)
-        if isinstance(answer, Refusal):
-            _print(manner, refusal_text(answer), {"refusal": refusal_data(answer)})
-            return 1
-        return await _carry_out(operating, answer, manner, secret, clock or SystemClock())
+        yield watch, operating, fresh
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -115,7 +122,7 @@ async def _request(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_s: 
         UsageError: what is named isn't there, or could be several.
     """
     if asked.options.get("watch_only") != "yes":  # a node that is gone is what that one waits for
-        _check_links(watch.state, one_will_do=asked.action.name == "collect-evidence")
+        check_links(watch.state, one_will_do=asked.action.name == "collect-evidence")
     if asked.action.name == "guard" and asked.options.get("off") == "yes":  # whatever it is over, it is the node's
         nodes = tuple(view.name for view in watch.state.nodes)
         return Request(action="guard", nodes=nodes, options=asked.options)
@@ -125,12 +132,12 @@ async def _request(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_s: 
     return replace(request, options=asked.options, change=change)
 
 
-def _check_links(fleet: FleetState, *, one_will_do: bool) -> None:
+def check_links(fleet: FleetState, *, one_will_do: bool = False) -> None:
     """`one_will_do`: of a node that is gone, what is known of the other is wanted all the more."""
     silent = [view for view in fleet.nodes if view.link.state is not LinkState.LIVE]
     for view in silent:
         if one_will_do and len(silent) < len(fleet.nodes):
-            _say(f"{view.name}: {view.link.reason or view.link.state}")
+            say(f"{view.name}: {view.link.reason or view.link.state}")
         else:
             raise TransportError(
                 f"{view.name}: {view.link.reason or view.link.state}; nothing was planned", hint=view.link.hint or None
@@ -148,7 +155,7 @@ async def _of_finding(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_
         known = sorted({one.rule for one in watch.state.findings})
         raise UsageError(
             f"{asked.rule} is not found on these nodes",
-            hint=_nearest(asked.rule, known) or "leave --finding out, or give it more time with --timeout",
+            hint=nearest(asked.rule, known) or "leave --finding out, or give it more time with --timeout",
         ) from None
     finding = found[0]
     remedy = next((one for one in finding.remedies if one.action == asked.action.name), None)
@@ -176,7 +183,7 @@ def _chosen(asked: Asked, found: Sequence[Wish], fleet: FleetState) -> Wish:
         own = [wish for wish in found if _has_rank(wish, asked.target, fleet)]
     what = "engine" if known.target == "engine" else "process on the GPU"
     if not own:
-        hint = _nearest(asked.target, [wish.request.target for wish in found])
+        hint = nearest(asked.target, [wish.request.target for wish in found])
         told = f"there is no {what} {asked.target!r} on" if asked.target else f"there is no {what} on"
         raise UsageError(f"{told} {' and '.join(names)}", hint=hint or None)
     if len(own) > 1:
@@ -197,7 +204,8 @@ def _has_rank(wish: Wish, name: str, fleet: FleetState) -> bool:
     return any(rank.engine.name == name for rank in team)
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Sequence[str]) -> str:
+    """What may have been meant, or what there is."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}" if known else ""
 
@@ -205,23 +213,24 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 # --- the run
 
 
-async def _carry_out(operating: Operating, plan: Plan, manner: Manner, secret: AskSecret, clock: Clock) -> int:
+async def carry_out(operating: Operating, plan: Plan, manner: Manner, secret: AskSecret, clock: Clock) -> int:
+    """Show the plan, ask, run it, tell how it ended; the exit code."""
     data: dict[str, Any] = {"plan": plan_data(plan), "run": None}
     if manner.is_dry:
-        _print(manner, plan_text(plan), data)
+        put(manner, plan_text(plan), data)
         return 0
     if not manner.is_agreed and not manner.has_terminal:
-        _print(manner, plan_text(plan), data)
-        _say("sparktop: nothing was run: there is no terminal to ask on\n  --yes runs it, --dry-run only prints it")
+        put(manner, plan_text(plan), data)
+        say("sparktop: nothing was run: there is no terminal to ask on\n  --yes runs it, --dry-run only prints it")
         return 1
     _show(manner, plan_text(plan))
     if not manner.is_agreed and not await _is_agreed(plan):
         if manner.as_json:
-            _print(manner, [], data)
-        _say("nothing was run")
+            put(manner, [], data)
+        say("nothing was run")
         return 1
     run = await _run(operating, plan, secret, clock)
-    _print(manner, run_text(run), data | {"run": run_data(run)})
+    put(manner, run_text(run), data | {"run": run_data(run)})
     back = operating.way_back(run) if run.can_go_back else None
     if back is not None:
         _show(replace(manner, as_json=True), ["", *plan_text(back)])
@@ -229,7 +238,7 @@ async def _carry_out(operating: Operating, plan: Plan, manner: Manner, secret: A
             run_back = await _run(operating, back, secret, clock)
             _show(replace(manner, as_json=True), run_text(run_back))
         else:
-            _say("the way back was not gone")
+            say("the way back was not gone")
     return 0 if run.state is RunState.DONE else INTERRUPTED if run.state is RunState.ABORTED else 1
 
 
@@ -257,10 +266,10 @@ def _interruptible(execution: Execution) -> Iterator[None]:
     def interrupted() -> None:
         if not times:
             times.append(1)
-            _say("aborting: what is under way is finished or undone first; Ctrl-C again leaves it alone")
+            say("aborting: what is under way is finished or undone first; Ctrl-C again leaves it alone")
             execution.abort()
             return
-        _say("left: the step on the node finishes, or is undone, by itself; `sparktop audit` has what was done")
+        say("left: the step on the node finishes, or is undone, by itself; `sparktop audit` has what was done")
         if task is not None:
             task.cancel()
 
@@ -314,7 +323,7 @@ class Progress:
 # --- where it goes
 
 
-def _print(manner: Manner, lines: Sequence[str], data: Mapping[str, Any]) -> None:
+def put(manner: Manner, lines: Sequence[str], data: Mapping[str, Any]) -> None:
     """Data: to standard output."""
     if manner.as_json:
         print(json.dumps({"version": JSON_VERSION, **data}, indent=2, ensure_ascii=False))
@@ -327,5 +336,6 @@ def _show(manner: Manner, lines: Sequence[str]) -> None:
     print("\n".join(lines), file=sys.stderr if manner.as_json else sys.stdout, flush=True)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Narration."""
     print(text, file=sys.stderr, flush=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from sparktop.headless.prospects import prose, prospect_data, prospect_text
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step, StepRun
 from sparktop.operate.asked import short_detail
 from sparktop.operate.beforeafter import ending, told
@@ -17,7 +15,6 @@ from sparktop.operate.wording import masked, step_lines
 JSON_VERSION = 1
 RISK_MARKS = {"safe": "✓", "disruptive": "▲", "destructive": "✖"}
 STEP_MARKS = {"done": "✓", "failed": "✖", "running": "▸", "unknown": "?", "skipped": "–", "waiting": "·"}
-WIDEST = 100
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
@@ -45,6 +42,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "steps": [_step(step, plan) for step in plan.steps],
         "way_back": [_step(step, plan) for step in plan.way_back],
         "equivalent": [said(one) for one in plan.equivalent],
+        **({"prospect": prospect_data(plan.prospect, plan.secrets)} if plan.prospect is not None else {}),
     }
 
 
@@ -78,7 +76,15 @@ def _step(step: Step, plan: Plan) -> dict[str, Any]:
 def refusal_data(refusal: Refusal) -> dict[str, Any]:
     """Why not, as JSON-ready data."""
     remedies = [masked(one) for one in refusal.remedies]
-    return {**_request(refusal.request), "reason": masked(refusal.reason), "remedies": remedies}
+    found: dict[str, Any] = {**_request(refusal.request), "reason": masked(refusal.reason), "remedies": remedies}
+    if refusal.prospect is not None:
+        found["prospect"] = prospect_data(refusal.prospect, _given(refusal.request))
+    return found
+
+
+def _given(request: Request) -> tuple[str, ...]:
+    """The secrets that came with it."""
+    return tuple(value for value in request.order.secrets.values() if value) if request.order is not None else ()
 
 
 def run_data(run: Run) -> dict[str, Any]:
@@ -114,11 +120,12 @@ def plan_text(plan: Plan) -> list[str]:
     """The plan in plain words; commands are never broken."""
 
     def said(text: str, indent: int = 0) -> list[str]:
-        return _prose(masked(text, plan.secrets), indent)
+        return prose(masked(text, plan.secrets), indent)
 
     lines = said(plan.title)
     lines += said(f"{RISK_MARKS[plan.risk]} {plan.risk}, on {' and '.join(plan.nodes)}", 2)
     lines += said(plan.effect, 2) if plan.effect else []
+    lines += prospect_text(plan.prospect, plan.secrets) if plan.prospect is not None else []
     for warning in plan.warnings:
         text, *to_paste = _apart(warning)
         lines += [*said(f"▲ {text}", 2), *(f"      {masked(line, plan.secrets)}" for line in to_paste)]
@@ -147,15 +154,18 @@ def _steps(steps: Sequence[Step], plan: Plan) -> list[str]:
 
 def refusal_text(refusal: Refusal) -> list[str]:
     """Why not, and what would make it possible."""
-    lines = _prose(f"✖ not possible: {masked(refusal.reason)}", 0)
-    return [*lines, *(f"  → {masked(one)}" for one in refusal.remedies)]
+    lines = prose(f"✖ not possible: {masked(refusal.reason, _given(refusal.request))}", 0)
+    lines += [f"  → {masked(one)}" for one in refusal.remedies]
+    if refusal.prospect is not None:
+        lines += prospect_text(refusal.prospect, _given(refusal.request))
+    return lines
 
 
 def run_text(run: Run) -> list[str]:
     """How it ended."""
 
     def said(text: str, indent: int = 2) -> list[str]:
-        return _prose(masked(text, run.plan.secrets), indent)
+        return prose(masked(text, run.plan.secrets), indent)
 
     mark = "✓" if run.state is RunState.DONE else "▲" if run.state is RunState.NO_HELP else "✖"
     done = sum(one.state == "done" for one in run.steps)
@@ -182,12 +192,3 @@ def _apart(warning: str) -> list[str]:
     """A warning, and lines for sudoers in it by themselves: broken, they could not be pasted."""
     text, mark, rest = warning.partition(f"{SUDOERS_FILE}: ")
     return [text + mark.rstrip(), *rest.split("; ")] if mark else [warning]
-
-
-def _prose(text: str, indent: int) -> list[str]:
-    # A terminal that is narrower would break in the middle of words.
-    width = min(WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDEST
-    return textwrap.wrap(
-        text, max(40, width), initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False,
-        break_long_words=False,
-    )  # fmt: skip

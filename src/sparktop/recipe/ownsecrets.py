@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
 """Of use to every recipe: a gated model can't be fetched without it."""
+ENGINE_KEY = "VLLM_API_KEY"
+"""Of use to every recipe on vLLM: its requests want it then."""
 MAX_FILE_BYTES = 1 << 16
 _NAMED = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
@@ -36,15 +39,20 @@ class Found:
 
 
 def wanted(recipe: Recipe) -> tuple[str, ...]:
-    """What a recipe takes from its operator: each "$NAME" of its environment, and the hub's token last."""
-    texts = (*recipe.environment.values(), *recipe.node_environment.values())
-    named = [braced or plain for text in texts for braced, plain in _NAMED.findall(text)]
-    return tuple(dict.fromkeys((*named, HUB_TOKEN)))
+    """What a recipe takes from its operator: each "$NAME" of its environment, the engine's key, the hub's token last."""
+    named = _named(recipe)
+    key = (ENGINE_KEY,) if recipe.engine is EngineKind.VLLM else ()
+    return tuple(dict.fromkeys((*named, *key, HUB_TOKEN)))
 
 
 def needed(recipe: Recipe) -> tuple[str, ...]:
     """Those of them without which it can't be launched."""
-    return tuple(name for name in wanted(recipe) if name != HUB_TOKEN)
+    return tuple(name for name in dict.fromkeys(_named(recipe)) if name != HUB_TOKEN)
+
+
+def _named(recipe: Recipe) -> list[str]:
+    texts = (*recipe.environment.values(), *recipe.node_environment.values())
+    return [braced or plain for text in texts for braced, plain in _NAMED.findall(text)]
 
 
 def files(config_home: Path, folder: Path) -> tuple[Path, ...]:

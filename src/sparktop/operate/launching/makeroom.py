@@ -71,6 +71,12 @@ def goings(request: Request, picture: FleetState, survey: Survey) -> tuple[Going
     return tuple(found)
 
 
+def by_every_name(found: Sequence[Going]) -> tuple[tuple[str, str], ...]:
+    """(node, name) of every rank that goes, by its engine's name and its container's."""
+    rows = [(part.node, name) for one in found for part in one.parts for name in (part.engine.name, part.name)]
+    return tuple(dict.fromkeys(rows))
+
+
 def down(found: Sequence[Going], grace_s: float, survey: Survey) -> Iterator[Step]:
     """One engine after the other, each with all its ranks."""
     for one in found:

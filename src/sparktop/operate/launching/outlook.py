@@ -7,7 +7,7 @@ if it weren't there, and what is asked next comes of what is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Refusal, Request
@@ -19,6 +19,7 @@ from sparktop.operate.launching.looked import Looked, model_of, revision_of
 from sparktop.operate.launching.makeroom import Going
 from sparktop.operate.launching.rooms import rooms
 from sparktop.operate.survey import Ask, Survey
+from sparktop.recipe import export
 from sparktop.recipe.alternatives import alternatives
 from sparktop.recipe.budget import budget
 from sparktop.recipe.models import on_disk
@@ -74,6 +75,7 @@ def outlook(request: Request, picture: FleetState, survey: Survey) -> Outlook | 
     goings = makeroom.goings(request, picture, survey)
     if isinstance(goings, Refusal):
         return goings
+    order = replace(order, stops=makeroom.by_every_name(goings))
     places = seats.seats(order, nodes, picture, survey)
     known, facts = seats.disks(nodes, survey), seats.facts(order, nodes, survey)
     there = alternatives(order, on_disk(known, model_of(order), revision_of(order)))
@@ -111,6 +113,7 @@ def outlook(request: Request, picture: FleetState, survey: Survey) -> Outlook | 
         on_disk=tuple(there),
         fetches=fetch.sentences,
         risks=recipe.risks,
+        files={kind: export.files(rendered, kind, muted=recipe.muted) for kind in export.KINDS} if rendered else {},
     )
     return Outlook(looked=looked, goings=goings, fetch=fetch, gates=judged, prospect=prospect, cannot=cannot)
 

@@ -1,0 +1,136 @@
+"""The command that launches a recipe: launch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparktop.cli.options import parser, settings
+from sparktop.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from sparktop.model.recipe import Recipe
+    from sparktop.recipe.shelf import Entry
+
+_USAGE = (
+    "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE] [--env-file FILE] [--no-fetch]\n"
+    "                       [--dry-run | --yes | --export compose|run|systemd] [--json]"
+)
+EXPORTS = ("compose", "run", "systemd")
+
+
+def launch(words: list[str]) -> int:
+    """`sparktop launch`."""
+    options = _arguments().parse_args(words)
+    config = settings(options)
+    if not options.recipe:
+        raise UsageError("which recipe?", hint="sparktop recipes list names all")
+    if sum((options.dry_run, options.yes, bool(options.export))) > 1:
+        raise UsageError("--dry-run, --yes and --export contradict one another")
+    if options.export and options.as_json:
+        raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
+    from sparktop.model.recipe import Order
+    from sparktop.recipe.shelf import entry, recipe
+
+    found, known = entry(options.recipe), recipe(options.recipe)
+    values = _values(options.set)
+    if not config.hosts:
+        raise UsageError("on which Spark?", hint=f"sparktop launch {options.recipe} spark1")
+    secrets, notes = _secrets(known, found, options.env_file)
+    import asyncio
+
+    from sparktop.cli.compose import connectors, distinct, own_rules, session
+    from sparktop.headless.act import Manner
+    from sparktop.headless.launch import Launch
+    from sparktop.headless.launch import launch as carry_out
+    from sparktop.headless.prompts import TerminalPrompter
+    from sparktop.observe.watch import Publish, Watch
+    from sparktop.operate.operating import Operating
+
+    prompter = TerminalPrompter()
+    links = connectors(distinct(config.hosts), prompter, config.ssh_config)
+    own = own_rules()
+
+    def make(publish: Publish) -> tuple[Watch, Operating]:
+        made = session(links, publish, config, own=own)
+        return made, made.operations
+
+    order = Order(recipe=known, values=values, secrets=secrets, may_fetch=options.may_fetch)
+    if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
+        order = replace(order, hub=hub)
+    wanted = Launch(
+        order=order,
+        stops=tuple(options.stop),
+        options={"grace_s": options.grace} if options.grace else {},
+        export=options.export,
+        notes=notes,
+    )
+    manner = Manner(
+        is_dry=options.dry_run,
+        is_agreed=options.yes,
+        as_json=options.as_json,
+        timeout_s=options.timeout,
+        has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
+    )
+    return asyncio.run(carry_out(make, wanted, manner=manner, secret=prompter.sudo))
+
+
+def _arguments() -> argparse.ArgumentParser:
+    made = parser(_USAGE)
+    made.add_argument("recipe", nargs="?", metavar="RECIPE", help="by its name, or a file; `recipes list` names them")
+    made.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`; head first")
+    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the recipe")
+    made.add_argument("--stop", action="append", default=[], metavar="ENGINE", help="may be stopped to make room")
+    made.add_argument("--env-file", type=Path, metavar="FILE", help="secrets, NAME=value lines, mode 0600")
+    made.add_argument("--no-fetch", action="store_false", dest="may_fetch", help="use what is on the disks alone")
+    made.add_argument("--grace", default="", metavar="SECONDS", help="between SIGTERM and SIGKILL of what is stopped")
+    made.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
+    made.add_argument("--yes", action="store_true", help="run it without a question")
+    made.add_argument("--export", default="", choices=EXPORTS, help="print it as a file to keep, and change nothing")
+    made.add_argument("--json", action="store_true", dest="as_json", help="the plan and the run as JSON")
+    made.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for the nodes (default 30)")
+    return made
+
+
+def _values(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Of `--set`; a secret in an argument would be seen in the list of processes."""
+    from sparktop.probe.remote import is_secret_name, mask_text
+
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise UsageError(f"--set wants NAME=VALUE, not {pair!r}", hint="--set max_model_len=65536")
+        if value and (is_secret_name(name) or mask_text(value) != value):
+            raise UsageError(
+                f"{name} looks like a secret, and every user of this machine can see an argument",
+                hint="give it in your environment, or with --env-file: HF_TOKEN, VLLM_API_KEY",
+            )
+        found[name] = value
+    return found
+
+
+def _secrets(recipe: Recipe, found: Entry, given: Path | None) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """What the recipe takes of the operator's: from the environment, else from a file that only they can read.
+
+    Raises:
+        ConfigError: a file that others can read, or that can't be read.
+    """
+    from sparktop.config import config_home
+    from sparktop.recipe import ownsecrets
+
+    if given is not None and not given.is_file():
+        raise ConfigError(f"{given}: there is no such file")
+    beside = () if found.is_shipped else (Path(found.path).parent / ".env",)
+    paths = (given,) if given is not None else (*beside, config_home() / ".env")
+    held = ownsecrets.found(ownsecrets.wanted(recipe), os.environ, paths)
+    if held.problems:
+        raise ConfigError("\n  ".join(held.problems))
+    said = ", ".join(f"{name} {source}" for name, source in held.sources.items() if source)
+    return held.values, ((f"taken: {said}",) if said else ())
