@@ -15,7 +15,7 @@ from tests.hub import index_of, safetensors
 from tests.runner_support import NODE, bench
 
 from sparktop.operate.survey import ModelsOnDisk
-from sparktop.probe import runner_models
+from sparktop.probe import runner_models, runner_weights
 from sparktop.recipe.models import disk_of
 
 COMMIT = "a" * 40
@@ -280,10 +280,10 @@ def test_an_index_is_read_in_pieces(tmp_path: Path) -> None:
     weights = {f"model.layers.{n}.weight": f"model-{n // 1000:05}-of-00100.safetensors" for n in range(100_000)}
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(json.dumps({"metadata": {"total_size": 123456789012}, "weight_map": weights}, indent=2))
-    shards, total = runner_models.index_of(str(path))
+    shards, total = runner_weights.index_of(str(path))
     assert (len(shards), total) == (100, 123456789012)
     path.write_text(json.dumps({"weight_map": weights, "metadata": {"total_size": 1.5e11}}))
-    assert runner_models.index_of(str(path))[1] is None
+    assert runner_weights.index_of(str(path))[1] is None
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -292,7 +292,7 @@ def test_any_header(data: bytes, has_length: bool) -> None:
     with open(path, "wb") as file:
         file.write(len(data).to_bytes(8, "little") + data if has_length else data)
     try:
-        sizes, ends = runner_models.header_of(path)
+        sizes, ends = runner_weights.header_of(path)
     finally:
         os.unlink(path)
     assert sizes is None or ends >= 8
@@ -310,7 +310,7 @@ def test_any_header_s_json(header: dict[str, Any]) -> None:
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
     try:
-        runner_models.header_of(path)
+        runner_weights.header_of(path)
     finally:
         os.unlink(path)
 

@@ -94,7 +94,7 @@ INPUT_BYTES = 8 << 20
 UNSENT_BYTES = 256 * 1024
 """While so much waits to be read by the console, children wait too."""
 ASKS_AT_MOST = 8
-ASK_PARTS = ("program", "docker", "models", "hub", "asks")
+ASK_PARTS = ("program", "docker", "weights", "models", "hub", "asks")
 STEP_PARTS = ("masking", "program", "docker", "step")
 FETCH_PARTS = ("pull", "fetch")
 FETCHES = ("pull", "transfer")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     Words = dict[str, Any]
 if __name__ != "sparktop_runner":  # on a Spark this text runs among the runner's own names
-    from sparktop.probe.runner_models import CONFIG_BYTES, CONFIG_NAMES, node_token, shortened
+    from sparktop.probe.runner_models import CONFIG_BYTES, CONFIG_NAMES, node_token
+    from sparktop.probe.runner_weights import shortened
 
 HUB_BYTES = 4 << 20
 HUB_FILES = 5000

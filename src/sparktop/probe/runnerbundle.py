@@ -15,7 +15,7 @@ from sparktop.wire import LEASE_S
 NAME = "sparktop-runner"
 """The shell's $0: what a simulated Spark looks for; on the Spark the process calls itself so too."""
 
-PARTS = ("runner", "journal", "program", "docker", "step", "pull", "fetch", "models", "hub", "asks")
+PARTS = ("runner", "journal", "program", "docker", "step", "pull", "fetch", "weights", "models", "hub", "asks")
 """What travels behind `runner_start`, to be compiled where it is needed; and the masking of secrets with them."""
 _DOCSTRING = re.compile(r'^([ ]*)"""(?:[^"\\]|\\.|"(?!""))*"""\n', re.MULTILINE)
 _MASKING_BEGINS = "# --- masking:"

@@ -89,6 +89,7 @@ def download(
         "HF_HOME": disk.cache,
         "HF_HUB_CACHE": disk.hub,
         "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "60",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_UPDATE_CHECK": "1",
