@@ -223,7 +223,7 @@ def _typed(argv: Sequence[str]) -> list[str]:
     """An argv as it would be typed, a flag with its values a line."""
     rows: list[list[str]] = [[]]
     for word in argv:
-        if word.startswith("-") and any(rows[0]):
+        if word.startswith("-") and word != "-m" and rows[0]:
             rows.append([])
         rows[-1].append(shlex.quote(word))
     *others, last = (" ".join(row) for row in rows)

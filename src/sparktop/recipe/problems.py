@@ -61,7 +61,10 @@ class Problem:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is most like it; empty where none is."""
-    found = get_close_matches(name[:128], sorted(set(known)), n=1, cutoff=0.6)
+    names = sorted(set(known))
+    letters = sorted(name[:128].lower())
+    swapped = [each for each in names if sorted(each.lower()) == letters]
+    found = swapped or get_close_matches(name[:128], names, n=1, cutoff=0.6)
     return found[0] if found else ""
 
 

@@ -174,9 +174,11 @@ class _Splitting:
         return self.done
 
     def plain(self, text: str, offset: int, depth: int) -> str:
-        pieces = []
+        pieces: list[str] = []
         for token, at, is_parameter in self._taken(text):
-            if is_parameter:
+            if is_parameter and pieces[-1:] == ["$"]:
+                pieces.append(f"{{{token}}}")  # ${NAME} is a shell's, and no parameter of ours
+            elif is_parameter:
                 here = offset if depth else offset + at
                 pieces.append(self.plain(self._value(token, here, depth), here, depth + 1))
             else:
@@ -208,7 +210,7 @@ class _Splitting:
         while index < len(read):
             char, at, is_parameter = read[index]
             here = offset if depth else offset + at
-            following = read[index + 1][0] if index + 1 < len(read) and not read[index + 1][2] else ""
+            following = ("{" if read[index + 1][2] else read[index + 1][0]) if index + 1 < len(read) else ""
             index += 1
             if is_parameter:
                 self._parameter(char, here, depth, is_quoted=bool(quote))
@@ -255,10 +257,10 @@ class _Splitting:
         value = self._value(name, here, depth)
         if is_quoted:
             self._put(self.plain(value, here, depth + 1))
-        elif _is_json(value):
+        elif value.startswith(("{", "[")) and _is_json(filled := self.plain(value, here, depth + 1)):
             # A shell would take its quotes away; nobody means that.
             self._begin(here)
-            self._put(self.plain(value, here, depth + 1))
+            self._put(filled)
         elif value:
             self._begin(here) if not value[0].isspace() else None
             self._split(value, here, depth + 1, name)
@@ -318,8 +320,6 @@ class _Splitting:
 
 
 def _is_json(value: str) -> bool:
-    if not value.startswith(("{", "[")):
-        return False
     try:
         return isinstance(json.loads(value), dict | list)
     except (ValueError, RecursionError):

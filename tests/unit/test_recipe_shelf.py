@@ -1,0 +1,218 @@
+"""Where recipes are found, and the command that lists, shows and checks them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparktop.cli import main
+from sparktop.errors import ConfigError, UsageError
+from sparktop.recipe.shelf import Origin, entries, entry, find, own_folder, recipe
+
+GOOD = "model: org/name\ncontainer: a/b:1\ndefaults: {port: 8000}\ncommand: vllm serve {model} --port {port}\n"
+BAD = """\
+model: org/name
+container: a/b:1
+mods: [mods/x]
+defalts: {port: 8000}
+command: vllm serve {model} --port {port}
+"""
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's own folder, empty."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    folder = own_folder()
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_shipped_recipes_are_there_and_an_own_one_wins(own: Path) -> None:
+    before = {each.id: each for each in entries()}
+    assert before["qwen3-0.6b"].origin is Origin.SHIPPED
+    (own / "qwen3-0.6b.yaml").write_text(GOOD)
+    (own / "mine.yml").write_text(GOOD)
+    (own / "team").mkdir()
+    (own / "team" / "theirs.yaml").write_text(GOOD)
+    (own / ".hidden.yaml").write_text(GOOD)
+    (own / "notes.txt").write_text(GOOD)
+    after = {each.id: each for each in entries()}
+    assert set(after) - set(before) == {"mine", "team/theirs"}
+    assert after["qwen3-0.6b"].origin is Origin.OWN
+    assert after["qwen3-0.6b"].covers.endswith("recipes/qwen3-0.6b.yaml")
+    assert recipe("qwen3-0.6b").model == "org/name"
+    assert recipe("team/theirs").id == "team/theirs"
+    assert list(after) == sorted(after)
+
+
+def test_a_file_is_taken_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some.yaml"
+    path.write_text(GOOD)
+    assert entry(str(path)).origin is Origin.FILE
+    assert recipe(str(path)).id == "some"
+    monkeypatch.chdir(tmp_path)
+    assert recipe("./some.yaml").id == recipe("some.yaml").id == "some"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("qwen3-06b", "did you mean qwen3-0.6b"),
+        ("MINIMAX", "did you mean minimax"),
+        ("xyzzy", "sparktop recipes list names all"),
+        ("/no/such.yaml", "sparktop recipes list names all"),
+        ("./none", "sparktop recipes list names all"),
+        ("", "sparktop recipes list names all"),
+    ],
+)
+def test_a_name_that_nobody_has(name: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(name)
+    assert hint in str(caught.value)
+
+
+def test_a_recipe_with_errors_is_found_and_not_launched(own: Path) -> None:
+    (own / "bad.yaml").write_text(BAD)
+    assert find("bad").recipe is None
+    with pytest.raises(ConfigError) as caught:
+        recipe("bad")
+    assert f"{own / 'bad.yaml'}:3: mods: " in str(caught.value)
+    assert f"{own / 'bad.yaml'}:4: defalts: unknown key: did you mean `defaults`?" in str(caught.value)
+
+
+def test_what_is_no_text_or_cant_be_opened_is_a_problem(own: Path) -> None:
+    (own / "binary.yaml").write_bytes(b"model: a\n\xff\xfe")
+    (own / "gone.yaml").symlink_to(own / "nowhere")
+    (own / "wide.yaml").write_bytes(GOOD.encode("utf-16"))
+    found = {each.id: each.reading for each in entries()}
+    assert (found["binary"].problems[0].line, found["binary"].problems[0].text) == (2, "binary, or no UTF-8")
+    assert "it can't be read: No such file" in found["gone"].problems[0].text
+    assert found["wide"].recipe is not None
+
+
+def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "bad.yaml").write_text(BAD)
+    (own / "mine.yaml").write_text(GOOD)
+    assert main(["recipes", "list"]) == 0
+    out, err = capsys.readouterr()
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert "✖ line 3: mods: patches an image" in rows["bad"]
+    assert "(and 2 more)  (yours)" in rows["bad"]
+    assert "vLLM    1-2  org/name" in rows["mine"]
+    assert "SGLang  1    mistralai/" in rows["mistral-small-4-119b-nvfp4"]
+    assert "1 of them with errors" in err
+
+
+def test_list_as_json(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "bad.yaml").write_text(BAD)
+    assert main(["recipes", "list", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    known = {each["id"]: each for each in data["recipes"]}
+    assert known["bad"]["origin"] == "yours"
+    assert [each["line"] for each in known["bad"]["problems"]] == [3, 4, 5]
+    assert known["bad"]["problems"][1]["nearest"] == "defaults"
+    assert known["qwen3-0.6b"]["nodes"] == [1, 1]
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", "minimax-m2.7-nvfp4-ray", "--set", "max_model_len=4096"]) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "two Sparks, joined by Ray",
+        "max_model_len = 4096  (as you set it)",
+        "risks:",
+        "28.8 to 36.6 tokens/s",
+        "--max-model-len 4096 \\",
+        "an image that carries Ray",
+        "config.variable-without-effect: ",
+        'from: Field report "MiniMax M2.7 on 2x DGX Spark"',
+    ):
+        assert text in out
+    assert max(len(line) for line in out.splitlines() if not line.startswith("      ")) <= 100
+
+
+def test_show_refuses_what_cant_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", "qwen3-0.6b", "--set", "max_modl_len=1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "max_model_len" in err
+
+
+def test_show_of_a_broken_one(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "bad.yaml").write_text(BAD)
+    assert main(["recipes", "show", "bad"]) == 2
+    assert "bad.yaml:4: defalts: unknown key" in capsys.readouterr().out
+
+
+def test_validate_says_every_problem_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(BAD)
+    assert main(["recipes", "validate", "bad.yaml"]) == 2
+    assert capsys.readouterr().out == VALIDATED
+
+
+VALIDATED = """\
+✖ bad.yaml:3: mods: patches an image while it starts; sparktop starts an image as it is: `mods/x`; \
+build what it does into an image of your own, name that as `container`, and take the key out
+✖ bad.yaml:4: defalts: unknown key: did you mean `defaults`?
+✖ bad.yaml:5: command: `{port}` is a parameter that has no value; \
+give it a value: `defaults: port: ...`, or --set port=...
+"""
+LINTED = GOOD.replace("a/b:1", "vllm/vllm-openai:v0.19.0").replace(
+    "--port {port}", "--port {port} --gpu-memory-utilization 0.97"
+)
+
+
+def test_validate_lints_and_mutes_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(LINTED)
+    assert main(["recipes", "validate", "r.yaml", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["recipes"][0]["findings"]
+    rules = [each["rule"] for each in found if each["severity"] != "info"]
+    assert rules
+    mute = ", ".join(f"{{rule: {rule}, reason: it is meant}}" for rule in {*rules, "no.such"})
+    Path("r.yaml").write_text(f"{LINTED}runtime_config: {{sparktop: {{mute: [{mute}]}}}}\n")
+    assert main(["recipes", "validate", "r.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert f"· {rules[0]} is muted: it is meant" in out
+    assert "· no.such is muted, and there is no such rule" in out
+    assert "✓ r.yaml: vLLM" in out
+
+
+def test_every_shipped_recipe_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "validate", "--all"]) == 0
+    assert capsys.readouterr().out.count("✓ ") == len(entries())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recipes", "list", "x"],
+        ["recipes", "show"],
+        ["recipes", "show", "a", "b"],
+        ["recipes", "validate"],
+        ["recipes", "validate", "nobodys"],
+        ["recipes", "list", "--set", "a=b"],
+        ["recipes", "show", "qwen3-0.6b", "--set", "a"],
+    ],
+)
+def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("sparktop: ")
+
+
+def test_a_hostile_file_reaches_the_terminal_as_text(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "h\x1b]52;c;x\x07.yaml").write_text(GOOD.replace("port: 8000", '"\\e[31m": "\\x1b]0;x\\x07"'))
+    main(["recipes", "list"])
+    main(["recipes", "validate", "--all"])
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert "\x07" not in captured.out + captured.err
