@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.dockerd import IMAGE, Dockerd
+from tests.integration.registry import registry
 from tests.runner_support import NODE, Bench, bench, until
 
-from sparktop.model.plan import DockerCall, Expect
+from sparktop.model.plan import DockerCall, Expect, ImagePull
 from sparktop.operate.line import OutcomeState
 from sparktop.operate.survey import DockerGet, DockerLog
 from sparktop.transport.threads import in_thread
@@ -114,3 +117,68 @@ async def test_the_daemon_is_restarted_in_the_middle_of_a_stop(engine: Dockerd, 
     outcome = await performing
     assert outcome.state is OutcomeState.DONE, outcome
     assert engine.api.inspect_container(deaf)["Name"] == "/stopped"
+
+
+async def test_an_image_comes_from_its_registry(engine: Dockerd, stage: Bench) -> None:
+    with registry() as given:
+        line = await stage.line()
+        performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
+        await until(lambda: any((one.done_bytes or 0) > 1_000_000 for one in stage.progress), within_s=20)
+        half = stage.progress[-1]
+        assert half.words == "0 of 1 layers"
+        assert half.total_bytes is not None
+        assert 12_000_000 <= half.total_bytes < 12_100_000
+        assert (half.done_bytes or 0) < half.total_bytes
+        given.go_on.set()
+        outcome = await performing
+        assert outcome.state is OutcomeState.DONE, outcome
+        assert outcome.results[0].brought_bytes == half.total_bytes
+        assert engine.api.inspect_image(given.image)
+        again = await stage.perform(line, ImagePull(image=given.image), step="again")
+        assert again.results[0].was_done
+        engine.api.remove_image(given.image)
+
+
+async def test_a_pull_is_ended_at_the_registry_too(engine: Dockerd, stage: Bench) -> None:
+    with registry() as given:
+        line = await stage.line()
+        performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
+        await until(lambda: any(one.done_bytes for one in stage.progress), within_s=20)
+        await line.end("r1", "s")
+        assert (await performing).results[0].was_ended
+        await until(given.hung_up.is_set, within_s=20)
+        assert not given.served
+
+
+async def test_the_daemon_is_restarted_in_the_middle_of_a_pull(engine: Dockerd, stage: Bench) -> None:
+    with registry() as given:
+        line = await stage.line()
+        performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
+        await until(lambda: any(one.done_bytes for one in stage.progress), within_s=20)
+        await in_thread(engine.restart)
+        given.go_on.set()
+        outcome = await performing
+        assert outcome.state is OutcomeState.DONE, outcome
+        assert engine.api.inspect_image(given.image)
+        engine.api.remove_image(given.image)
+
+
+async def test_a_login_of_the_user_s_is_used_and_without_it_docker_says_why(
+    engine: Dockerd, stage: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = base64.b64encode(b"$oauthtoken:CANARYsecret").decode()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with registry(login=f"Basic {login}") as given:
+        given.go_on.set()
+        line = await stage.line()
+        (tmp_path / "config.json").write_text(json.dumps({"credsStore": "secretservice"}))
+        outcome = await stage.perform(line, ImagePull(image=given.image), step="without")
+        assert outcome.state is OutcomeState.FAILED
+        assert "no basic auth credentials" in outcome.problem
+        assert "lies with a credential helper (secretservice)" in outcome.problem
+        auths = {"auths": {f"127.0.0.1:{given.port}": {"auth": login}}}
+        (tmp_path / "config.json").write_text(json.dumps(auths))
+        outcome = await stage.perform(line, ImagePull(image=given.image), step="with")
+        assert outcome.state is OutcomeState.DONE, outcome
+        assert b"CANARY" not in stage.journal()
+        engine.api.remove_image(given.image)
