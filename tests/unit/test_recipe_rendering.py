@@ -196,6 +196,16 @@ def test_secrets_come_from_the_operator_into_the_environment_and_into_no_argv() 
     assert "export MY_KEY" in caught.value.remedies[0]
 
 
+def test_a_hub_token_that_is_not_there_is_left_out_and_not_passed_on_where_it_is_not_needed() -> None:
+    named = {"HF_TOKEN": "${HF_TOKEN}", "HUGGING_FACE_HUB_TOKEN": "$HF_TOKEN"}
+    assert render(order(environment=named), [seat()]).head.container.environment == {}
+    both = render(order(secrets={"HF_TOKEN": "hf_secretsecret"}, environment=named), [seat()]).head.container
+    assert set(both.secret_names) == set(named)
+    there = seat(model_path="/home/me/.cache/huggingface/hub/models--org--model/snapshots/abc")
+    quiet = render(order(secrets={"HF_TOKEN": "hf_secretsecret"}, environment=named), [there]).head.container
+    assert quiet.environment == {"HF_HUB_OFFLINE": "1"}
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

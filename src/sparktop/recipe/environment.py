@@ -84,8 +84,8 @@ def variables(
     if recipe.engine is EngineKind.VLLM and seat.index == 0 and (key := order.secrets.get("VLLM_API_KEY")):
         found["VLLM_API_KEY"] = key
     for name, text in recipe.environment.items():
-        if name in HUB_TOKENS and seat.model_path:
-            continue
+        if name in HUB_TOKENS and (seat.model_path or _names_missing_token(text, order.secrets)):
+            continue  # not needed, or only for a gated model, which is a gate's matter
         value = _filled(name, text, values, order.secrets)
         if len(seats) > 1 and name in NODES_OWN and found.get(name) != value:
             notes.append(_taken_over(name, value, found.get(name), seat))
@@ -105,6 +105,11 @@ def variables(
         detected_names=tuple(name for name in detected if name not in recipe.node_environment),
         notes=tuple(notes),
     )
+
+
+def _names_missing_token(text: str, secrets: Mapping[str, str]) -> bool:
+    named = {found[1] or found[2] for found in _REFERENCE.finditer(text)}
+    return bool(named) and named <= set(HUB_TOKENS) - set(secrets)
 
 
 def _shared(engine: EngineKind, executor: Executor, nodes: int) -> dict[str, str]:
