@@ -194,3 +194,38 @@ async def test_a_reboot_in_the_middle_asks_for_no_look(tmp_path: Path) -> None:
     run = await stage.carry_out(plan(fetch()))
     assert run.state is RunState.FAILED
     assert "What has come stays: it goes on from there next time." in run.message
+
+
+async def test_a_link_that_looked_alive_after_hours_is_waited_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "spark1", "spark2")
+    two = stage.lines.line("spark2")
+    assert two is not None
+    stage.node.at = lambda step_id: setattr(two, "is_dead", True) if step_id == "fetch" else None
+    stage.at_pause = lambda: stage.lines.drop(two)
+    run = await stage.carry_out(plan(fetch(), step("stop"), step("stop@spark2", name="spark2")))
+    assert run.state is RunState.DONE, run.message
+    assert (stage.nodes[0].begun, stage.nodes[1].begun) == (["fetch", "stop"], ["stop@spark2"])
+
+
+async def test_what_is_taken_anew_while_all_is_given_back_is_given_back_too(tmp_path: Path) -> None:
+    """The keeper of the locks is at it, on a slow link, when a step begins that only fetches."""
+    stage = Stage(tmp_path)
+    execution = stage.execution(plan(fetch()))
+    hold, old = execution._hold, stage.lines.line("spark1")
+    assert old is not None
+    await hold.take(old)
+    stage.lines.drop(old)
+    new = await stage.lines.wait("spark1")
+    lock, slow = new.lock, asyncio.Event()
+
+    async def slowly(who: str, what: str) -> LockHolder | None:
+        await slow.wait()
+        return await lock(who, what)
+
+    new.lock = slowly  # type: ignore[method-assign]
+    renewing = asyncio.create_task(hold._lock(new, instead_of=old))
+    await asyncio.sleep(0)
+    await hold.let_go()
+    slow.set()
+    await renewing
+    assert stage.node.locked_by is None

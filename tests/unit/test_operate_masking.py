@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.model.plan import Command, DockerCall, Expect, Privilege, Signal
+from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
 from sparktop.operate.masking import Masker, described, shown
 
 ID = "ab" * 32
@@ -90,6 +90,28 @@ def test_names_and_patterns_need_no_plan() -> None:
     }
 
 
+FETCH = Transfer(
+    command=Command(argv=("hf", "download", "org/model"), environment={"HF_TOKEN": "hf_secret1"}, limit_s=60.0),
+    grows="/home/x/.cache",
+    key="model org/model for hf_secret1",
+    total_bytes=34,
+)
+
+
+def test_what_is_fetched_stands_in_the_audit_without_its_secrets() -> None:
+    told = described(FETCH, Masker(("hf_secret1",)))
+    assert told == {
+        "argv": ["hf", "download", "org/model"],
+        "privilege": "user",
+        "environment": ["HF_TOKEN"],
+        "limit_s": 60.0,
+        "transfer": "model org/model for <masked>",
+        "grows": "/home/x/.cache",
+        "total_bytes": 34,
+    }
+    assert described(ImagePull(image="x:1", limit_s=9.0), Masker()) == {"pull": "x:1", "limit_s": 9.0}
+
+
 @pytest.mark.parametrize(
     ("operation", "line"),
     [
@@ -107,6 +129,8 @@ def test_names_and_patterns_need_no_plan() -> None:
             "GET /containers/abababababab/json must say State.Running = true",
         ),
         (Signal(pid=77, started_ticks=5, privilege=Privilege.ROOT), "sudo /usr/bin/kill -s TERM 77"),
+        (ImagePull(image="nvcr.io/nvidia/vllm:26.05"), "docker pull nvcr.io/nvidia/vllm:26.05"),
+        (FETCH, "HF_TOKEN=<masked> hf download org/model"),
     ],
 )
 def test_an_operation_as_a_line(operation: object, line: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.model.plan import Command, DockerCall, Expect, Operation, Privilege, Remote, Signal
+from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Remote, Signal, Transfer
 from sparktop.operate import runnerwords as words
-from sparktop.operate.line import OutcomeState
+from sparktop.operate.line import OutcomeState, Progress
 from sparktop.operate.survey import AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
 
 OPERATIONS: list[Operation] = [
@@ -38,6 +38,9 @@ OPERATIONS: list[Operation] = [
     ),
     DockerCall(method="POST", path="/x", body={}),
     Signal(pid=12, started_ticks=345),
+    ImagePull(image="nvcr.io/nvidia/vllm:26.05", limit_s=60.0),
+    Transfer(command=Command(argv=("hf", "x"), environment={"HF_TOKEN": "t"}), grows="~/x", key="model x"),
+    Transfer(command=Command(argv=("rsync",)), grows="/x", key="copy x", total_bytes=7),
     Signal(pid=12, started_ticks=0, signal="KILL", privilege=Privilege.ROOT, ends_within_s=2.5, must_end=True),
 ]
 
@@ -83,6 +86,24 @@ def test_what_shows_is_sanitised_and_what_a_relaunch_needs_is_not() -> None:
     answer = words.answer_of(get, {"kind": "answer", "found": True}, json.dumps({"Env": [hostile]}))
     assert answer.value == {"Env": [hostile]}
     assert "hostile" not in repr(answer)
+
+
+def test_progress_is_not_believed_to_be_any() -> None:
+    assert words.progress_of({"index": 1, "done": 5, "total": 9, "words": "a\x1b[2Jb"}) == Progress(
+        index=1, done_bytes=5, total_bytes=9, words="ab"
+    )
+    nothing = Progress(index=0, done_bytes=None)
+    assert words.progress_of({}) == nothing
+    assert words.progress_of({"index": "1", "done": -5, "total": 0, "words": 7}) == nothing
+    assert words.progress_of({"index": None, "done": True, "total": 1e9, "words": None}) == nothing
+    assert words.outcome_of({"state": "running", "progress": {"done": 5}}).progress == Progress(index=0, done_bytes=5)
+    assert words.outcome_of({"state": "running", "progress": [5]}).progress is None
+
+
+def test_a_transfer_may_wait_for_another_first() -> None:
+    command = Command(argv=("hf",), limit_s=100.0, done_when=Command(argv=("test",), limit_s=5.0))
+    assert words.longest_s(Transfer(command=command, grows="/x", key="k")) == 205.0
+    assert words.longest_s(ImagePull(image="x", limit_s=100.0)) == 100.0 + words.RETURN_S
 
 
 def test_answers() -> None:

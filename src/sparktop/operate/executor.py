@@ -21,7 +21,7 @@ from sparktop.operate.ended import Ended
 from sparktop.operate.fetching import only_fetches
 from sparktop.operate.figures import figures, is_newer
 from sparktop.operate.gate import Barred, changes
-from sparktop.operate.hold import Hold, NoLine, Taken
+from sparktop.operate.hold import RETRY_S, Hold, NoLine, Taken
 from sparktop.operate.line import AskSecret, OperationResult, Progress, Told
 from sparktop.operate.means import Means
 from sparktop.operate.operating import Changed
@@ -213,7 +213,7 @@ class PlanExecution:
         step = replace(step, act=act)
         self._record.step(index, state=StepState.RUNNING, detail="")
         if self._hold.is_let_go and changes(step) and not only_fetches(act):
-            obstacle = await self._all_again()
+            obstacle = await self._all_again(index)
             if obstacle is not None:
                 self._record.step_ended(index, obstacle)
                 return obstacle
@@ -235,17 +235,24 @@ class PlanExecution:
             self._record.update(evidence_path=ended.evidence_path)
         return ended
 
-    async def _all_again(self) -> Ended | None:
+    async def _all_again(self, index: int) -> Ended | None:
         """Every node in our hands once more, before anything is changed; else why not."""
-        try:
-            await self._hold.take_all(self._changed_nodes(), patience_s=self._means.link_patience_s)
-        except (NoLine, Taken) as why:
-            return Ended(state=StepState.FAILED, detail=f"{why}. This step was not begun.")
-        except TransportError as error:
-            return Ended(state=StepState.FAILED, detail=f"{error.message}. This step was not begun.")
-        except Aborted:
-            return Ended(state=StepState.SKIPPED, is_aborted=True)
-        return None
+        until_s = self._means.clock.monotonic() + self._means.link_patience_s
+        while True:
+            try:
+                await self._hold.take_all(self._changed_nodes(), patience_s=self._means.link_patience_s)
+            except (NoLine, Taken) as why:
+                return Ended(state=StepState.FAILED, detail=f"{why}. This step was not begun.")
+            except Aborted:
+                return Ended(state=StepState.SKIPPED, is_aborted=True)
+            except TransportError as error:  # after hours, a link may be dead that looks alive
+                if self._abort.is_wanted or self._means.clock.monotonic() > until_s:
+                    return Ended(state=StepState.FAILED, detail=f"{error.message}. This step was not begun.")
+                self._record.step(index, detail=f"{error.message}: it is tried again")
+                await self._means.pause(RETRY_S)
+            else:
+                self._record.step(index, detail="")
+                return None
 
     def _changed_nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(step.node for step in self._plan.steps if changes(step)))
