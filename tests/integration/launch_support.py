@@ -7,6 +7,7 @@ import resource
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.integration.engine_image import IMAGE
 
@@ -81,19 +82,12 @@ def cache_with_model(home: Path, name: str = MODEL, *, is_whole: bool = True) ->
     return snapshot
 
 
-def order(
-    port: int,
-    *,
-    name: str = "tiny",
-    env: Mapping[str, str] | None = None,
-    nodes: int = 1,
-    options: str = "",
-    more: str = "",
-    **asked: object,
-) -> Order:
-    """A launch of the tests' engine; `asked` are the order's own fields."""
+def text_of(
+    port: int, *, env: Mapping[str, str] | None = None, nodes: int = 1, options: str = "", more: str = ""
+) -> str:
+    """The recipe of the tests' engine as a file has it."""
     quick = {"ENGINE_LOAD_S": "0.6", "ENGINE_HOLD_MIB": "16", **(env or {})}
-    text = RECIPE.format(
+    return RECIPE.format(
         model=MODEL,
         image=IMAGE,
         port=port,
@@ -104,6 +98,19 @@ def order(
         options=options,
         more=more,
     )
-    reading = read(text, f"/recipes/{name}.yaml")
+
+
+def order(
+    port: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    nodes: int = 1,
+    options: str = "",
+    more: str = "",
+    **asked: Any,
+) -> Order:
+    """A launch of it; `asked` are the order's own fields."""
+    text = text_of(port, env=env, nodes=nodes, options=options, more=more)
+    reading = read(text, "/recipes/tiny.yaml")
     assert reading.recipe is not None, reading.problems
-    return Order(recipe=reading.recipe, **asked)  # type: ignore[arg-type]
+    return Order(recipe=reading.recipe, **asked)

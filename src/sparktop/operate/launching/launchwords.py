@@ -19,14 +19,13 @@ from sparktop.recipe.dockerline import docker_run, secret_names, shown_line
 
 def effect(found: Outlook, made: Sequence[Place]) -> str:
     """What to expect."""
-    recipe, budget = found.order.recipe, found.budget
-    weighed = f"{budget.sentence} " if budget is not None else ""
+    recipe = found.order.recipe
     took = f" Its load took {span(recipe.expected.load_s)} elsewhere." if recipe.expected.load_s else ""
     after = " and started again what was stopped" if any(one.comes_back for one in found.goings) else ""
     what = "container is" if len(made) == 1 else "containers are"
     return (
-        f"{weighed}It is proven by one request and measured.{took} If it fails, its log is kept, the {what} removed"
-        f"{after}."
+        f"It is started when there is memory for it, proven by one request, and measured.{took} If that fails, its log "
+        f"is kept, the {what} removed{after}."
     )
 
 
@@ -41,11 +40,9 @@ def warnings(found: Outlook, made: Sequence[Place], steps: Sequence[Step]) -> It
         yield from (f"To leave more room: {lever}" for lever in budget.levers[:2])
     if budget is not None and budget.unknowns:
         yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
-    for gate in found.gates:
-        if gate.state in (GateState.WARNED, GateState.UNKNOWN):
-            where = f" on {gate.node}" if gate.node else ""
-            remedy = f" ({gate.remedy})" if gate.remedy else ""
-            yield f"{gate.name}{where}: {gate.detail}{remedy}"
+    for gate in found.gates:  # with what to do they stand in the prospect, and so does what isn't known
+        if gate.state is GateState.WARNED and gate.name != "memory":
+            yield f"{gate.name}{f' on {gate.node}' if gate.node else ''}: {gate.detail}"
     for one in made:
         was = one.view.guard
         if was is not None and was.phase is GuardPhase.ARMED:
