@@ -97,6 +97,7 @@ def test_an_unknown_parameter_is_refused_with_the_nearest(name: str, said: str) 
     [
         ("port", "0"),
         ("port", "70000"),
+        ("ray_port", "16379"),
         ("port", "8000 --trust-remote-code"),
         ("gpu_memory_utilization", "1.5"),
         ("gpu_memory_utilization", "nan"),

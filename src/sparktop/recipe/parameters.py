@@ -64,6 +64,8 @@ _WHOLE = frozenset({
 })  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 MAX_CHARS = 8192
+RAY_WORKERS = range(10002, 20000)
+"""The ports of Ray's workers, where none are named: its head doesn't start on one of them (Ray 2.52.1)."""
 
 
 def main_name(name: str) -> str:
@@ -162,6 +164,8 @@ def _plausible(name: str, value: str) -> None:
         raise CannotRender(f"{name} is {value[:20]!r}: a port from 1 to 65535 is wanted")
     if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:\.\d+)?[kKmM]?|-1|auto", value):
         raise CannotRender(f"{name} is {value[:20]!r}: a number of tokens is wanted")
+    if main == "ray_port" and int(value) in RAY_WORKERS:
+        raise CannotRender(f"ray_port is {value}: Ray gives 10002 to 19999 to its workers", "--set ray_port=6379")
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
         raise CannotRender(f"{name} is {value[:20]!r}: a fraction of the memory is wanted, above 0 and at most 1")
 
