@@ -125,7 +125,7 @@ async def test_an_image_comes_from_its_registry(engine: Dockerd, stage: Bench) -
         performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
         await until(lambda: any((one.done_bytes or 0) > 1_000_000 for one in stage.progress), within_s=20)
         half = stage.progress[-1]
-        assert half.words == "0 of 1 layers"
+        assert half.words == "0 of 1 layer"
         assert half.total_bytes is not None
         assert 12_000_000 <= half.total_bytes < 12_100_000
         assert (half.done_bytes or 0) < half.total_bytes

@@ -149,14 +149,18 @@ class Layers:
         else:
             total = None
         if len(come) < len(layers):
-            return self.brought, total or None, f"{len(come)} of {len(layers)} layers"
+            return self.brought, total or None, f"{len(come)} of {_layers(len(layers))}"
         unpacked = sum(
             (layer["size"] or 0) if layer["stage"] == _READY else layer["unpacked"]
             for layer in layers
             if layer["stage"] != _THERE
         )
-        words = f"unpacking, {len(ready)} of {len(layers)} layers"
+        words = f"unpacking, {len(ready)} of {_layers(len(layers))}"
         return (unpacked, total, words) if unpacked and total else (None, None, words)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"
 
 
 _COMES, _UNPACKS, _READY, _THERE = 1, 3, 4, 5
