@@ -315,6 +315,10 @@ def with_line(line: str) -> str:
             PLAIN.replace("port: 8000", "port: 8000\n  spare: 1"),
             "r.yaml:9: defaults.spare: the command doesn't take it",
         ),
+        (
+            PLAIN.replace("--port {port}", "--port {port} --runner pooling"),
+            "r.yaml:9: command: it serves embeddings or ranks, and a launch proves itself by an answer in words",
+        ),
         (PLAIN.replace("port: 8000", "port: .inf"), "r.yaml:8: defaults.port: the number isn't finite"),
         (PLAIN.replace("port: 8000", "port: !x 8000"), "r.yaml:8: defaults.port: the tag !x isn't YAML's own"),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),

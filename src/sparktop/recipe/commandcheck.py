@@ -21,6 +21,7 @@ _FIXED_RANK = re.compile(r"--node[-_]rank[=\s]+\d|--data[-_]parallel[-_](?:start
 """What differs from rank to rank, and is the same in this command."""
 _OF_NODES = {name: value or "0" for name, value in node_parameters(Seat(node="a"), [Seat(node="a")]).items()}
 """Parameters that every node fills in for itself."""
+_NO_CHAT = ("embed", "embedding", "score", "classify", "reward")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+\Z")
 _DRAFT_FLAGS = ("--speculative-draft-model-path", "--speculative-draft-model", "--speculative-config.model")
 _PARALLEL = {
@@ -99,6 +100,9 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="leave it out: the launch writes it")
+    if _value(argv, "--runner") == "pooling" or _value(argv, "--task") in _NO_CHAT or "--is-embedding" in argv:
+        text = "it serves embeddings or ranks, and a launch proves itself by an answer in words"
+        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="sparkrun launches it")
     sizes = {"tp": 1, "pp": 1, "dp": 1}
     for index, word in enumerate(argv):
         flag, _, value = word.partition("=")
