@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.ui import operating
+from tests.ui import launches, operating
 from tests.ui.log_stage import Feed, Stage
 
 from sparktop import sanitise
@@ -19,7 +19,7 @@ from sparktop.diagnose import kernel
 from sparktop.model.change import Change
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
-from sparktop.model.plan import Refusal, Request, RunState
+from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.lines import LineRing
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
@@ -27,8 +27,12 @@ from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.screens.ask import Choice, ChooseScreen
 from sparktop.ui.screens.change import ChangeScreen
+from sparktop.ui.screens.launch import LaunchScreen
+from sparktop.ui.screens.launch_draft import begun
+from sparktop.ui.screens.launch_secret import LaunchSecret
 from sparktop.ui.screens.leave import leaving
 from sparktop.ui.screens.prompts import ConsolePrompter
+from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
 from sparktop.ui.widgets.ink import Line
@@ -153,14 +157,26 @@ class HostileApp(Stage):
         choices = [Choice(label=Line.of(text), notes=(Line.of(text),), value=text) for text in texts]
         refusal = Refusal(request=plan.request, reason=operating.HOSTILE, remedies=(operating.HOSTILE,))
         clock, nothing = ManualClock(), lambda: None
+        fleet = FleetState(nodes=(NodeView(name=texts[0][:20], link=Link()), NodeView(name="spark1", link=Link())))
+        draft = begun(launches.HOSTILE_RECIPE, fleet)
+
+        def nowhere(node: str, engine: str) -> bool:
+            return False
+
+        async def planned(request: Request) -> Plan:
+            return launches.hostile(request)
+
         for screen in (
             ReviewScreen(plan, settings="options"),
             RefusalScreen(refusal, title=texts[0][:80]),
-            RunScreen(under_way, clock, abort=nothing, back=nothing, again=nothing),
-            RunScreen(execution.run, clock, abort=nothing, back=nothing, again=nothing),
+            RunScreen(under_way, clock, abort=nothing, back=nothing, again=nothing, logs=nowhere),
+            RunScreen(execution.run, clock, abort=nothing, back=nothing, again=nothing, logs=nowhere),
             ChooseScreen(texts[1][:80], choices, intro=(Line.of(texts[3]),)),
             ChangeScreen(texts[3][:80], Change(environment={"A": texts[0]}), intro=texts),
             leaving((under_way,)),
+            RecipesScreen(launches.HOSTILE_SHELF, fleet=fleet, fits={}),
+            LaunchScreen(draft, plan=planned, picture=lambda: fleet, clock=clock, secrets={texts[1]: texts[3]}),
+            LaunchSecret(texts[0]),
         ):
             self.push_screen(screen)
             await self._look()

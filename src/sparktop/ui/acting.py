@@ -18,6 +18,7 @@ from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.ui.launching import Launching
 
 if TYPE_CHECKING:
     from sparktop.operate.actions import Action
@@ -61,6 +62,9 @@ class Acting:
         """Runs that are over, and whose end nobody has looked at."""
         self._open: RunScreen | None = None
         self._is_asking = False
+        self.show_log: Callable[[str, str], bool] = lambda node, engine: False
+        """Shows an engine's log; False where it isn't there (yet). Set by the console."""
+        self.launching = Launching(ask=self._ask, picture=picture, plan=self._answered, clock=clock)
 
     def attach(self, operating: Operating | None) -> None:
         """From now on plans can be made."""
@@ -94,6 +98,11 @@ class Acting:
         assert known is not None, name
         if self._may(looks=known.only_looks):
             self._work(self._act(known, at))
+
+    def launch(self, at: Selection) -> None:
+        """Choose a recipe, and what is wanted of it; in a read-only console the recipes are there to be read."""
+        if not self._is_asking and (self.is_read_only or self._may()):
+            self._work(self._launch(at.node))
 
     def choose(self, at: Selection) -> None:
         """Choose among all actions."""
@@ -138,9 +147,23 @@ class Acting:
         if request is not None:
             await self._review(known, request)
 
+    async def _launch(self, at: str) -> None:
+        plan = await self.launching.choose(at=at, is_read_only=self.is_read_only)
+        if plan is not None:
+            self._start(plan)
+
+    async def _launch_anew(self, request: Request) -> None:
+        assert request.order is not None
+        plan = await self.launching.anew(request.order, request.nodes)
+        if plan is not None:
+            self._start(plan)
+
     async def _act(self, known: Action, at: Selection) -> None:
         from sparktop.operate.wishes import selected
 
+        if known.name == "launch":
+            await self._launch(at.node)
+            return
         request = await self._one_of(known, selected(known, self._picture(), at))
         if request is not None:
             request = await self._prepared(known, request)
@@ -250,21 +273,26 @@ class Acting:
         """Ask the nodes and plan; None when the operator would not wait."""
         from sparktop.ui.screens.ask import WaitScreen
 
-        assert self._operating is not None
-        planning = asyncio.ensure_future(self._operating.plan(request))
+        planning = asyncio.ensure_future(self._answered(request))
         try:
             await asyncio.wait((planning,), timeout=PATIENCE_S)
             waiting = WaitScreen(f"Asking {' and '.join(request.nodes)} what it takes", planning)
             if not planning.done() and not await self._ask(waiting):
                 return None
             return planning.result()
+        finally:
+            planning.cancel()
+
+    async def _answered(self, request: Request) -> Plan | Refusal:
+        """The operating side's answer; a fault of its is a refusal."""
+        assert self._operating is not None
+        try:
+            return await self._operating.plan(request)
         except SparktopError as error:
             return Refusal(request=request, reason=error.message, remedies=(error.hint,) if error.hint else ())
         except Exception as error:  # noqa: BLE001 - a planner's fault must not end the console at night
             self._app.log.error(error)
             return Refusal(request=request, reason=f"a fault in sparktop: {type(error).__name__}: {error}")
-        finally:
-            planning.cancel()
 
     def _start(self, plan: Plan) -> None:
         assert self._operating is not None
@@ -309,6 +337,7 @@ class Acting:
             abort=lambda: self._executions[run.id].abort(),
             back=lambda: self._go_back(run.id),
             again=lambda: self._again(run.plan.request),
+            logs=self.show_log,
         )
         self._app.push_screen(self._open, lambda _: self._tell())
 
@@ -326,7 +355,11 @@ class Acting:
     def _again(self, request: Request) -> None:
         from sparktop.operate.actions import action
 
-        if self._may():
+        if not self._may():
+            return
+        if request.order is not None:
+            self._work(self._launch_anew(request))
+        else:
             self._work(self._review(action(request.action), request))
 
     async def _choose_run(self, runs: Sequence[Run]) -> None:

@@ -106,6 +106,7 @@ class SparktopApp(App[int]):
             changed=self.console_screen.show_runs,
             ask_sudo=self._ask_sudo,
         )
+        self.acting.show_log = self.console_screen.show_log
         self.console_screen.acting = self.acting
         self._notifier = Notifier(self, notifying or Notifying(), attention)
 

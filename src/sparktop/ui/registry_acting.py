@@ -28,6 +28,17 @@ ACTING: tuple[Command, ...] = (
         footer_in=("overview", "nodes", "engines"),
     ),
     Command(
+        id="launch",
+        keys=("L",),
+        title="Launch",
+        description="Choose a recipe, see whether it fits and what stands in its way and launch it on one node or two.",
+        group="Acting",
+        action="launch",
+        scopes=("console",),
+        footer="launch",
+        footer_in=("overview", "nodes", "engines"),
+    ),
+    Command(
         id="restart",
         keys=("R",),
         title="Safe restart",

@@ -133,6 +133,8 @@ TONES: Mapping[str, tuple[str, str, str]] = {
     "warning": ("severity-warning", "", "bold"),
     "critical": ("severity-critical", "", "bold"),
     "ok": ("ok", "", ""),
+    "verdict-ok": ("ok", "", "bold"),
+    "verdict-info": ("severity-info", "", "bold"),
     "brand": ("brand", "", "bold"),
     "key": ("brand", "", ""),
     "frame": ("frame", "", ""),

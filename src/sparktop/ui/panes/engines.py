@@ -131,7 +131,7 @@ class EnginePane(LineWidget, can_focus=True):
 
     def _nothing(self, width: int) -> Line:
         blind = [view for view in self._fleet.nodes if view.sample is not None and not view.containers.available]
-        text = " no inference server found"
+        text = " no inference server found: L launches one"
         if not self._fleet.nodes or all(view.sample is None for view in self._fleet.nodes):
             return Line.of((" engines: waiting for the nodes", "quiet"))
         if blind:

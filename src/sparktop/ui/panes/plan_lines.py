@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sparktop.model.plan import Difference, Plan, Refusal, Risk, Step
 from sparktop.operate.wording import masked, step_lines
 from sparktop.ui.format import duration
+from sparktop.ui.panes.prospect import compact_lines
 from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
@@ -18,8 +19,9 @@ RISKS: dict[Risk, tuple[str, str, str]] = {
 
 
 def plan_lines(plan: Plan, width: int) -> list[Line]:
-    """The whole plan."""
-    lines = _head(plan, width)
+    """The whole plan; of a launch, whether it fits first."""
+    lines = [*compact_lines(plan.prospect, width), BLANK] if plan.prospect is not None else []
+    lines += _head(plan, width)
     if plan.effect:
         lines += [BLANK, *_said(plan.effect, width, plan.secrets)]
     if plan.warnings:
@@ -46,9 +48,12 @@ def plan_lines(plan: Plan, width: int) -> list[Line]:
 
 
 def refusal_lines(refusal: Refusal, width: int) -> list[Line]:
-    """Why not, and what would make it possible."""
-    lines = [Line.of(("✖ ", "critical")) + line if not n else Line.of("  ") + line
-             for n, line in enumerate(_said(refusal.reason, width - 2, (), "strong"))]  # fmt: skip
+    """Why not, and what would make it possible; of a launch, the picture of why."""
+    if refusal.prospect is not None:
+        lines = compact_lines(refusal.prospect, width, reason=refusal.reason)
+    else:
+        lines = [Line.of(("✖ ", "critical")) + line if not n else Line.of("  ") + line
+                 for n, line in enumerate(_said(refusal.reason, width - 2, (), "strong"))]  # fmt: skip
     lines += [BLANK, Line.of(("Nothing was done.", "quiet"))]
     if refusal.remedies:
         lines += [BLANK, Line.of(("What would make it possible", "title"), ("   y copies it", "quiet"))]

@@ -6,7 +6,7 @@ import re
 
 from rich.cells import cell_len
 
-from sparktop.model.plan import CollectEvidence, Remote, Run, RunState, StepRun, StepState
+from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote, Run, RunState, StepRun, StepState
 from sparktop.operate.asked import short_detail, waiting
 from sparktop.operate.beforeafter import brief, ending, told
 from sparktop.ui.format import countdown
@@ -47,6 +47,15 @@ ENDED_DETAIL_LINES = 2
 def current(run: Run) -> StepRun | None:
     """The step under way."""
     return next((one for one in run.steps if one.state in (StepState.RUNNING, StepState.UNKNOWN)), None)
+
+
+def watched_engine(run: Run) -> tuple[str, str] | None:
+    """(node, engine) whose log tells how it goes: of the step under way, else the one that is waited for and asked."""
+    waits = [one for one in run.steps if isinstance(one.step.act, AwaitReady)]
+    chosen = [one for one in waits if one.state in (StepState.RUNNING, StepState.FAILED)]
+    chosen += [one for one in waits if isinstance(one.step.act, AwaitReady) and not one.step.act.is_worker] + waits
+    first = chosen[0].step if chosen else None
+    return None if first is None or not isinstance(first.act, AwaitReady) else (first.node, first.act.name)
 
 
 def elapsed_s(run: Run, now_wall_s: float) -> float | None:
@@ -111,7 +120,7 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> li
     lines = [state_line(run, now_wall_s).cut(width)]
     if not run.state.is_over:
         return lines
-    last = _last_lines(run, width)
+    last = [*_measured(run, width), *_last_lines(run, width)]
     room = max(2, limit - 1 - len(last)) if limit else 0
     next_words = run.hint.partition(_WAY_BACK)[0].rstrip(" ·") if limit and run.can_go_back else run.hint
     said = brief(run) if limit else ending(run)
@@ -121,6 +130,15 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> li
     room = max(1, room - len(message)) if limit else 0
     hint = wrapped(next_words, width, "", room) if next_words else []
     return [*lines, *message, *hint, *last]
+
+
+def _measured(run: Run, width: int) -> list[Line]:
+    """The figures of the measurement beside what was expected: what a launch was for."""
+    measured = next((one for one in run.steps if isinstance(one.step.act, Measure) and one.detail), None)
+    if measured is None or measured.state is not StepState.DONE:
+        return []
+    first, *rest = wrapped(measured.detail, width - 10, "value", 3)
+    return [Line.of(("measured  ", "quiet")) + first, *(Line.of(" " * 10) + line for line in rest)]
 
 
 def _last_lines(run: Run, width: int) -> list[Line]:

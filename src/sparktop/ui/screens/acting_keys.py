@@ -40,6 +40,10 @@ class ActingKeys:
         if self.acting is not None:
             self.acting.choose(self.selection())
 
+    def action_launch(self) -> None:
+        if self.acting is not None:
+            self.acting.launch(self.selection())
+
     def action_runs(self) -> None:
         if self.acting is not None:
             self.acting.open_run()

@@ -409,6 +409,13 @@ class ConsoleScreen(ActingKeys, Screen[None]):
     def action_logs(self) -> None:
         self.action_view("log")
 
+    def show_log(self, node: str, engine: str) -> bool:
+        """The log of that engine on the whole screen; False where it isn't there."""
+        if not self.engines.find(node, engine):
+            return False
+        self.action_view("log")
+        return True
+
     def _on_log(self, action: str) -> None:
         """What keys outside a log mean: the engine's log, or the kernel's where only that is shown."""
         if not self.bottom.shown:

@@ -83,6 +83,7 @@ def actions(fleet: FleetState, at: Selection, *, is_read_only: bool = False) -> 
     groups: Sequence[tuple[str, tuple[str, ...]]] = (
         (f"engine  {at.engine}" if at.engine else "engine", ("engine",)),
         ("process on the GPU", ("process",)),
+        ("recipe", ("recipe",)),
         (f"node  {at.node}" if at.node else "node", ("nodes", "node")),
     )
     found: list[Choice] = []

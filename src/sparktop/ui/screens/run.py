@@ -10,10 +10,11 @@ from textual.binding import Binding, BindingType
 from sparktop.clock import Clock
 from sparktop.model.plan import Run, RunState
 from sparktop.operate.wording import abort_means, masked
-from sparktop.ui.panes.run_lines import body_lines, head_lines, run_text
+from sparktop.ui.panes.prospect import picture_lines
+from sparktop.ui.panes.run_lines import body_lines, head_lines, run_text, watched_engine
 from sparktop.ui.screens.ask import ConfirmScreen
 from sparktop.ui.screens.dialog import PAGES, Dialog
-from sparktop.ui.widgets.ink import Line
+from sparktop.ui.widgets.ink import BLANK, Line
 
 
 class RunScreen(Dialog[None]):
@@ -24,15 +25,27 @@ class RunScreen(Dialog[None]):
         Binding("b", "back", "Way back", show=False),
         Binding("p", "again", "Plan anew", show=False),
         Binding("y,c", "copy", "Copy", show=False),
+        Binding("v", "picture", "The memory", show=False),
+        Binding("l", "logs", "The engine's log", show=False),
         Binding("q,o", "close", "Close", show=False),
     ]
     AUTO_FOCUS = ""
 
     def __init__(
-        self, run: Run, clock: Clock, *, abort: Callable[[], None], back: Callable[[], None], again: Callable[[], None]
+        self,
+        run: Run,
+        clock: Clock,
+        *,
+        abort: Callable[[], None],
+        back: Callable[[], None],
+        again: Callable[[], None],
+        logs: Callable[[str, str], bool],
     ) -> None:
-        """`abort` gets out of it, `back` opens the review of the way back, `again` plans the same anew."""
+        """`abort` gets out of it, `back` opens the review of the way back, `again` plans the same anew; `logs` shows
+        the log of a node's engine, False where there is none."""
         super().__init__()
+        self._logs = logs
+        self._has_picture = False
         self.run_shown = run
         self._clock = clock
         self._abort, self._back, self._again = abort, back, again
@@ -59,10 +72,15 @@ class RunScreen(Dialog[None]):
         if not run.state.is_over:
             # While it is getting out or going back, there is nothing more to abort.
             own = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{own}y copy   Esc leave it running"
+            return f"{own}{self._looks()}y copy   Esc leave it running"
         own = "b way back   " if run.can_go_back else ""
         own += "p plan anew   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
-        return f"{own}y copy   Esc close"
+        return f"{own}{self._looks()}y copy   Esc close"
+
+    def _looks(self) -> str:
+        """What can be looked at of a launch."""
+        log = "l log   " if watched_engine(self.run_shown) is not None else ""
+        return log + ("v memory   " if self.run_shown.plan.prospect is not None else "")
 
     def pinned(self, width: int) -> list[Line]:
         most = max(4, self.app.size.height // 2 - 3)
@@ -70,6 +88,9 @@ class RunScreen(Dialog[None]):
 
     def content(self, width: int) -> list[Line]:
         lines, at = body_lines(self.run_shown, width, self._clock.wall())
+        if self._has_picture and self.run_shown.plan.prospect is not None:
+            picture = [*picture_lines(self.run_shown.plan.prospect, width, is_brief=width < 90), BLANK]
+            lines, at = [*picture, *lines], None if at is None else at + len(picture)
         self.watched_line = None if self._is_read else at
         return self._masked(lines)
 
@@ -85,6 +106,25 @@ class RunScreen(Dialog[None]):
     def action_page(self, pages: int) -> None:
         self._is_read = True
         super().action_page(pages)
+
+    def action_picture(self) -> None:
+        """The memory before and after as it was planned, or without it."""
+        if self.run_shown.plan.prospect is not None:
+            self._has_picture = not self._has_picture
+            self._is_read = True
+            super().action_page(-PAGES)
+            self.renew()
+
+    def action_logs(self) -> None:
+        """The log of the engine that is started here; the run goes on."""
+        where = watched_engine(self.run_shown)
+        if where is None:
+            return
+        if self._logs(*where):
+            self.dismiss(None)
+        else:
+            text = f"{where[1]} isn't among the engines of {where[0]} yet"
+            self.notify(masked(text), markup=False, timeout=4)
 
     def action_abort(self) -> None:
         if self.run_shown.state not in (RunState.RUNNING, RunState.LINK_LOST):

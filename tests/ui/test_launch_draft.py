@@ -1,0 +1,131 @@
+"""What is chosen of a launch: nodes, parameters by any of their names, levers, engines that may be stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.ui import launches, pictures
+from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
+from tests.ui.look import clock_of_pictures
+
+from sparktop.model.fleet import FleetState
+from sparktop.ui.screens.launch_draft import Draft, applied, begun, lever, parameters, places, stoppables
+
+
+def fleet() -> FleetState:
+    return pictures.decode(clock_of_pictures())
+
+
+def test_it_begins_where_the_operator_is_and_on_as_many_nodes_as_it_needs() -> None:
+    assert begun(QWEN, fleet(), at="spark2").nodes == ("spark2",)
+    assert begun(QWEN, fleet()).nodes == ("spark1",)
+    assert begun(MINIMAX, fleet(), at="spark2").nodes == ("spark1", "spark2"), "the first is the head, as it is named"
+
+
+def test_the_places_are_within_its_least_and_most_nodes() -> None:
+    both = (("spark1", "spark2"), ("spark2", "spark1"))
+    assert places(QWEN, fleet()) == (("spark1",), ("spark2",))
+    assert places(MINIMAX, fleet()) == both
+    assert places(MISTRAL, fleet()) == (("spark1",), ("spark2",), *both)
+    assert places(MINIMAX, pictures.one(clock_of_pictures())) == ()
+
+
+def test_a_parameter_has_one_value_by_whatever_name() -> None:
+    draft = begun(MISTRAL, fleet()).set("mem_fraction_static", "0.7").set("gpu_memory_utilization", " 0.6 ")
+    assert draft.values == {"gpu_memory_utilization": "0.6"}
+    assert draft.value("mem_fraction_static") == "0.6"
+    assert draft.set("mem_fraction_static", " ").values == {}
+    assert draft.value("context_length") == "65536"
+    assert draft.value("model") == MISTRAL.model
+
+
+def test_those_that_matter_come_first_as_the_engine_spells_them() -> None:
+    first, others = parameters(begun(QWEN, fleet()))
+    assert first == ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
+    assert others == ("host", "max_num_seqs", "reasoning_parser")
+    first, others = parameters(begun(MISTRAL, fleet()))
+    assert first == ("model", "container", "port", "context_length", "mem_fraction_static", "name")
+    assert others == ()
+
+
+def test_nothing_is_stopped_but_what_has_the_same_port_or_name_until_it_is_said() -> None:
+    draft = begun(QWEN, fleet())
+    (running,) = stoppables(fleet(), ("spark1",))
+    assert running.port == 8000
+    assert draft.in_the_way(running, {}) == "the same port"
+    assert [engine for _, engine in draft.stops(fleet(), {})] == ["vllm-minimax"] * len(running.stops)
+    other = draft.set("port", "8001")
+    assert other.stops(fleet(), {}) == ()
+    assert other.stopping("vllm-minimax", True).stops(fleet(), {}) == running.stops
+    assert draft.stopping("vllm-minimax", False).stops(fleet(), {}) == ()
+    assert other.in_the_way(running, {"name": "vllm-minimax"}) == "the same name"
+
+
+def test_ranks_of_one_engine_go_together() -> None:
+    state = fleet()
+    argv = ("vllm", "serve", "m", "--nnodes", "2", "--tensor-parallel-size", "2")
+    nodes = []
+    for number, view in enumerate(state.nodes):
+        engine = replace(view.engines[0], argv=(*argv, "--node-rank", str(number)))
+        engine = replace(engine, metrics=None, endpoint=None) if number else engine
+        nodes.append(replace(view, engines=(engine,)))
+    (one,) = stoppables(FleetState(nodes=tuple(nodes)), ("spark1",))
+    assert one.nodes == ("spark1", "spark2")
+    assert all(held is not None for held in one.held_bytes.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "stops", "nodes"),
+    [
+        ("--set gpu_memory_utilization=0.76", {"gpu_memory_utilization": "0.76"}, (), 0),
+        ("--stop vllm-qwen36", {}, ("vllm-qwen36",), 0),
+        ("--set max_model_len=32768 --stop a --stop 'b c'", {"max_model_len": "32768"}, ("a", "b c"), 0),
+        ("--set 'model=/srv/a b=c'", {"model": "/srv/a b=c"}, (), 0),
+        ("two nodes: sparktop launch x h OTHER --set tensor_parallel=2", {"tensor_parallel": "2"}, (), 2),
+        ("stop something else first", {}, (), 0),
+        ("--set model='unclosed", {}, (), 0),
+        ("--set x", {}, (), 0),
+        ("--stop", {}, (), 0),
+        ("--set a=1; reboot", {}, (), 0),
+    ],
+)
+def test_a_lever_is_what_would_be_typed(text: str, values: dict[str, str], stops: tuple[str, ...], nodes: int) -> None:
+    one = lever(text, most_nodes=2)
+    assert (one.values, one.stops, one.nodes) == (values, stops, nodes)
+    assert one.can_be_applied == bool(values or stops or nodes)
+
+
+def test_a_lever_for_two_nodes_is_none_where_there_is_one() -> None:
+    assert not lever("two nodes: sparktop launch x h OTHER --set tensor_parallel=2", most_nodes=1).can_be_applied
+
+
+def test_applying_a_lever_sets_what_it_says() -> None:
+    one = lever("--set gpu_memory_utilization=0.52 --stop vllm-minimax")
+    draft = applied(begun(GPT, fleet()).set("port", "8001"), one, fleet())
+    assert draft.values == {"port": "8001", "gpu_memory_utilization": "0.52"}
+    assert draft.decided == {"vllm-minimax": True}
+    two = lever("two nodes: sparktop launch m spark2 OTHER-HOST --set tensor_parallel=2", most_nodes=2)
+    assert applied(begun(MISTRAL, fleet(), at="spark2"), two, fleet()).nodes == ("spark2", "spark1")
+
+
+def test_the_order_and_the_command_say_the_same_and_the_command_no_secret() -> None:
+    draft = begun(GPT, fleet()).set("port", "8001").stopping("vllm-minimax", True)
+    draft = draft.with_secret("HF_TOKEN", "hf_hunter2hunter2")
+    request = draft.request(fleet(), {})
+    assert request.order is not None
+    assert request.action == "launch"
+    assert request.nodes == ("spark1",)
+    assert request.order.values == {"port": "8001"}
+    assert request.order.secrets == {"HF_TOKEN": "hf_hunter2hunter2"}
+    assert request.order.hub == "https://huggingface.co"
+    assert draft.typed(fleet(), {}) == "sparktop launch gpt-oss-120b spark1 --set port=8001 --stop vllm-minimax"
+    assert "hunter2" not in repr(draft)
+    assert replace(draft, hub="http://127.0.0.1:1").request(fleet(), {}).order.hub == "http://127.0.0.1:1"  # type: ignore[union-attr]
+
+
+def test_a_draft_is_never_changed() -> None:
+    draft = Draft(recipe=launches.QWEN, nodes=("spark1",))
+    draft.set("port", "1")
+    draft.stopping("x", True)
+    assert draft == Draft(recipe=launches.QWEN, nodes=("spark1",))

@@ -1,0 +1,154 @@
+"""The list of recipes: what it shows, filters, and leads to; a broken recipe, a read-only console."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ui import launches, svg
+from tests.ui.acting import NARROW, at, notified
+from tests.ui.launches import GPT, HOSTILE_SHELF, MISTRAL, QWEN, launching
+from tests.ui.operating import HOSTILE
+from tests.ui.test_app import screen, until
+
+from sparktop.model.recipe import Expected
+from sparktop.ui.launching import shelved
+from sparktop.ui.panes.recipe_rows import (
+    Shelved,
+    columns,
+    detail_lines,
+    matches,
+    nodes_text,
+    quantisation,
+    speed_text,
+)
+from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.screens.launch import LaunchScreen
+from sparktop.ui.screens.recipes import RecipesScreen
+
+
+@pytest.fixture(autouse=True)
+def _utc(utc: None) -> None:
+    pass
+
+
+def plain(row: Shelved, width: int = 100) -> str:
+    return "\n".join(line.plain for line in detail_lines(row, width))
+
+
+def test_what_a_row_says() -> None:
+    assert [quantisation(one) for one in (GPT, QWEN, MISTRAL)] == ["mxfp4", "fp8", "nvfp4"]
+    assert [nodes_text(one) for one in (GPT, MISTRAL, launches.MINIMAX)] == ["1", "1-2", "2"]
+    assert speed_text(Expected(tokens_s=38, tokens_s_most=52)) == "38-52"
+    assert speed_text(Expected()) == ""
+
+
+@pytest.mark.parametrize("width", [30, 60, 76, 116, 196])
+def test_columns_never_want_more_than_there_is(width: int) -> None:
+    shown = columns(launches.SHELF, width)
+    assert shown[0].title == "RECIPE"
+    assert sum(column.cells for column in shown) + 2 * (len(shown) - 1) <= width
+    assert ("MODEL" in [column.title for column in shown]) == (width > 76)
+
+
+def test_the_detail_says_where_it_comes_from_and_how_a_conflict_was_resolved() -> None:
+    said = plain(launches.SHELF[2])
+    for wanted in ("corti.com", "2026-06-08", "says 0.70 on NGC 26.05", "here 0.70 as the most", "34.6 GiB",
+                   "48-53 tok", "max_model_len", "131072", "/usr/share/sparktop/recipes/qwen"):  # fmt: skip
+        assert wanted in said
+    assert plain(launches.SHELF[0]).index("Known risks") < plain(launches.SHELF[0]).index("Parameters")
+
+
+def test_a_secret_in_a_recipe_is_not_shown() -> None:
+    held = launches.replace(QWEN, environment={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz0123"})
+    assert "hf_abc" not in plain(Shelved(id="x", recipe=held))
+
+
+def test_words_are_looked_for_anywhere() -> None:
+    rows = launches.SHELF
+    assert [row.id for row in rows if matches(row, "NVFP4 vllm")] == ["minimax-m2.7-nvfp4"]
+    assert [row.id for row in rows if matches(row, "yours")] == ["mistral-small-4-119b-nvfp4", "my-broken"]
+    assert [row.id for row in rows if matches(row, "nothing of it")] == []
+
+
+def test_the_shipped_recipes_are_on_the_list_and_none_is_broken() -> None:
+    found = {row.id: row for row in shelved() if row.origin == "shipped"}
+    assert {"gpt-oss-120b", "qwen3.6-35b-a3b-fp8", "minimax-m2.7-nvfp4"} <= set(found)
+    for row in found.values():
+        assert row.recipe is not None, row.problems
+        assert row.recipe.title in plain(row, 400)
+
+
+async def test_the_key_lists_the_recipes_and_a_row_leads_to_its_launch() -> None:
+    async with launching() as (app, side, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "recipes  5")
+        text = screen(pilot)
+        for wanted in ("gpt-oss-120b, stock vLLM", "✖ my-broken.yaml:7: defaults.prot", "48-53", "sglang", "1-2"):
+            assert wanted in text
+        assert side.asked == [], "looking at a list asks nothing of a node"
+        await pilot.press("down", "down", "enter")
+        await at(pilot, LaunchScreen, "✔ Fits")
+        await pilot.press("escape")
+        await at(pilot, RecipesScreen)
+        table = app.screen.query_one("#recipe-table")
+        assert "▌qwen3.6" in "\n".join(line.rstrip() for line in table.text().splitlines())  # type: ignore[attr-defined]
+        assert "✔" in screen(pilot), "the verdict of this session stands in the list"
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+    assert [one.action for one in side.asked] == ["launch"]
+
+
+async def test_a_filter_narrows_the_list_and_escape_ends_it_first() -> None:
+    async with launching(size=NARROW) as (_, _, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen)
+        await pilot.press("slash", *"nvfp4")
+        await until(pilot, lambda: "recipes  2 of 5" in screen(pilot))
+        assert "gpt-oss" not in screen(pilot)
+        await pilot.press("enter", "down")
+        await until(pilot, lambda: "EAGLE" in screen(pilot), what="keys are the list's again")
+        await pilot.press("escape")
+        await until(pilot, lambda: "recipes  5" in screen(pilot))
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+
+
+async def test_a_broken_recipe_says_what_is_wrong_and_is_not_launched() -> None:
+    async with launching() as (app, side, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen)
+        await pilot.press("end")
+        await until(pilot, lambda: "mods: not supported" in screen(pilot))
+        assert "Enter launch" not in screen(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, RecipesScreen)
+        assert "can't be launched as it stands" in notified(app)
+    assert side.asked == []
+
+
+async def test_a_read_only_console_shows_recipes_and_says_why_nothing_is_launched() -> None:
+    async with launching(size=NARROW, read_only=True) as (app, side, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "read-only: this console looks")
+        assert "Enter launch" not in screen(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, RecipesScreen)
+        assert "--read-only" in notified(app)
+    assert side.asked == []
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 50)])
+async def test_hostile_recipes_are_only_text(size: tuple[int, int]) -> None:
+    async with launching(size=size, shelf=HOSTILE_SHELF) as (app, _, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "a[/x] $(reboot)")
+        for key in ("pagedown", "pagedown", "down", "up"):
+            await pilot.press(key)
+            lines = svg.plain(app)  # type: ignore[arg-type]
+            assert len(lines) == size[1]
+            assert max(map(len, lines)) <= size[0]
+            assert not [char for line in lines for char in line if ord(char) < 32 or 0x7F <= ord(char) < 0xA0]
+            assert "]52;" not in screen(pilot)
+            assert "‮" not in screen(pilot)
+    assert "\x1b" in HOSTILE
