@@ -12,6 +12,7 @@ from sparktop.config import resource_dir
 from sparktop.diagnose.lint.rules import cards
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Executor, Muted, Recipe
+from sparktop.recipe.fields import MAX_PROBLEMS
 from sparktop.recipe.problems import ProblemKind
 from sparktop.recipe.reading import MAX_CHARS, Reading, read
 
@@ -430,6 +431,10 @@ def test_anchors_multiply_nothing() -> None:
     )
     found = problems_of(PLAIN + bomb)
     assert any("too many values, or too deep, for a recipe" in each for each in found)
+
+
+def test_of_a_thousand_problems_the_first_are_named() -> None:
+    assert len(problems_of(PLAIN + "".join(f"k{n}: v\n" for n in range(1000)))) == MAX_PROBLEMS
 
 
 def test_an_anchor_may_be_used() -> None:

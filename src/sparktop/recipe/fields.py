@@ -18,6 +18,7 @@ from sparktop.recipe.problems import Problem, ProblemKind, nearest, shown
 MAX_VALUES = 5_000
 """Of one recipe, its aliases followed: more is no recipe, but may be a small file all the same."""
 MAX_DEPTH = 12
+MAX_PROBLEMS = 100
 _TAG = "tag:yaml.org,2002:"
 _constructor = yaml.constructor.SafeConstructor()
 
@@ -44,7 +45,9 @@ class Sheet:
     values_left: int = MAX_VALUES
 
     def add(self, offset: int, key: str, text: str, *, kind: ProblemKind, nearest: str = "", remedy: str = "") -> None:
-        """Note a problem at an offset of the text."""
+        """Note a problem at an offset of the text, while there are few enough to be read."""
+        if self.is_full:
+            return
         self.problems.append(
             Problem(
                 file=self.document.name,
@@ -56,6 +59,11 @@ class Sheet:
                 kind=kind,
             )
         )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is wrong that more would help nobody: what is named is to be mended first."""
+        return len(self.problems) >= MAX_PROBLEMS and any(each.is_error for each in self.problems)
 
     def plain(self, node: yaml.Node, depth: int = 0) -> Plain:
         """A value as Python has it; a time stays the text it was.
@@ -286,7 +294,9 @@ class Fields:
 
     def finish(self, *, elsewhere: dict[str, str] | None = None, meant: str = "") -> None:
         """Note every key that nobody asked for; `elsewhere`: where some belong, `meant`: what else to say of them."""
-        for name in self._entries.keys() - self._asked:
+        for name in self._entries:
+            if name in self._asked or self.sheet.is_full:
+                continue
             place = (elsewhere or {}).get(name, "")
             near = "" if place else nearest(name, self._asked)
             known = f"known here: {', '.join(sorted(self._asked))}" if len(self._asked) <= 12 else ""
