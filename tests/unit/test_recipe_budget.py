@@ -266,3 +266,12 @@ def test_a_draft_model_is_counted_where_it_is_known_and_named_where_not() -> Non
     assert counted.cache_tokens is not None
     assert without.cache_tokens is not None
     assert counted.cache_tokens < without.cache_tokens
+    assert any("what eagle keeps of a token isn't known" in one for one in counted.unknowns)
+    told = replace(draft, layers=1, kv_heads=8, head_size=128)
+    whole = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[told])
+    assert whole.unknowns == ()
+    assert whole.cache_tokens is not None
+    assert whole.cache_tokens < counted.cache_tokens  # its layer keeps every token too
+    untold = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[ModelFacts(name="org/d", weights_bytes=None)])
+    assert any(one.startswith("org/d is loaded too") for one in untold.unknowns)
+    assert untold.cache_tokens == without.cache_tokens

@@ -8,6 +8,7 @@ ranks, never below one; a latent vector is on each rank; pipeline stages divide 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparktop.model.recipe import Need
@@ -70,6 +71,21 @@ def cache_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, no
         "its config.json doesn't tell its layers and heads" if facts is not None else "its files couldn't be looked at"
     )
     return Cache(token_bytes=None, note=f"what a token of context takes: {why}, and the recipe doesn't tell")
+
+
+def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:
+    """The model's cache with those of further models, which keep every token too; by name, for what isn't known."""
+    if own.token_bytes is None or not more:
+        return own
+    known = [cache for _, cache in more if cache.token_bytes is not None]
+    unknown = [name for name, cache in more if cache.token_bytes is None]
+    notes = [own.note, f"what {' and '.join(unknown)} keeps of a token isn't known, and not counted" if unknown else ""]
+    return Cache(
+        token_bytes=own.token_bytes + sum(cache.token_bytes or 0.0 for cache in known),
+        window_token_bytes=own.window_token_bytes + sum(cache.window_token_bytes for cache in known),
+        window_tokens=max([own.window_tokens, *(cache.window_tokens for cache in known)]),
+        note="; ".join(note for note in notes if note),
+    )
 
 
 def _elements(facts: ModelFacts, settings: Settings, nodes: int) -> float | None:

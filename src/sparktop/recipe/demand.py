@@ -14,7 +14,7 @@ from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Need
-from sparktop.recipe.cache import Cache, cache_on_a_node
+from sparktop.recipe.cache import Cache, cache_on_a_node, with_more
 from sparktop.recipe.modelfacts import ModelFacts
 from sparktop.recipe.reserve import NEVER_ABOVE, most_share, reserve_bytes
 from sparktop.recipe.room import Room
@@ -37,7 +37,7 @@ class Case:
     rooms: tuple[Room, ...]
     facts: ModelFacts | None
     beside: tuple[ModelFacts, ...] = ()
-    """Further models that it loads on every node: a draft."""
+    """Further models that it loads on every node: a draft. What of them isn't known is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,11 @@ def demand_of(case: Case) -> Demand:
     settings, need, facts = case.settings, case.need, case.facts
     nodes = len(case.rooms)
     weights = weights_on_a_node(settings, need, facts, nodes)
-    drafts = [one.weights_bytes or one.size_bytes or 0 for one in case.beside]
-    cache = cache_on_a_node(settings, need, facts, nodes)
+    drafts = {one.name: one.weights_bytes or one.size_bytes or 0 for one in case.beside}
+    cache = with_more(
+        cache_on_a_node(settings, need, facts, nodes),
+        [(one.name, cache_on_a_node(settings, Need(), one, nodes)) for one in case.beside if drafts[one.name] > 0],
+    )
     context, unknowns = settings.context_tokens, list(settings.problems)
     if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
         context = facts.longest_tokens
@@ -80,14 +83,18 @@ def demand_of(case: Case) -> Demand:
         work, beyond = work + GRAPHS_BYTES, beyond - GRAPHS_BYTES
     if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
         beyond = max(beyond, int(need.spike_gib * GIB))
-    if settings.has_draft and not all(drafts or [0]):
+    if untold := " and ".join(name for name, size in drafts.items() if size <= 0):
+        unknowns.append(f"{untold} is loaded too, and how large that is isn't known: its weights are not counted")
+    elif settings.has_draft and not drafts:
         unknowns.append("a draft model is loaded too: its weights and cache are not counted")
     if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
         wanted = settings.tensor * settings.pipeline
         unknowns.append(f"it asks for {wanted} GPUs, and {nodes} node{'s have' if nodes > 1 else ' has'} one each")
     unknowns += [note for note in (weights.note, cache.note) if note]
     return Demand(
-        weights_bytes=None if weights.size_bytes is None else weights.size_bytes + sum(max(0, one) for one in drafts),
+        weights_bytes=None
+        if weights.size_bytes is None
+        else weights.size_bytes + sum(max(0, one) for one in drafts.values()),
         cache=cache,
         context_tokens=context,
         context_bytes=cache.size_bytes(context) if context is not None else None,

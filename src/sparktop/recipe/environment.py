@@ -74,7 +74,7 @@ def variables(
     found = {**_shared(recipe.engine, executor, len(seats)), **detected, **(own or {})}
     secrets: list[str] = []
     notes: list[str] = []
-    if seat.model_path:
+    if seat.has_all:
         found["HF_HUB_OFFLINE"] = "1"
     else:
         if order.hub.rstrip("/") != HUB:
@@ -84,7 +84,7 @@ def variables(
     if recipe.engine is EngineKind.VLLM and seat.index == 0 and (key := order.secrets.get("VLLM_API_KEY")):
         found["VLLM_API_KEY"] = key
     for name, text in recipe.environment.items():
-        if name in HUB_TOKENS and (seat.model_path or _names_missing_token(text, order.secrets)):
+        if name in HUB_TOKENS and (seat.has_all or _names_missing_token(text, order.secrets)):
             continue  # not needed, or only for a gated model, which is a gate's matter
         value = _filled(name, text, values, order.secrets)
         if len(seats) > 1 and name in NODES_OWN and found.get(name) != value:

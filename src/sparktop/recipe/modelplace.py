@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sparktop.recipe import argv as flags
+from sparktop.recipe import moremodels
+from sparktop.recipe.models import is_repo
 from sparktop.recipe.rendered import CannotRender, Mount, Seat
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?")
@@ -40,12 +42,17 @@ class ModelPlace:
             return own
         return self.ROOT_CACHE if user.partition(":")[0] in ("", "0", "root") else self.OTHER_CACHE
 
-    def mounts(self, seat: Seat, cache: str, argv: Sequence[str]) -> tuple[Mount, ...]:
-        """The binds it takes."""
+    def mounts(self, seat: Seat, cache: str, argv: Sequence[str], *, more: Sequence[str] = ()) -> tuple[Mount, ...]:
+        """The binds it takes.
+
+        Args:
+            more: further models that are loaded beside it.
+        """
         found = [Mount(source=self.folder, target=self.named, is_read_only=True)] if self.folder else []
-        if seat.cache and (self.is_hub or any(flags.has(argv, name) for name in _DRAFTS)):
+        needs_cache = any(map(is_repo, more)) or any(flags.has(argv, name) for name in _DRAFTS)
+        if seat.cache and (self.is_hub or needs_cache):
             found.append(Mount(source=_path(seat.cache), target=cache))
-        return tuple(found)
+        return (*found, *moremodels.mounts(more, seat))
 
 
 def model_place(model: str, seat: Seat) -> ModelPlace:

@@ -21,6 +21,8 @@ class Seat:
     """The Hugging Face cache there ("/home/x/.cache/huggingface"): HF_HOME or the default."""
     model_path: str = ""
     """Where the model's files are on the node (its folder or snapshot); empty: not there yet."""
+    lacking: tuple[str, ...] = ()
+    """Further models of the launch that aren't whole there yet."""
     fabric_ip: str = ""
     """Its address on the link to the other node; empty on one node."""
     fabric_interface: str = ""
@@ -28,6 +30,11 @@ class Seat:
     """RDMA devices that are up, in the order of their names."""
     gid_index: int | None = None
     """Of RoCE v2 with that address; None: not found, or the HCAs differ: NCCL finds it by itself."""
+
+    @property
+    def has_all(self) -> bool:
+        """Whether an engine there needs nothing of the hub."""
+        return bool(self.model_path) and not self.lacking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

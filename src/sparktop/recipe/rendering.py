@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from sparktop.diagnose.enginecommand import DEFAULT_PORT
 from sparktop.diagnose.lint.images import family_of
@@ -22,6 +23,7 @@ from sparktop.recipe.engineargv import Wanted, engine_argv, no_secrets
 from sparktop.recipe.environment import variables
 from sparktop.recipe.hostconfig import Options, options
 from sparktop.recipe.modelplace import model_place
+from sparktop.recipe.moremodels import at_home, more_models
 from sparktop.recipe.parameters import values
 from sparktop.recipe.rendered import CannotRender, ContainerSpec, Rank, Rendered, Seat
 
@@ -120,7 +122,8 @@ def _alone(used: dict[str, str], fixed: Collection[str]) -> list[str]:
 
 
 def _rank(wanted: Wanted, seat: Seat) -> tuple[Rank, list[str]]:
-    recipe = wanted.recipe
+    recipe, more = wanted.recipe, more_models(wanted.order)
+    wanted = replace(wanted, values=at_home(wanted.values, more, seat))
     place = model_place(wanted.values["model"], seat)
     argv, own = engine_argv(wanted, seat, place)
     argv, notes = ranks.ranked(
@@ -133,7 +136,7 @@ def _rank(wanted: Wanted, seat: Seat) -> tuple[Rank, list[str]]:
     )
     opts = options(recipe.options, seat, nodes=len(wanted.seats))
     cache = place.cache_target(opts.user, recipe.environment.get("HF_HOME", ""))
-    mounts = place.mounts(seat, cache, argv)
+    mounts = place.mounts(seat, cache, argv, more=more)
     found = variables(
         wanted.order,
         wanted.values,
