@@ -44,8 +44,10 @@ def answer(**more: Any) -> Completion:
     [
         (
             answer(),
-            "first token 0.8 s (expected 0.9 s); 29.4 tok/s (expected 28-30); 46 GiB left (expected 45); "
-            "44 at the lowest",
+            (
+                "first token 0.8 s (expected 0.9 s); 29.4 tok/s (expected 28-30); 46 GiB left (expected 45); "
+                "44 at the lowest"
+            ),
         ),
         (answer(tokens=128), "58.8 tok/s"),  # speculation: two tokens a piece
         (answer(tokens=3, pieces=3), "3 tokens came, too few to tell a rate by"),

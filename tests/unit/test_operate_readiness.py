@@ -8,11 +8,11 @@ import pytest
 from tests import pictures_support as made
 from tests.restart_support import ended, head, worker
 
-from sparktop.model.engine import EngineState, LogFacts, Progress
+from sparktop.model.engine import Container, Containers, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.plan import AwaitReady
-from sparktop.operate.judging import Since, Verdict
+from sparktop.operate.judging import Judgement, Since, Verdict
 from sparktop.operate.readiness import judge_ready
 
 ACT = AwaitReady(name="vllm-qwen36")
@@ -193,3 +193,53 @@ def test_further_rank_is_ready_when_its_head_is(state, metrics_age_s, verdict) -
 def test_nothing_known_is_waited_for() -> None:
     assert judge_ready(ACT, made.picture(), "elsewhere", BEGAN).verdict is Verdict.WAITING
     assert judged().verdict is Verdict.WAITING
+
+
+def lost(head_box: Container, *, waited_s: float = 20.0) -> Judgement:
+    """A worker that waits for its head, whose container is this."""
+    rank = worker()
+    fleet = made.picture(
+        made.node("spark1", engines=(), containers=Containers(containers=(head_box,), available=True)),
+        made.node("spark2", engines=(rank,)),
+    )
+    since = replace(BEGAN, began_monotonic_s=fleet.monotonic_s - waited_s, before=made.node("spark2", engines=()))
+    act = AwaitReady(name="vllm-worker", is_worker=True, together=(("spark1", "vllm-head"),))
+    return judge_ready(act, fleet, "spark2", since)
+
+
+def test_a_rank_whose_other_rank_has_ended_waits_no_longer() -> None:
+    over = made.container("vllm-head", status="exited", exit_code=1, started_wall_s=made.WALL_S - 15)
+    found = lost(over)
+    assert found.verdict is Verdict.FAILED
+    assert found.detail == "its other rank, vllm-head on spark1, is not there any more: ended with exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("box", "waited_s"),
+    [
+        (made.container("vllm-head", status="running", started_wall_s=made.WALL_S - 15), 20.0),
+        (made.container("vllm-head", status="exited", exit_code=1, started_wall_s=made.WALL_S - 9000), 20.0),
+        (made.container("vllm-head", status="exited", exit_code=1, started_wall_s=made.WALL_S - 15), 2.0),
+        (made.container("other", status="exited", exit_code=1, started_wall_s=made.WALL_S - 15), 20.0),
+    ],
+    ids=["it runs", "of an earlier launch", "the list may be old", "another's"],
+)
+def test_only_the_end_of_its_own_launch_counts(box: Container, waited_s: float) -> None:
+    assert lost(box, waited_s=waited_s).verdict is Verdict.WAITING
+
+
+def test_another_container_of_the_name_is_not_the_one_that_is_meant() -> None:
+    act = AwaitReady(name="vllm-qwen36", container_id="ef" * 32)
+    found = judged(ended(made.engine()), act=act, since=replace(BEGAN, before=None))
+    assert found.verdict is Verdict.WAITING
+
+
+def test_a_quick_end_waits_for_its_log() -> None:
+    def box(ended_s: float) -> Container:
+        at_s = made.WALL_S - ended_s
+        return made.container(status="exited", exit_code=1, started_wall_s=at_s - 1, finished_wall_s=at_s)
+
+    engine = made.engine(state=EngineState.EXITED, log=None)
+    for ended_s, verdict in ((1.0, Verdict.WAITING), (30.0, Verdict.FAILED)):
+        one = replace(engine, container=box(ended_s))
+        assert judged(one, since=replace(BEGAN, before=made.node("spark1", engines=()))).verdict is verdict

@@ -18,7 +18,7 @@ from sparktop.operate.launching.fetchsteps import Fetch
 from sparktop.operate.launching.looked import Looked, model_of, revision_of
 from sparktop.operate.launching.makeroom import Going
 from sparktop.operate.launching.rooms import rooms
-from sparktop.operate.survey import Ask, Survey
+from sparktop.operate.survey import Ask, AskPrivileges, Survey
 from sparktop.recipe import export
 from sparktop.recipe.alternatives import alternatives
 from sparktop.recipe.budget import budget
@@ -58,6 +58,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> Iterator[Ask]
     order, nodes = request.order, request.nodes
     if order is None:
         return
+    yield from (AskPrivileges(node=node) for node in nodes)
     yield from (seats.disk_ask(node) for node in nodes)
     yield from makeroom.asks(request, picture)
     yield from fabric.asks(nodes, picture)
