@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparktop.sim.script import ContainerScript
+from sparktop.sim.script import ContainerScript, DiskModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,20 @@ class CreateContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HaveImage:
+    """An image has come."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaveModel:
+    """So much of a model lies on the disk."""
+
+    model: DiskModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropCaches:
     pass
 
@@ -90,6 +104,8 @@ class Request:
     """A completion is asked of an engine: what a first one may set off."""
 
     port: int
+    tokens: int = 0
+    """That will be generated for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,5 +115,5 @@ class Reboot:
 
 Act = (
     Hold | StopContainer | KillContainer | StartContainer | RenameContainer | RemoveContainer | UpdateContainer
-    | CreateContainer | DropCaches | SignalProcess | Desktop | Unit | Request | Reboot
+    | CreateContainer | HaveImage | HaveModel | DropCaches | SignalProcess | Desktop | Unit | Request | Reboot
 )  # fmt: skip

@@ -5,41 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sparktop.sim import acts, lines, procfs
+from sparktop.sim import acts, lines, lookups, procfs
+from sparktop.sim.program import Call, Ran
 from sparktop.sim.script import UnitScript
 from sparktop.sim.spark import GIB, Spark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """How a program ended."""
-
-    code: int = 0
-    output: str = ""
-    errors: str = ""
-    act: acts.Act | None = None
-    """What it does to the machine when it ends."""
-    seconds: float = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    spark: Spark
-    t: float
-    argv: tuple[str, ...]
-    is_root: bool
-
-    def flag(self, name: str) -> str | None:
-        """What follows a word of the command line."""
-        at = self.argv.index(name) + 1 if name in self.argv else len(self.argv)
-        return self.argv[at] if at < len(self.argv) else None
-
-
 def run(spark: Spark, t: float, argv: Sequence[str], *, is_root: bool = False) -> Ran | None:
     """How a program ends that is started at second `t`; None where there is none of that name."""
-    call = _Call(spark=spark, t=t, argv=tuple(argv), is_root=is_root)
+    call = Call(spark=spark, t=t, argv=tuple(argv), is_root=is_root)
     name = argv[0].rpartition("/")[2] if argv else ""
     if name == "sudo":
         rest = argv[argv.index("--") + 1 :] if "--" in argv else [word for word in argv[1:] if word != "-n"]
@@ -52,7 +28,7 @@ def run(spark: Spark, t: float, argv: Sequence[str], *, is_root: bool = False) -
     return found(call) if found is not None else None
 
 
-def _sudo_list(call: _Call) -> Ran:
+def _sudo_list(call: Call) -> Ran:
     machine = call.spark.script.machine
     return Ran(output=f"User {machine.user} may run the following commands:\n    (ALL : ALL) NOPASSWD: ALL\n")
 
@@ -60,11 +36,11 @@ def _sudo_list(call: _Call) -> Ran:
 # What changes the machine
 
 
-def _sync(call: _Call) -> Ran:
+def _sync(call: Call) -> Ran:
     return Ran(seconds=0.4)
 
 
-def _sysctl(call: _Call) -> Ran:
+def _sysctl(call: Call) -> Ran:
     words = [word for word in call.argv[1:] if not word.startswith("-")]
     if not words or not words[0].startswith("vm.drop_caches"):
         return Ran(code=1, errors=f"sysctl: cannot stat /proc/sys/{'/'.join(words[:1])}: No such file or directory\n")
@@ -75,7 +51,7 @@ def _sysctl(call: _Call) -> Ran:
     return Ran(output="vm.drop_caches = 3\n", act=acts.DropCaches(), seconds=0.8)
 
 
-def _kill(call: _Call) -> Ran:
+def _kill(call: Call) -> Ran:
     pids = [word for word in call.argv[1:] if word.isdecimal()]
     signal = (call.flag("-s") or "TERM").removeprefix("SIG")
     live = next((one for one in call.spark.processes(call.t) if pids and one.pid == int(pids[-1])), None)
@@ -86,7 +62,7 @@ def _kill(call: _Call) -> Ran:
     return Ran(act=acts.SignalProcess(pid=live.pid, signal=signal))
 
 
-def _systemctl(call: _Call) -> Ran:
+def _systemctl(call: Call) -> Ran:
     words = [word for word in call.argv[1:] if not word.startswith("-")]
     verb, names = (words[0], words[1:]) if words else ("", [])
     if verb == "show":
@@ -117,7 +93,7 @@ _DISPLAY = ("display-manager.service", "gdm.service", "gdm3.service")
 _SYSTEM = ("docker.service", "containerd.service", "nvidia-persistenced.service", "ssh.service")
 
 
-def _unit(call: _Call, name: str) -> UnitScript | None:
+def _unit(call: Call, name: str) -> UnitScript | None:
     """A service of the scenario, or one that a process of it belongs to."""
     units = call.spark.script.units
     told = next((one for one in units if one.name == name), None)
@@ -130,14 +106,14 @@ def _unit(call: _Call, name: str) -> UnitScript | None:
     return UnitScript(name=name, active="active" if lives or name in _SYSTEM else "inactive")
 
 
-def _is_active(call: _Call, name: str) -> bool:
+def _is_active(call: Call, name: str) -> bool:
     if name in ("graphical.target", *_DISPLAY):
         return lines.compositor(call.spark, call.t) is not None
     unit = _unit(call, name)
     return name == "multi-user.target" or (unit is not None and unit.active == "active")
 
 
-def _show(call: _Call, names: Sequence[str]) -> str:
+def _show(call: Call, names: Sequence[str]) -> str:
     wanted: list[str] = []
     for word, after in zip(call.argv, call.argv[1:], strict=False):
         if word in ("-p", "--property"):
@@ -161,7 +137,7 @@ def _show(call: _Call, names: Sequence[str]) -> str:
 # What only looks
 
 
-def _cat(call: _Call) -> Ran:
+def _cat(call: Call) -> Ran:
     output, errors = "", ""
     for path in _operands(call.argv[1:]):
         text = procfs.text(call.spark, call.t, path)
@@ -169,7 +145,7 @@ def _cat(call: _Call) -> Ran:
     return Ran(code=1 if errors else 0, output=output, errors=errors)
 
 
-def _head(call: _Call) -> Ran:
+def _head(call: Call) -> Ran:
     paths = _operands(call.argv[1:])
     wanted, code, parts = int(call.flag("-n") or 10), 0, []
     for path in paths:
@@ -188,7 +164,7 @@ def _missing(program: str, path: str) -> str:
     return f"{program}: {path}: No such file or directory\n"
 
 
-def _grep(call: _Call) -> Ran:
+def _grep(call: Call) -> Ran:
     """`grep -qvxF -e TEXT -- FILE`: whether a line is another."""
     said = [procfs.text(call.spark, call.t, path) for path in _operands(call.argv[1:])]
     wanted = call.flag("-e")
@@ -197,7 +173,7 @@ def _grep(call: _Call) -> Ran:
     return Ran(code=0 if any(matches) else 1 if None not in said else 2)
 
 
-def _awk(call: _Call) -> Ran:
+def _awk(call: Call) -> Ran:
     """The one question that is asked so: whether enough memory is free without dropping caches."""
     need = re.fullmatch(r"need=(\d+)", call.flag("-v") or "")
     meminfo = lines.meminfo(call.spark, call.t)
@@ -205,7 +181,7 @@ def _awk(call: _Call) -> Ran:
     return Ran(code=0 if need is not None and free >= int(need[1]) else 1)
 
 
-def _journalctl(call: _Call) -> Ran:
+def _journalctl(call: Call) -> Ran:
     earlier = any(word in ("-b=-1", "--boot=-1") for word in call.argv) or call.flag("-b") == "-1"
     if earlier and not call.spark.script.boots:
         return Ran(code=1, errors="Specifying boot ID or boot offset has no effect, no persistent journal was found.\n")
@@ -217,14 +193,14 @@ def _journalctl(call: _Call) -> Ran:
     return Ran(output="".join(said))
 
 
-def _dmesg(call: _Call) -> Ran:
+def _dmesg(call: Call) -> Ran:
     if not call.is_root:
         return Ran(code=1, errors="dmesg: read kernel buffer failed: Operation not permitted\n")
     rows = lines.kernel_rows(call.spark, float("-inf"), call.t)
     return Ran(output="".join(f"[{row[0]:12.6f}] {row[3]}\n" for row in rows))
 
 
-def _ps(call: _Call) -> Ran:
+def _ps(call: Call) -> Ran:
     alive = sorted(call.spark.processes(call.t), key=lambda live: -live.resident_gib)
     machine = call.spark.script.machine
     rows = ["    PID    PPID USER                 STAT ELAPSED   RSS NLWP WCHAN                            COMMAND\n"]
@@ -239,7 +215,7 @@ def _ps(call: _Call) -> Ran:
     return Ran(output="".join(rows), seconds=0.2)
 
 
-def _who(call: _Call) -> Ran:
+def _who(call: Call) -> Ran:
     """One at the screen where there is one, and the console's own login."""
     user, said = call.spark.script.machine.user, []
     if lines.compositor(call.spark, call.t) is not None:
@@ -248,7 +224,7 @@ def _who(call: _Call) -> Ran:
     return Ran(output="".join(said))
 
 
-def _loginctl(call: _Call) -> Ran:
+def _loginctl(call: Call) -> Ran:
     machine, live = call.spark.script.machine, lines.compositor(call.spark, call.t)
     if "list-sessions" in call.argv:
         rows = [f"      2 {machine.user_id} {machine.user} seat0 tty2\n"] if live is not None else []
@@ -267,7 +243,7 @@ def _loginctl(call: _Call) -> Ran:
     return Ran(output="\n".join(blocks))
 
 
-def _nvidia_smi(call: _Call) -> Ran:
+def _nvidia_smi(call: Call) -> Ran:
     row = lines.gpu(call.spark, call.t)["gpus"][0]
     said = [
         f"Driver Version                            : {row['driver']}\n",
@@ -284,7 +260,7 @@ def _nvidia_smi(call: _Call) -> Ran:
     return Ran(output="".join(said), seconds=0.6)
 
 
-def _ip(call: _Call) -> Ran:
+def _ip(call: Call) -> Ran:
     rows = []
     for one in call.spark.script.interfaces:
         pairs = (address.partition("/") for address in one.addresses)
@@ -295,7 +271,7 @@ def _ip(call: _Call) -> Ran:
     return Ran(output=json.dumps(rows) + "\n")
 
 
-def _rdma(call: _Call) -> Ran:
+def _rdma(call: Call) -> Ran:
     rows = [
         {"ifname": port["device"], "port": 1, "state": port["state"], "netdev": port["interface"]}
         for port in lines.network(call.spark, call.t)["rdma"]
@@ -303,36 +279,26 @@ def _rdma(call: _Call) -> Ran:
     return Ran(output=json.dumps(rows) + "\n")
 
 
-def _df(call: _Call) -> Ran:
-    machine = call.spark.script.machine
-    used = machine.disk_gib - machine.disk_free_gib
-    share = f"{100 * used / machine.disk_gib:.0f}%"
-    return Ran(
-        output="Filesystem     Type  Size  Used Avail Use% Mounted on\n"
-        f"/dev/nvme0n1p2 ext4  {machine.disk_gib:.0f}G  {used:.0f}G {machine.disk_free_gib:.0f}G {share:>4} /\n"
-    )
-
-
-def _docker(call: _Call) -> Ran:
+def _docker(call: Call) -> Ran:
     if call.argv[1:3] == ("compose", "version"):
         return Ran(output="Docker Compose version v2.39.1\n")
     return Ran(code=1, errors="this simulated Docker has no projects: no configuration file provided: not found\n")
 
 
-def _nothing(call: _Call) -> Ran:
+def _nothing(call: Call) -> Ran:
     return Ran()
 
 
-def _sleep(call: _Call) -> Ran:
+def _sleep(call: Call) -> Ran:
     return Ran(seconds=float(call.argv[1]))
 
 
-def _false(call: _Call) -> Ran:
+def _false(call: Call) -> Ran:
     return replace(Ran(), code=1)
 
 
-_PROGRAMS: dict[str, Callable[[_Call], Ran]] = {
-    "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "docker": _docker, "false": _false,
+_PROGRAMS: dict[str, Callable[[Call], Ran]] = {
+    **lookups.PROGRAMS, "awk": _awk, "cat": _cat, "dmesg": _dmesg, "docker": _docker, "false": _false,
     "find": _nothing, "grep": _grep, "head": _head, "ip": _ip, "journalctl": _journalctl, "kill": _kill,
     "loginctl": _loginctl, "nvidia-smi": _nvidia_smi, "ps": _ps, "python3": _nothing, "rdma": _rdma,
     "rm": _nothing, "sleep": _sleep, "sync": _sync, "sysctl": _sysctl, "systemctl": _systemctl,

@@ -1,34 +1,31 @@
-"""A container made anew on a simulated Spark: its processes and its endpoint are those of the one that it succeeds."""
+"""A container made on a simulated Spark: of a launch, or anew in the image of the one that it succeeds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sparktop.sim import startup
+from sparktop.sim import launched, startup
 from sparktop.sim.aftermath import Moment, held_by, of_container
+from sparktop.sim.launched import flag_value
 from sparktop.sim.script import ContainerScript, NodeScript
 from sparktop.sim.tracks import Track
 
 _WEIGHT_FLAGS = ("--gpu-memory-utilization", "--mem-fraction-static")
 
 
-def flag_value(argv: tuple[str, ...], flag: str) -> str | None:
-    """What follows a flag, as a word of its own or after "="."""
-    for i, word in enumerate(argv):
-        if word == flag and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
-
-
 def created(now: Moment, script: ContainerScript, like: str) -> NodeScript:
-    """The node with a container that has never run: its processes and its endpoint are those of `like`."""
+    """The node with a container that has never run.
+
+    Of a launch it is the engine that its command line asks for; else processes and endpoint are those of `like`.
+    """
     node = now.script
     number = sum(1 for one in node.containers if one.key) + sum(one.created_s is not None for one in node.containers)
     template = next((one for one in node.containers if one.name == like), None)
     key = f"{script.name}#{number + 1}@{now.t:.3f}"
     box = replace(script, key=key, runs=(), log=(), created_s=now.t)
+    is_own = template is None or template.launched is not None or bool(launched.label(box, launched.LAUNCH))
+    if is_own and (asked := launched.asked(now, box)) is not None:
+        return _launched(now, replace(box, launched=asked))
     if template is None:
         return replace(node, containers=(*node.containers, box))
     share = _share(template.argv, box.argv)
@@ -62,6 +59,21 @@ def created(now: Moment, script: ContainerScript, like: str) -> NodeScript:
         )  # fmt: skip
         engines = (*engines, fresh)
     return replace(node, containers=(*node.containers, box), processes=(*node.processes, *processes), engines=engines)
+
+
+def _launched(now: Moment, box: ContainerScript) -> NodeScript:
+    """An engine of its own."""
+    node = now.script
+    asked = box.launched
+    assert asked is not None
+    box = replace(box, reaction=replace(box.reaction, group=launched.label(box, launched.LAUNCH), ranks=asked.ranks))
+    processes, engine = launched.parts(now, box)
+    return replace(
+        node,
+        containers=(*node.containers, box),
+        processes=(*node.processes, *processes),
+        engines=(*node.engines, engine) if engine is not None else node.engines,
+    )
 
 
 def _share(old: tuple[str, ...], new: tuple[str, ...]) -> float:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from sparktop.sim import dockerstate
+from sparktop.sim import dockerstate, images
 from sparktop.sim.dockerstate import Moment, React, Rest
 from sparktop.sim.enginelog import Record, records
 from sparktop.sim.http import Answer, Request, json_answer
+from sparktop.sim.script import ContainerScript
 from sparktop.sim.spark import GIB, LiveContainer, Spark
 
 API_VERSION = "1.51"
@@ -55,7 +56,7 @@ async def answer(moment: Moment, rest: Rest, request: Request, react: React | No
             return json_answer(dockerstate.layer(live) or None)
         return _logs(moment, rest, live, request.query)
     if found := re.fullmatch(r"/images/(.+)/json", path):
-        image = dockerstate.image(spark, unquote(found[1]))
+        image = images.inspection(spark, unquote(found[1]))
         if image is None:
             return json_answer({"message": f"No such image: {found[1]}"}, status=404)
         return json_answer(image)
@@ -88,6 +89,7 @@ def _info(spark: Spark, t: float) -> dict[str, Any]:
         "ContainersStopped": len(containers) - running,
         "ContainersPaused": 0,
         "Driver": "overlay2",
+        "DockerRootDir": "/var/lib/docker",
         "ServerVersion": _VERSION,
         "OperatingSystem": machine.os_name,
         "OSType": "linux",
@@ -118,7 +120,7 @@ def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         "Command": " ".join(script.argv),
         "Created": int(spark.wall_s(_created_s(live))),
         "Ports": [],
-        "Labels": {},
+        "Labels": _labels(script),
         "State": _state(live, t),
         "Status": status,
         "HostConfig": {"NetworkMode": "host"},
@@ -164,7 +166,7 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
             "Entrypoint": None,
             "Image": script.image,
             "WorkingDir": "/workspace",
-            "Labels": dict(label.partition("=")[::2] for label in script.labels),
+            "Labels": _labels(script),
             **script.config,
         },
         "HostConfig": {
@@ -194,6 +196,10 @@ def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
         ],
         "NetworkSettings": {"Ports": {}, "Networks": {"host": {"NetworkID": "", "IPAddress": ""}}},
     }
+
+
+def _labels(script: ContainerScript) -> dict[str, str]:
+    return dict(label.partition("=")[::2] for label in script.labels)
 
 
 def _ulimit(text: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +10,8 @@ from urllib.parse import unquote
 
 from sparktop.sim import acts
 from sparktop.sim.http import Answer, Request, json_answer
+from sparktop.sim.images import find as find_image
+from sparktop.sim.images import image_id
 from sparktop.sim.script import ContainerScript, Reaction
 from sparktop.sim.spark import GIB, LiveContainer, Spark
 
@@ -33,40 +34,6 @@ def find(spark: Spark, wanted: str, t: float) -> LiveContainer | None:
     rows = spark.containers(t)
     named = next((live for live in rows if live.script.name == wanted.lstrip("/")), None)
     return named or next((live for live in rows if wanted and live.container_id.startswith(wanted)), None)
-
-
-def image_id(script: ContainerScript) -> str:
-    """Made of the name where the scenario gives none."""
-    return script.image_id or "sha256:" + hashlib.sha256(script.image.encode()).hexdigest()
-
-
-def image(spark: Spark, wanted: str) -> dict[str, Any] | None:
-    """The inspection of an image that a container of this node was made from."""
-    script = next((one for one in spark.script.containers if wanted in _names(one)), None)
-    if script is None:
-        return None
-    named = script.image if not script.image.startswith("sha256:") else ""
-    return {
-        "Id": image_id(script),
-        "RepoTags": [named] if named else [],
-        "RepoDigests": [],
-        "Architecture": "arm64",
-        "Os": "linux",
-        "Size": 22 * GIB,
-        "Config": {
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "Cmd": None,
-            "Entrypoint": None,
-            "Labels": {},
-            "WorkingDir": "/workspace",
-            "User": "",
-        },
-    }
-
-
-def _names(script: ContainerScript) -> tuple[str, ...]:
-    whole = image_id(script)
-    return (script.image, whole, whole.removeprefix("sha256:"), whole.removeprefix("sha256:")[:12])
 
 
 def layer(live: LiveContainer) -> list[dict[str, Any]]:
@@ -210,9 +177,10 @@ def _create(moment: Moment, react: React, request: Request) -> Answer:
     if (refused := _name_refused(moment, name)) is not None:
         return refused
     wanted = str(body.get("Image") or "")
-    source = next((one for one in spark.script.containers if wanted in _names(one)), None)
+    source = find_image(spark.script, wanted)
     if source is None:
         return json_answer({"message": f"No such image: {wanted}"}, status=404)
+    image, number = source
     host = body.get("HostConfig") if isinstance(body.get("HostConfig"), dict) else {}
     assert isinstance(host, dict)
     entrypoint = [word for word in _words(body.get("Entrypoint")) if word]
@@ -220,8 +188,8 @@ def _create(moment: Moment, react: React, request: Request) -> Answer:
     default = Reaction(name=name)
     script = ContainerScript(
         name=name,
-        image=source.image if wanted == image_id(source) else wanted,
-        image_id=image_id(source),
+        image=image if wanted == number else wanted,
+        image_id=number,
         argv=(*entrypoint, *_words(body.get("Cmd"))),
         runs=(),
         environment=tuple(word for word in _words(body.get("Env")) if "=" in word),

@@ -39,7 +39,7 @@ class Play:
         showing, t = self.now()
         script = next(node for node in self.scenario.nodes if node.name == name).at(t)
         known = self._sparks.get(name)
-        if known is None or known[0] is not script or known[1] != showing:
+        if known is None or known[0] is not script or known[1] != showing or known[2].scenario is not self.scenario:
             began_wall_s = self._began_wall_s + showing * self.scenario.length_s + script.began_s
             spark = Spark(self.scenario, script, showing=showing, began_wall_s=began_wall_s)
             known = self._sparks[name] = (script, showing, spark)

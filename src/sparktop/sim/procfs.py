@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
-from sparktop.sim import lines
+from sparktop.sim import disk, lines
 from sparktop.sim.spark import GIB, LiveProcess, Spark
 
 TICKS_PER_S = 100
+_SOCKETS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 _PAGE = 4096
 
 
@@ -38,6 +40,10 @@ def text(spark: Spark, t: float, path: str) -> str | None:
         "/etc/os-release": f'PRETTY_NAME="{machine.os_name}"\nID=ubuntu\n',
         "/etc/hostname": f"{machine.hostname}\n",
     }
+    if path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        return _sockets(spark, t) if path.endswith("tcp") else _SOCKETS
+    if path.startswith("/home/") and (config := disk.config_text(spark.script, path)) is not None:
+        return json.dumps(config, indent=2) + "\n"
     if path == "/proc/meminfo":
         return _meminfo(spark, t)
     if path == "/proc/vmstat":
@@ -91,6 +97,14 @@ def _pressure(spark: Spark, t: float, what: str) -> str | None:
         f"some avg10={some10:.2f} avg60={some60:.2f} avg300=0.00 total=0\n"
         f"full avg10={full10:.2f} avg60={full60:.2f} avg300=0.00 total=0\n"
     )
+
+
+def _sockets(spark: Spark, t: float) -> str:
+    """Who listens: sshd, and the engines that serve."""
+    ports = [22, *sorted({one.port for one in spark.script.engines if one.serves_at(t)})]
+    rest = "00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0"
+    rows = (f"{i:4d}: 00000000:{port:04X} {rest} {18_000 + i} 1 0000000000000000" for i, port in enumerate(ports))
+    return _SOCKETS + "".join(f"{row} 100 0 0 10 0\n" for row in rows)
 
 
 def _load(spark: Spark, t: float) -> str:

@@ -21,7 +21,7 @@ from sparktop.sim.aftermath import (
     with_memory,
     with_traffic,
 )
-from sparktop.sim.creating import flag_value
+from sparktop.sim.launched import flag_value, model_of, weighed
 from sparktop.sim.script import ContainerScript, EngineScript, LogEntry, Needs, NodeScript, Run, Scenario
 from sparktop.sim.startup import Start
 
@@ -167,13 +167,23 @@ def started(scenario: Scenario, node: str, showing_s: float, name: str) -> Scena
     log = tuple(replace(entry, until_s=min(entry.until_s or t, t)) if entry.every_s else entry for entry in log)
     scenario = with_node(scenario, node, with_container(one.moment.script, replace(one.box, runs=runs, log=log)))
     ranks = [rank(scenario, node, showing_s, name), *others(scenario, node, showing_s, name)]
-    if len(ranks) > 1 and not _all_anew(ranks):
+    if len(ranks) < one.box.reaction.ranks or (len(ranks) > 1 and not _all_anew(ranks)):
         return with_node(scenario, node, _waiting(ranks[0]))
+    ranks = [_weighed(each) for each in ranks]
     ready_s = max(showing_s + each.box.reaction.load_s for each in ranks)
-    fault = next((each for each in ranks if each.box.reaction.fault and not _satisfied(each)), None)
+    fault = next((each for each in ranks if each.box.reaction.fault and not is_satisfied(each)), None)
     for each in ranks:
         scenario = with_node(scenario, each.node, _loads(each, ready_s, fault, is_pair=len(ranks) > 1))
     return scenario
+
+
+def _weighed(one: Rank) -> Rank:
+    """A rank of a launch with what comes of its start now."""
+    if one.box.launched is None:
+        return one
+    box = replace(one.box, reaction=weighed(one.moment, one.box))
+    moment = replace(one.moment, script=with_container(one.moment.script, box))
+    return Rank(moment=moment, box=box)
 
 
 def _all_anew(ranks: list[Rank]) -> bool:
@@ -182,7 +192,8 @@ def _all_anew(ranks: list[Rank]) -> bool:
     return len(starts) == len(ranks) and (not ends or min(starts) >= max(ends))
 
 
-def _satisfied(one: Rank) -> bool:
+def is_satisfied(one: Rank) -> bool:
+    """Whether what its trouble needs to be over is so."""
     needs: Needs = one.box.reaction.needs
     argv, script = " ".join(one.box.argv), one.moment.script
     names = {entry.partition("=")[0] for entry in one.box.environment}
@@ -231,11 +242,11 @@ def _loads(one: Rank, ready_showing_s: float, fault: Rank | None, *, is_pair: bo
                 replace(each, serves=serves) if each.name == engine.name else each for each in script.engines
             ),
         )
-        if kind != "spike":
+        if kind != "spike" and box.launched is None:
             script = with_traffic(script, engine.name, t, _traffic(script, engine, box, t, busy_s))
         else:
             script = with_traffic(script, engine.name, t, {})
-    if kind == "spike":
+    if kind == "spike" or box.launched is not None:  # nobody asks it anything yet
         return script
     script = decoding(script, busy_s, is_pair=is_pair)
     if kind == "spin":
@@ -258,17 +269,18 @@ def _traffic(
 
 def _refuses(one: Rank, start: Start, says: str) -> NodeScript:
     """It looks at the machines, says why not, and ends."""
-    end_s = one.moment.t + 8.0
-    lines = (*startup.lines(start, until_s=start.at(0.16)), LogEntry(at_s=end_s - 1, text=says))
+    after = one.box.reaction.says_after
+    end_s = max(one.moment.t + 8.0, start.at(after) + 1)
+    lines = (*startup.lines(start, until_s=start.at(after or 0.16)), LogEntry(at_s=end_s - 1, text=says))
     script = _says(loading(one.moment.script, one.moment.t, end_s), one, lines)
     run = one.run
     assert run is not None
     box = container(script, one.box.name)
     runs = (*box.runs[:-1], replace(run, end_s=end_s, exit_code=1))
     pids = [each.pid for each in of_container(script, box.name)]
-    script = with_memory(
-        replace(one.moment, script=script), box, [(one.moment.t, 0.0), (one.moment.t + 4, 0.005)], held_by(script, box)
-    )
+    taken = [(at, share) for at, share in start.shares if at < end_s] if after else []
+    taken = taken or [(one.moment.t, 0.0), (one.moment.t + 4, 0.005)]
+    script = with_memory(replace(one.moment, script=script), box, taken, held_by(script, box))
     script = with_container(script, replace(box, runs=runs))
     return released(replace(one.moment, script=script, t=end_s), pids)
 
@@ -291,7 +303,9 @@ def _start(one: Rank, ready_s: float) -> Start:
         begin_s=one.moment.t,
         ready_s=ready_s,
         gpu_gib=sum(held_by(one.moment.script, one.box).values()),
-        rank=_rank_number(argv),
+        rank=one.box.launched.rank if one.box.launched else _rank_number(argv),
+        weights=one.box.reaction.load_share,
+        shards=model_of(one.box.launched).shards if one.box.launched else 14,
     )
 
 
@@ -314,26 +328,3 @@ def _any_engine(one: Rank) -> EngineScript | None:
 def _rank_number(argv: tuple[str, ...]) -> int:
     value = flag_value(argv, "--node-rank")
     return int(value) if value is not None and value.isdecimal() else 0
-
-
-def asked(scenario: Scenario, node: str, showing_s: float, port: int) -> Scenario:
-    """A completion is asked for: of an engine that takes too much on its first request, it does."""
-    script = next(one for one in scenario.nodes if one.name == node).at(showing_s)
-    t = showing_s - script.began_s
-    engine = next((one for one in script.engines if one.port == port and one.serves_at(t)), None)
-    if engine is None:
-        return scenario
-    one = rank(scenario, node, showing_s, engine.name)
-    if one.box.reaction.fault != "spike" or _satisfied(one) or one.run is None or not one.run.asked:
-        return scenario
-    if engine.tracks["running"].at(t) > 0:
-        return scenario
-    room = script.tracks["available_gib"].at(t)
-    held = sum(each.gpu_gib.at(t) for each in of_container(script, engine.name) if each.gpu_gib is not None)
-    curve = [(0.0, 0.0), (1.5, 0.05), (3.5, 0.35), (5.5, 0.85), (7.0, 1.0)]
-    shares = [(t + after, (held + part * (room - 0.5)) / held) for after, part in curve]
-    whole = held_by(script, one.box)
-    scale = held / (sum(whole.values()) or 1.0)
-    script = with_memory(one.moment, one.box, shares, {pid: gib * scale for pid, gib in whole.items()})
-    script = with_traffic(script, engine.name, t, {"running": [(t, 1.0)]})
-    return with_node(scenario, node, decoding(script, t, is_pair=False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import singledispatch
 
-from sparktop.sim import acts, ranks
+from sparktop.sim import acts, answering, disk, images, ranks
 from sparktop.sim.aftermath import Moment, released, with_tracks
 from sparktop.sim.booting import BACK_S, SHUTDOWN_S, rebooted
 from sparktop.sim.creating import created
@@ -179,7 +179,17 @@ def _(act: acts.CreateContainer, scenario: Scenario, node: str, showing_s: float
 
 @_done.register
 def _(act: acts.Request, scenario: Scenario, node: str, showing_s: float) -> Scenario:
-    return ranks.asked(scenario, node, showing_s, act.port)
+    return answering.asked(scenario, node, showing_s, act.port, act.tokens)
+
+
+@_done.register
+def _(act: acts.HaveImage, scenario: Scenario, node: str, showing_s: float) -> Scenario:
+    return _with(scenario, node, images.with_image(moment(scenario, node, showing_s).script, act.name))
+
+
+@_done.register
+def _(act: acts.HaveModel, scenario: Scenario, node: str, showing_s: float) -> Scenario:
+    return _with(scenario, node, disk.with_model(moment(scenario, node, showing_s).script, act.model))
 
 
 # The machine

@@ -13,13 +13,16 @@ from typing import Any
 
 from sparktop.probe.runner import LEASE_S, PROTOCOL
 from sparktop.probe.runner_docker import said_by_docker, unframed
-from sparktop.sim import acts, commands, dockerd, procfs
+from sparktop.sim import acts, commands, disk, dockerd, procfs
+from sparktop.sim.begun import Machine, Step
+from sparktop.sim.fetching import is_fetch
 from sparktop.sim.http import Request
-from sparktop.sim.steps import NO_PROGRAM, Machine, Step, Work
+from sparktop.sim.steps import NO_PROGRAM, Work
 
 INPUT_BYTES = 8 << 20
 ANSWER_BYTES = 256 * 1024
 _CHUNK = 16 * 1024
+_QUESTIONS = ("privileges", "get", "output", "file", "models", "hub")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 Tell = Callable[[dict[str, Any]], None]
@@ -33,12 +36,14 @@ class Bench:
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     barred: set[tuple[str, str]] = field(default_factory=set)
     """Asked about before they were begun: they never will be."""
+    keys: dict[str, Step] = field(default_factory=dict)
+    """Transfers, by what they are."""
     holder: Runner | None = None
     lock: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_busy(self) -> bool:
-        return any(step.end is None for step in self.steps.values())
+        return any(step.end is None and step.holds_node for step in self.steps.values())
 
 
 class Departed(Exception):
@@ -121,13 +126,15 @@ class Runner:
                 self._begin(number, request["step"])
             elif "outcome" in request:
                 self._tell({"id": number, **self._outcome(request["outcome"])})
+            elif "end" in request:
+                self._tell({"id": number, **self._outcome(request["end"], ends=True)})
             elif "lock" in request:
                 self._tell({"id": number, "kind": "lock", **self._lock(request["lock"])})
             elif "unlock" in request:
                 if self._bench.holder is self:
                     self._bench.holder = None
                 self._tell({"id": number, "kind": "unlocked"})
-            elif any(word in request for word in ("privileges", "get", "output", "file")):
+            elif any(word in request for word in _QUESTIONS):
                 self._machine.react(acts.Hold())  # whoever plans a change shall find what they saw
                 self._spawn(self._answer(number, request))
             elif "bye" in request:
@@ -170,13 +177,13 @@ class Runner:
         if known is not None:
             self._tell({"id": number, **known.outcome(spark.boot_id)})
             return
-        step = self._bench.steps[key] = Step(boot_id=spark.boot_id)
+        step = self._bench.steps[key] = Step(boot_id=spark.boot_id, holds_node=not is_fetch(request["operations"]))
         step.told.append(lambda words: self._tell({"id": number, **words}))
         self._machine.react(acts.Hold())
         self._spawn(self._work(request, step))
 
     async def _work(self, request: dict[str, Any], step: Step) -> None:
-        await Work(self._machine, request, step).run()
+        await Work(self._machine, request, step, self._bench.keys).run()
         spark, _ = self._machine.moment()
         for tell in step.told:
             tell(step.outcome(spark.boot_id))
@@ -184,9 +191,11 @@ class Runner:
         if holder is not None and holder.is_gone and not self._bench.is_busy:
             self._bench.holder = None
 
-    def _outcome(self, words: dict[str, Any]) -> dict[str, Any]:
+    def _outcome(self, words: dict[str, Any], *, ends: bool = False) -> dict[str, Any]:
         key = str(words["run"]), str(words["step"])
         step = self._bench.steps.get(key)
+        if ends and step is not None:
+            step.is_ending = True
         if step is None:
             self._bench.barred.add(key)
             empty: dict[str, Any] = {"kind": "outcome", "results": [], "problem": "", "undone": None, "saved": {}}
@@ -209,6 +218,10 @@ class Runner:
             return
         if "get" in request:
             pieces = self._got(request["get"])
+        elif "models" in request or "hub" in request:
+            said = disk.hub_answer(request["hub"]) if "hub" in request else disk.answer(spark)
+            await self._machine.rest(0.4)
+            pieces = _given(_encode(said).encode(), {"limit": 4 << 20})
         elif "output" in request:
             pieces = self._printed(request["output"])
         else:

@@ -9,10 +9,12 @@ from importlib import resources
 from pathlib import Path
 
 from sparktop.errors import ConfigError
+from sparktop.sim import catalogue
 from sparktop.sim.script import (
     ENGINE_TRACKS,
     NODE_TRACKS,
     ContainerScript,
+    DiskModel,
     EngineScript,
     Fault,
     FaultKind,
@@ -127,13 +129,30 @@ def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
         interfaces=tuple(_interface(section, period_s) for section in node.sections("interfaces")),
         rdma=tuple(_rdma(section) for section in node.sections("rdma")),
         units=tuple(_unit(section, period_s) for section in node.sections("units")),
+        models=tuple(_disk_model(section) for section in node.sections("models")),
+        images=node.texts("images"),
         reactions=tuple(one for name, one in reactions.items() if name in _PARTS),
     )
     for name in reactions:
         if name not in (*known, *_PARTS):
             raise node.error("reactions", f"{name!r} is no container of this node, nor {' nor '.join(_PARTS)}")
+    for name in script.images:
+        if catalogue.image(name) is None:
+            raise node.error("images", f"{name!r} is not in catalogue.toml")
     node.done()
     return script
+
+
+def _disk_model(section: Section) -> DiskModel:
+    name = section.text("name")
+    if catalogue.model(name) is None:
+        raise section.error("name", f"{name!r} is not in catalogue.toml")
+    held = section.optional_number("held_gib")
+    found = DiskModel(
+        name=name, folder=section.text("folder", ""), held_bytes=None if held is None else int(held * 1024**3)
+    )
+    section.done()
+    return found
 
 
 def _machine(section: Section, name: str) -> Machine:

@@ -199,6 +199,33 @@ class Reaction:
     """What comes back while that isn't so: "capture", "spin", "exit", "spike"."""
     says: str = ""
     """For "exit": the last line of its log."""
+    says_after: float = 0.0
+    """For "exit": the part of its start after which it says so; 0: soon."""
+    ranks: int = 1
+    """How many of its group there must be."""
+    spike_gib: float | None = None
+    """For "spike": what it takes; None: all there is."""
+    load_share: float | None = None
+    """The part of its memory that weights are; None: the usual."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An engine as its command line asks for it, in a container that was made from an image (`launched`)."""
+
+    kind: str
+    version: str
+    model: str
+    """Of the catalogue."""
+    share: float
+    """Of all memory (vLLM), or of what is available before it loads (SGLang)."""
+    context: int
+    eager: bool
+    rank: int = 0
+    ranks: int = 1
+    is_ray: bool = False
+    problem: str = ""
+    """What it ends with at once, whatever memory there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +261,8 @@ class ContainerScript:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Laid over the inspection's Config: as it was asked for when it was created."""
     host_config: Mapping[str, Any] = field(default_factory=dict)
+    launched: Launched | None = None
+    """Where it was made from an image while the scenario ran, and not in the image of another."""
     notes: tuple[str, ...] = ()
     """Lines that it says at every start, of the kernels it chose; else those of its log."""
 
@@ -291,6 +320,17 @@ class EngineScript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskModel:
+    """A model of the catalogue on a node's disk."""
+
+    name: str
+    folder: str = ""
+    """Where it lies as a plain folder ("/home/spark/models"); empty: in the hub's cache."""
+    held_bytes: int | None = None
+    """What is there of it; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEntry:
     """A kernel log line, or `count` of them within `over_s`."""
 
@@ -318,6 +358,9 @@ class NodeScript:
     interfaces: tuple[InterfaceScript, ...] = ()
     rdma: tuple[RdmaScript, ...] = ()
     units: tuple[UnitScript, ...] = ()
+    models: tuple[DiskModel, ...] = ()
+    images: tuple[str, ...] = ()
+    """Of the catalogue, beside those that its containers are of."""
     reactions: tuple[Reaction, ...] = ()
     """Of parts of the machine; a container has its own."""
     boots: int = 0

@@ -26,7 +26,9 @@ def parse(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}", hint="correct that line; see https://toml.io") from error
 
 
-_BY_NAME = frozenset({"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units", "reactions"})
+_BY_NAME = frozenset(
+    {"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units", "reactions", "models"}
+)
 _APPENDED = frozenset({"kernel", "log", "faults"})
 
 

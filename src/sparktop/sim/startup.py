@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.sim.script import ContainerScript, EngineScript, LogEntry
 
 SHARES = ((0.0, 0.0), (0.06, 0.005), (0.2, 0.01), (0.72, 0.62), (0.76, 0.62), (0.785, 0.97), (0.95, 0.985), (1.0, 1.0))
 """(part of the time, part of the memory): the weights take most of the time, the KV cache comes at once."""
+_BEFORE, _WEIGHTS = 0.01, 0.62
+"""Of SHARES: what is taken before the weights, and with them."""
 CAPTURE = 0.8
 """Part of the time after which CUDA graphs are captured."""
 _EAGER = ("--enforce-eager", "--disable-cuda-graph")
@@ -28,19 +29,40 @@ class Start:
     ready_s: float
     gpu_gib: float
     rank: int = 0
+    weights: float | None = None
+    """Of its memory, what the weights are; None: as SHARES has it."""
+    shards: int = 14
 
     def at(self, part: float) -> float:
         """The second of a part of the start."""
         return self.begin_s + part * (self.ready_s - self.begin_s)
 
     @property
+    def loaded(self) -> float:
+        """The part of its memory that is taken when the weights are there."""
+        return self.weights if self.weights is not None else _WEIGHTS
+
+    @property
     def shares(self) -> list[tuple[float, float]]:
-        return [(self.at(part), share) for part, share in SHARES]
+        return [(self.at(part), self._scaled(share)) for part, share in SHARES]
+
+    def _scaled(self, share: float) -> float:
+        if share <= _BEFORE:
+            return share
+        if share <= _WEIGHTS:
+            return self.loaded
+        return self.loaded + (share - _WEIGHTS) * (1.0 - self.loaded) / (1.0 - _WEIGHTS)
 
 
 def lines(start: Start, *, until_s: float = float("inf")) -> tuple[LogEntry, ...]:
     """The log of a start, up to a second."""
-    found = _vllm(start) if start.kind == "vllm" else _sglang(start)
+    start = replace(start, model=start.model.replace("{", "{{").replace("}", "}}"))  # what follows is formatted
+    if _RAY_WORKER in start.container.argv:
+        found = _entries(start, _RAY_JOINS)
+    else:
+        found = _vllm(start) if start.kind == "vllm" else _sglang(start)
+    if _RAY_HEAD in start.container.argv:
+        found = [*_entries(start, _RAY_STARTS), *found]
     return tuple(entry for entry in found if entry.at_s < until_s and (entry.until_s or entry.at_s) <= until_s)
 
 
@@ -83,6 +105,19 @@ _DECODE = (
 )
 _AVAILABLE = "avail mem={available_gib:.2f} GB"
 
+_RAY_HEAD, _RAY_WORKER = "sparktop-ray-head", "sparktop-ray-worker"
+_RAY_STARTS = [
+    (0.0, "sparktop: starting Ray at 10.0.0.1:6379"),
+    (0.01, "Ray runtime started."),
+    (0.015, "sparktop: waiting for 1 of 2 Ray nodes"),
+    (0.05, "sparktop: all 2 Ray nodes are there, starting the engine"),
+]
+_RAY_JOINS = [
+    (0.0, "sparktop: waiting for Ray at 10.0.0.1:6379"),
+    (0.02, "sparktop: joining Ray at 10.0.0.1:6379"),
+    (0.04, "Ray runtime started."),
+]
+
 Told = list[tuple[float, str]]
 """(part of the time, line)."""
 
@@ -90,15 +125,16 @@ Told = list[tuple[float, str]]
 def _vllm(start: Start) -> list[LogEntry]:
     core = "(EngineCore_DP0 pid=152)"
     who = f"(Worker_TP{start.rank} pid={301 - 14 * start.rank})" if "--nnodes" in start.container.argv else core
+    who = "(RayWorkerWrapper pid=402)" if _RAY_HEAD in start.container.argv else who
     info, weights_s = f"{who} INFO {{vllm_time}} ", start.at(0.72) - start.at(0.2)
-    weights = f"{0.62 * start.gpu_gib:.2f} GiB memory and {weights_s + 2.1:.6f} seconds"
+    weights = f"{start.loaded * start.gpu_gib:.2f} GiB memory and {weights_s + 2.1:.6f} seconds"
     told: Told = [
         (0.12, f"{info}[core.py:97] Initializing a V1 LLM engine (v{start.version}) with model='{start.model}'"),
         (0.18, f"{info}[gpu_model_runner.py:4736] Starting to load model {start.model}..."),
         (0.722, f"{info}[default_loader.py:384] Loading weights took {weights_s:.2f} seconds"),
         (0.725, f"{info}[gpu_model_runner.py:4821] Model loading took {weights}"),
     ]
-    graphs = start.rank == 0 and not _has(start.container, _EAGER)
+    graphs = start.rank == 0 and not _is_eager(start.container)
     if graphs:
         took = f"{start.at(0.94) - start.at(CAPTURE):.0f} secs, took 0.98 GiB"
         told.append((0.945, f"{info}[gpu_model_runner.py:6047] Graph capturing finished in {took}"))
@@ -114,8 +150,8 @@ def _vllm(start: Start) -> list[LogEntry]:
             (1.0, f"{api}:     Application startup complete."),
         ]
     found = _entries(start, told)
-    text = who + _SHARDS
-    found.append(LogEntry(at_s=start.at(0.2), until_s=start.at(0.72), total=14, last=14, newline=True, text=text))
+    bar = LogEntry(at_s=start.at(0.2), until_s=start.at(0.72), total=start.shards, newline=True, text=who + _SHARDS)
+    found.append(replace(bar, last=start.shards))
     if graphs:
         found.append(LogEntry(at_s=start.at(CAPTURE), until_s=start.at(0.94), total=51, last=51, text=_PIECEWISE))
     if start.engine is not None and not _says(start.container, "Avg generation throughput"):
@@ -124,9 +160,9 @@ def _vllm(start: Start) -> list[LogEntry]:
 
 
 def _sglang(start: Start) -> list[LogEntry]:
-    stamp, eager = f"[{{sglang_time}} TP{start.rank}]", _has(start.container, _EAGER)
+    stamp, eager = f"[{{sglang_time}} TP{start.rank}]", _is_eager(start.container)
     load_s, gib = start.at(0.72) - start.at(0.2), start.gpu_gib
-    loaded = f"elapsed={load_s:.2f} s, type=CausalLM, {_AVAILABLE}, mem usage={0.62 * gib:.2f} GB."
+    loaded = f"elapsed={load_s:.2f} s, type=CausalLM, {_AVAILABLE}, mem usage={start.loaded * gib:.2f} GB."
     cache = f"#tokens: {int(gib * 1540)}, K size: {0.17 * gib:.2f} GB, V size: {0.17 * gib:.2f} GB"
     joined = f"elapsed={start.at(0.15) - start.at(0.1):.2f} s, mem usage=0.12 GB"
     told: Told = [
@@ -162,8 +198,8 @@ def _entries(start: Start, told: Told) -> list[LogEntry]:
     return [LogEntry(at_s=start.at(part), text=text) for part, text in every]
 
 
-def _has(container: ContainerScript, flags: Sequence[str]) -> bool:
-    return any(flag in container.argv for flag in flags)
+def _is_eager(container: ContainerScript) -> bool:
+    return container.launched.eager if container.launched else any(flag in container.argv for flag in _EAGER)
 
 
 def _says(container: ContainerScript, words: str) -> bool:

@@ -7,60 +7,29 @@ the line, as on a Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from sparktop.probe.remote import mask_text
 from sparktop.probe.runner_docker import is_same, said_by_docker, value_at
 from sparktop.probe.runner_step import Failed, kept, last_line
 from sparktop.sim import acts, commands, dockerd, procfs
+from sparktop.sim.begun import Machine, Step
+from sparktop.sim.fetching import Fetch
 from sparktop.sim.http import Answer, Request
-from sparktop.sim.spark import Spark
+from sparktop.sim.program import Ran
 
 Words = Mapping[str, Any]
 _POLL_S = 0.25
 NO_PROGRAM = "there is no program {} on this machine"
 
 
-class Machine(Protocol):
-    """What a runner is on."""
-
-    def moment(self) -> tuple[Spark, float]:
-        """The node as it is, and the second of its boot's time."""
-
-    async def rest(self, seconds: float) -> None:
-        """Wait so many seconds of the scenario."""
-
-    def react(self, act: acts.Act) -> None:
-        """Do something to the node."""
-
-
-@dataclass(slots=True)
-class Step:
-    """A step that was begun, with what there is of its journal."""
-
-    boot_id: str
-    results: list[dict[str, Any]] = field(default_factory=list)
-    end: dict[str, Any] | None = None
-    told: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
-    """Who hears of results and of the end."""
-
-    def outcome(self, boot_id: str) -> dict[str, Any]:
-        """As the protocol has it."""
-        whole: dict[str, Any] = {"kind": "outcome", "results": self.results, "problem": "", "undone": None, "saved": {}}
-        if self.end is not None:
-            return {**whole, **self.end}
-        if boot_id != self.boot_id:
-            return {**whole, "state": "gone", "problem": "the node was rebooted in the middle of it"}
-        return {**whole, "state": "running"}
-
-
 class Work:
     """The operations of one step, one after another."""
 
-    def __init__(self, machine: Machine, request: Words, step: Step) -> None:
+    def __init__(self, machine: Machine, request: Words, step: Step, keys: dict[str, Step]) -> None:
         self._machine = machine
+        self._keys = keys
         self._request = request
         self._step = step
         self._saved: dict[str, str] = {}
@@ -108,6 +77,9 @@ class Work:
             await self._expect(operation)
         elif kind == "signal":
             await self._signal(operation, result)
+        elif kind in ("pull", "transfer"):
+            fetch = Fetch(self._machine, self._step, int(result["index"]), self._keys)
+            await (fetch.pull if kind == "pull" else fetch.transfer)(operation, result)
         else:
             raise Failed(f"the runner knows no operation {str(kind)[:40]!r}")
 
@@ -136,7 +108,7 @@ class Work:
             words = f"{_name(command)} ended with exit code {ran.code}" + (f": {said}" if said else "")
             raise Failed(words, code=ran.code, output=output)
 
-    def _ran(self, command: Words) -> commands.Ran | None:
+    def _ran(self, command: Words) -> Ran | None:
         spark, t = self._machine.moment()
         argv = [str(word) for word in command["argv"]]
         return commands.run(spark, t, argv, is_root=bool(command.get("root")))
