@@ -37,6 +37,15 @@ def more_models(order: Order) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys((*found, *added)) if name and name != now.get("model"))
 
 
+def parameter_of(order: Order, model: str) -> str:
+    """The parameter that names a further model, so that another can be set; empty: none does."""
+    try:
+        given = values(order)
+    except CannotRender:
+        return ""
+    return next((name for name, value in given.items() if main_name(name) not in OWN and value == model), "")
+
+
 def _changes(
     order: Order, before: Mapping[str, str], now: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:

@@ -1,4 +1,4 @@
-"""The model that a launch wants: which nodes have it whole, which lack it, and how it could come there. Pure."""
+"""Each model that a launch wants: which nodes have it whole, which lack it, and how it could come there. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from sparktop.model.recipe import Order
 from sparktop.operate.launching import fetchways
-from sparktop.operate.launching.looked import model_of, revision_of
+from sparktop.operate.launching.looked import Model, models_of, own_model
 from sparktop.operate.launching.seats import disks, hub
 from sparktop.operate.survey import Output, Survey
 from sparktop.recipe.models import Disk, Found, Hub
+from sparktop.recipe.moremodels import parameter_of
 from sparktop.recipe.rendered import Seat
 
 
 class Wanted:
-    """The model: who has it, who lacks it."""
+    """A model, the launch's own unless told otherwise: who has it, who lacks it."""
 
-    def __init__(self, order: Order, seats: Sequence[Seat], survey: Survey) -> None:
+    def __init__(self, order: Order, seats: Sequence[Seat], survey: Survey, model: Model | None = None) -> None:
         self.order, self.seats, self.survey = order, seats, survey
-        self.model = model_of(order)
-        self.given = revision_of(order)
+        self.one = model or own_model(order)
+        self.model, self.given = self.one.name, self.one.revision
         self.revision = self.given or "main"
         self.called = f"{self.model}@{self.given[:12]}" if self.given else self.model
         self.disks: Mapping[str, Disk] = disks([seat.node for seat in seats], survey)
@@ -42,7 +43,15 @@ class Wanted:
 
     @property
     def hub(self) -> Hub | None:
-        return hub(self.order, [seat.node for seat in self.seats], self.survey)
+        return hub(self.order, [seat.node for seat in self.seats], self.survey, self.one)
+
+    @property
+    def remedy(self) -> str:
+        """How another is launched in its place."""
+        if not self.one.is_more:
+            return "--set model=ORG/NAME"
+        name = parameter_of(self.order, self.model)
+        return f"--set {name}=ORG/NAME" if name else "in the recipe, runtime_config: sparktop: models: - ORG/NAME"
 
     def user_for(self, target: Seat, source: Seat) -> str:
         """Of the source, where it isn't the same as ssh would take by itself."""
@@ -82,3 +91,8 @@ class Wanted:
         if self.source is not None and (found := self.found[self.source.node]) is not None:
             return found.size_bytes
         return fetchways.coming_bytes(self.hub)
+
+
+def all_wanted(order: Order, seats: Sequence[Seat], survey: Survey) -> tuple[Wanted, ...]:
+    """Every model that a launch loads, its own first."""
+    return tuple(Wanted(order, seats, survey, model) for model in models_of(order))

@@ -1,4 +1,4 @@
-"""What has to come to the nodes before a launch, and how: images, then the model, once from the hub. Pure.
+"""What has to come to the nodes before a launch, and how: images, then each model, once from the hub. Pure.
 
     asks(order, seats, survey)   questions, again and again with the answers so far, until there are none left
     fetch(order, seats, survey)  -> Fetch: the steps in their order, sentences for the review, problems that refuse
@@ -6,7 +6,8 @@
 An image comes from its registry to each node that lacks it. A model that no node has whole is downloaded to one, by
 huggingface_hub's own command line there (`hf download`, or its older name), else by the same library inside the
 engine's image, as the user, so that nothing of root's is left in the cache. The further nodes copy it over the fabric;
-where they can't, they download it too, and the review says so. Interrupted, each goes on from what is there: of a
+where they can't, they download it too, and the review says so. What the model is loaded with, such as a draft, comes
+after it in the same way. Interrupted, each goes on from what is there: of a
 download, newer versions of huggingface_hub keep whole files and begin a half one anew.
 """
 
@@ -16,11 +17,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2s
+from itertools import count
 
 from sparktop.model.plan import Command, ImagePull, Operation, Remote, Step, Transfer
 from sparktop.model.recipe import Order
 from sparktop.operate.launching import fetchways
-from sparktop.operate.launching.fetchneeds import Wanted
+from sparktop.operate.launching.fetchneeds import Wanted, all_wanted
 from sparktop.operate.launching.gates_image import ask as image_ask
 from sparktop.operate.launching.gates_image import is_local_only
 from sparktop.operate.launching.looked import gb, image_of
@@ -44,9 +46,17 @@ class Fetch:
     """Why it can't come: any of them refuses the launch."""
     remedies: tuple[str, ...] = ()
     """What would make it possible, as it would be typed."""
-    coming_bytes: Mapping[str, int] = field(default_factory=dict)
-    """By node, of the model: what its disk has to have room for beyond what is there; a node is missing where that
-    isn't known."""
+    coming: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By node and model: what its disk has to have room for beyond what is there; one is missing where that isn't
+    known."""
+
+    @property
+    def coming_bytes(self) -> Mapping[str, int]:
+        """By node, of all models of which it is known."""
+        found: dict[str, int] = {}
+        for (node, _), size in self.coming.items():
+            found[node] = found.get(node, 0) + size
+        return found
 
 
 # --- questions
@@ -61,19 +71,26 @@ def asks(order: Order, seats: Sequence[Seat], survey: Survey) -> Iterator[Ask]:
             yield image
     if any(disk_ask(node) not in survey.answers for node in nodes):
         return
-    wanted = Wanted(order, seats, survey)
+    for wanted in all_wanted(order, seats, survey):
+        yield from _asks(wanted)
+
+
+def _asks(wanted: Wanted) -> Iterator[Ask]:
+    """Of one model."""
+    order, seats, survey = wanted.order, wanted.seats, wanted.survey
     for seat in wanted.lacking:
-        if wanted.found[seat.node] is None and (place := place_ask(order, seat.node)) is not None:
+        is_elsewhere = wanted.found[seat.node] is None and is_path(wanted.model)
+        if is_elsewhere and (place := place_ask(order, seat.node)) is not None:
             yield place
     if not wanted.lacking or not order.may_fetch:
         return
-    for node in nodes:
-        yield AskPrivileges(node=node)
+    for seat in seats:
+        yield AskPrivileges(node=seat.node)
     if wanted.source is None and is_repo(wanted.model):
         for seat in wanted.lacking:
             if (disk := wanted.disks.get(seat.node)) is not None:
                 yield fetchways.programs_ask(seat.node, disk.home)
-        if (hub := hub_ask(order, seats[0].node)) is not None:
+        if (hub := hub_ask(order, seats[0].node, wanted.one)) is not None:
             yield hub
     for target in wanted.lacking:
         for source in seats:
@@ -92,18 +109,18 @@ def fetch(order: Order, seats: Sequence[Seat], survey: Survey) -> Fetch:
     """What has to come, before anything is stopped."""
     made = _Made(mark=len(seats) > 1)
     _images(order, seats, survey, made)
-    wanted = Wanted(order, seats, survey)
-    if not wanted.lacking:
-        pass
-    elif not order.may_fetch:
-        for seat in wanted.lacking:
-            made.refuse(f"{wanted.called} is not whole on {seat.node}, and nothing may be fetched")
-    elif is_path(wanted.model):
-        _folder(wanted, made)
-    elif is_repo(wanted.model) and is_revision(wanted.revision):
-        _model(wanted, made)
-    else:
-        made.refuse(f"{wanted.called!r} is no model of a hub, and no path on the nodes")
+    for wanted in all_wanted(order, seats, survey):
+        if not wanted.lacking:
+            continue
+        if not order.may_fetch:
+            for seat in wanted.lacking:
+                made.refuse(f"{wanted.called} is not whole on {seat.node}, and nothing may be fetched")
+        elif is_path(wanted.model):
+            _folder(wanted, made)
+        elif is_repo(wanted.model) and is_revision(wanted.revision):
+            _model(wanted, made)
+        else:
+            made.refuse(f"{wanted.called!r} is no model of a hub, and no path on the nodes")
     return made.fetch()
 
 
@@ -116,16 +133,19 @@ class _Made:
         self.sentences: list[str] = []
         self.problems: list[str] = []
         self.remedies: list[str] = []
-        self.coming: dict[str, int] = {}
+        self.coming: dict[tuple[str, str], int] = {}
 
     def refuse(self, problem: str, *remedies: str) -> None:
-        self.problems.append(problem)
+        self.problems += [problem] if problem not in self.problems else []
         self.remedies += [one for one in remedies if one not in self.remedies]
 
     def step(self, kind: str, node: str, title: str, *operations: Operation, limit_s: float, verifies: str) -> None:
+        taken = {step.id for step in self.steps}
+        names = (f"{kind}{f'-{number}' if number > 1 else ''}" for number in count(1))
+        marked = (f"{name}@{node}" if self.has_marks else name for name in names)
         self.steps.append(
             Step(
-                id=f"{kind}@{node}" if self.has_marks else kind,
+                id=next(one for one in marked if one not in taken),
                 title=title,
                 node=node,
                 act=Remote(operations=operations),
@@ -141,7 +161,7 @@ class _Made:
             sentences=tuple(self.sentences),
             problems=tuple(self.problems),
             remedies=tuple(self.remedies),
-            coming_bytes=self.coming,
+            coming=self.coming,
         )
 
 
@@ -258,6 +278,8 @@ def _download(wanted: Wanted, seat: Seat, made: _Made, size: int | None) -> None
 
 def _folder_first(seat: Seat, disk: Disk, made: _Made) -> None:
     """Docker would make a missing folder of a mount, as root."""
+    if any(step.node == seat.node and step.id.startswith("cache") for step in made.steps):
+        return
     made.step(
         "cache",
         seat.node,
@@ -316,7 +338,7 @@ def _copy_step(
 
 def _coming(wanted: Wanted, seat: Seat, made: _Made, size: int | None) -> None:
     if size is not None:
-        made.coming[seat.node] = max(0, size - wanted.there_bytes(seat))
+        made.coming[seat.node, wanted.model] = max(0, size - wanted.there_bytes(seat))
 
 
 def _grown(wanted: Wanted, seat: Seat, size: int | None) -> int | None:
@@ -339,7 +361,7 @@ def _folder(wanted: Wanted, made: _Made) -> None:
         if source is None:
             made.refuse(
                 f"there is no whole model at {wanted.model} on {target.node}",
-                "--set model=ORG/NAME   # a repository can be fetched",
+                f"{wanted.remedy}   # a repository can be fetched",
             )
             continue
         found = wanted.found[source.node]

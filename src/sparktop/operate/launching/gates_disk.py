@@ -52,19 +52,21 @@ def _places(node: str, survey: Survey) -> Mapping[str, str]:
 
 def gates(looked: Looked) -> Iterator[Gate]:
     """disk, for each node."""
-    wanted = wanted_of(looked)
-    coming = fetchsteps.fetch(looked.order, looked.seats, looked.survey).coming_bytes
+    models = wanted_of(looked)
+    coming = fetchsteps.fetch(looked.order, looked.seats, looked.survey).coming
     image = image_of(looked.order, looked.rendered)
-    size, lacking = wanted.size_bytes, {seat.node: seat for seat in wanted.lacking}
     for node in looked.nodes:
-        if node not in wanted.disks or not gates_image.was_told(looked.survey, node, image):
-            what = "which models" if node not in wanted.disks else "which images"
+        has_disk = node in models[0].disks
+        if not has_disk or not gates_image.was_told(looked.survey, node, image):
+            what = "which images" if has_disk else "which models"
             yield unknown("disk", node, f"{what} {node} has is not known, so neither is what has to be fetched")
             continue
         needs: dict[str, int | None] = {}
-        if node in lacking:
-            rest = max(0, size - wanted.there_bytes(lacking[node])) if size is not None else None
-            needs[_MODEL] = coming.get(node, rest)
+        for wanted in models:
+            if (seat := next((one for one in wanted.lacking if one.node == node), None)) is not None:
+                size = wanted.size_bytes
+                rest = max(0, size - wanted.there_bytes(seat)) if size is not None else None
+                needs[wanted.model if wanted.one.is_more else _MODEL] = coming.get((node, wanted.model), rest)
         if gates_image.there(looked.survey, node, image) is None and not gates_image.is_local_only(image):
             sizes = (one.size_bytes for each in looked.nodes if (one := gates_image.there(looked.survey, each, image)))
             needs[_IMAGE] = next(sizes, None)
@@ -102,8 +104,8 @@ def _disk(looked: Looked, node: str, needs: Mapping[str, int | None]) -> Gate:
         return passed("disk", node, "nothing has to be fetched")
     places, rooms = _places(node, survey), dict[str, _Room]()
     for what in needs:
-        path = places.get(what, "")
-        found = room(survey, node, path) or (_as_told(survey, node) if what == _MODEL else None)
+        path = places.get(what if what == _IMAGE else _MODEL, "")
+        found = room(survey, node, path) or (_as_told(survey, node) if what != _IMAGE else None)
         if found is None:
             why = why_not(survey, df_ask(node, path), "it was not asked") if path else "its place is not known"
             return unknown("disk", node, f"how much room there is for {what} is not known: {why}")
@@ -113,7 +115,7 @@ def _disk(looked: Looked, node: str, needs: Mapping[str, int | None]) -> Gate:
         here = [what for what, one in rooms.items() if one.mount == mount]
         free = min(rooms[what].free_bytes for what in here)
         wanted = sum(size for what in here if (size := needs[what]) is not None) * MARGIN
-        unsized = UNSIZED_BYTES if any(needs[what] is None for what in here) else 0
+        unsized = UNSIZED_BYTES if None in (needs[what] for what in here) else 0
         what_comes = " and ".join(_sized(what, needs[what]) for what in here)
         detail = f"{gb(free)} free on {mount} for {what_comes}"
         if free < wanted:

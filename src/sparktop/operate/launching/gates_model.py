@@ -1,4 +1,4 @@
-"""Gates of the model: whole on every node or to be had, the hub that has it, and the way from node to node. Pure."""
+"""Gates of the models: whole on every node or to be had, the hub that has it, and the way from node to node. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from sparktop.model.prospect import Gate
 from sparktop.operate.launching import fetchsteps, fetchways
-from sparktop.operate.launching.fetchneeds import Wanted
-from sparktop.operate.launching.looked import Looked, failed, gb, model_of, passed, unknown, warned, why_not
+from sparktop.operate.launching.fetchneeds import Wanted, all_wanted
+from sparktop.operate.launching.looked import Looked, failed, gb, passed, unknown, warned, why_not
 from sparktop.operate.launching.seats import TOKEN, disk_ask, hub_ask
 from sparktop.operate.survey import Ask, FileText
 from sparktop.recipe.models import Found, is_path, is_repo
@@ -25,27 +25,31 @@ def folder_ask(node: str, model: str) -> FileText:
 def asks(looked: Looked) -> Iterator[Ask]:
     """What each node has; then the hub, and how it could come from node to node."""
     yield from fetchsteps.asks(looked.order, looked.seats, looked.survey)
-    wanted = wanted_of(looked)
-    if is_path(wanted.model) and wanted.model.startswith("/"):
-        yield from (folder_ask(seat.node, wanted.model) for seat in wanted.lacking)
+    for wanted in wanted_of(looked):
+        if is_path(wanted.model) and wanted.model.startswith("/"):
+            yield from (folder_ask(seat.node, wanted.model) for seat in wanted.lacking)
 
 
-def wanted_of(looked: Looked) -> Wanted:
-    return Wanted(looked.order, looked.seats, looked.survey)
+def wanted_of(looked: Looked) -> tuple[Wanted, ...]:
+    """All that the launch loads."""
+    return all_wanted(looked.order, looked.seats, looked.survey)
 
 
 def is_missing(looked: Looked) -> bool:
-    """Whether a node that could be asked lacks the model, so that it is fetched."""
-    return bool(wanted_of(looked).lacking)
+    """Whether a node that could be asked lacks one of the models, so that it is fetched."""
+    return any(wanted.lacking for wanted in wanted_of(looked))
 
 
 def gates(looked: Looked) -> Iterator[Gate]:
-    """model and ssh; hub, where the model is one of a hub's."""
-    model = model_of(looked.order)
+    """model and ssh; hub, where a model is one of a hub's. For each model."""
+    yield from dict.fromkeys(gate for wanted in wanted_of(looked) for gate in _gates(looked, wanted))
+
+
+def _gates(looked: Looked, wanted: Wanted) -> Iterator[Gate]:
+    model = wanted.model
     if not is_repo(model) and not is_path(model):
-        yield failed("model", "", f"{model!r} is neither a repository nor a path", "--set model=ORG/NAME")
+        yield failed("model", "", f"{model!r} is neither a repository nor a path", wanted.remedy)
         return
-    wanted = wanted_of(looked)
     for node in looked.nodes:
         yield _model(looked, wanted, node)
     if is_repo(model):
@@ -95,7 +99,7 @@ def _state(wanted: Wanted, node: str, found: Found | None) -> str:
 def _by_hand(wanted: Wanted, node: str) -> str:
     if is_path(wanted.model):
         if wanted.source is None:
-            return "--set model=ORG/NAME   # a repository can be fetched; or a path that is there"
+            return f"{wanted.remedy}   # a repository can be fetched; or a path that is there"
         path = shlex.quote(wanted.model.rstrip("/"))
         return f"on {wanted.source.node}: rsync -a --partial {path}/ {node}:{path}/"
     revision = f" --revision {shlex.quote(wanted.given)}" if wanted.given else ""
@@ -113,7 +117,7 @@ def _hub(looked: Looked, wanted: Wanted) -> Gate:
         return passed("hub", "", f"not needed: {model} is on {(wanted.source or looked.seats[0]).node}")
     if not order.may_fetch:
         return failed("hub", "", f"{model} is whole on no node, and nothing may be fetched", _by_hand(wanted, node))
-    ask = hub_ask(order, node)
+    ask = hub_ask(order, node, wanted.one)
     said = wanted.hub if ask is not None and ask in looked.survey.answers else None
     if said is None:
         return unknown("hub", node, f"whether {order.hub} has {model} is not known: it was not asked")
@@ -127,7 +131,7 @@ def _hub(looked: Looked, wanted: Wanted) -> Gate:
         detail = f"the hub does not give {model} without a token (HTTP {said.status}): gated, private or not there"
         return failed("hub", node, detail, f"accept its terms at {page}, then give a token: {give}")
     if said.status == 404:
-        return failed("hub", node, f"the hub has no {model} (HTTP 404)", f"look at {page}; --set model=ORG/NAME")
+        return failed("hub", node, f"the hub has no {model} (HTTP 404)", f"look at {page}; {wanted.remedy}")
     if not said.is_there:
         problem = (ask and looked.survey.problem(ask)) or said.problem or "no answer"
         status = f" (HTTP {said.status})" if said.status else ""

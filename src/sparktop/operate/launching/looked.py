@@ -13,6 +13,7 @@ from sparktop.model.recipe import Order
 from sparktop.operate.survey import Ask, Survey
 from sparktop.probe.remote import mask_text
 from sparktop.recipe import parameters
+from sparktop.recipe.moremodels import more_models
 from sparktop.recipe.rendered import Rendered, Seat
 
 GIB = 1 << 30
@@ -89,6 +90,29 @@ def revision_of(order: Order) -> str:
     if parameters.get(order.values, "model") is not None:  # the recipe's own is of the recipe's own model
         return ""
     return filled(order, order.recipe.model_revision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One that a launch loads."""
+
+    name: str
+    """A repository, or a path on the nodes."""
+    revision: str = ""
+    """Empty: what the repository calls main."""
+    is_more: bool = False
+    """It is one beside the launch's own."""
+
+
+def own_model(order: Order) -> Model:
+    """The one that is served."""
+    return Model(name=model_of(order), revision=revision_of(order))
+
+
+def models_of(order: Order) -> tuple[Model, ...]:
+    """All that a launch loads, its own first, each once."""
+    own = own_model(order)
+    return (own, *(Model(name=name, is_more=True) for name in more_models(order) if name != own.name))
 
 
 def port_of(order: Order, rendered: Rendered | None = None) -> int:

@@ -79,6 +79,7 @@ def outlook(request: Request, picture: FleetState, survey: Survey) -> Outlook | 
     order = replace(order, stops=makeroom.by_every_name(goings))
     places = seats.seats(order, nodes, picture, survey)
     known, facts = seats.disks(nodes, survey), seats.facts(order, nodes, survey)
+    beside = seats.beside(order, nodes, survey)
     there = alternatives(order, on_disk(known, model_of(order), revision_of(order)))
     cannot: CannotRender | None = None
     used: Mapping[str, str] = {}
@@ -86,7 +87,7 @@ def outlook(request: Request, picture: FleetState, survey: Survey) -> Outlook | 
     rendered: Rendered | None = None
     try:
         used = values(order)
-        weighed = budget(order, rooms(nodes, picture, goings), facts, values=used, on_disk=there)
+        weighed = budget(order, rooms(nodes, picture, goings), facts, values=used, on_disk=there, beside=beside)
         rendered = render(order, places, share=weighed.share)
         used = rendered.values
     except CannotRender as why:
