@@ -34,7 +34,10 @@ def test_every_make_target_is_there() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-COMMANDS = [["--help"], *([name, "--help"] for name in ("demo", "status", "act", "audit", "explain", "lint", "rules"))]
+COMMANDS = [
+    ["--help"],
+    *([name, "--help"] for name in ("demo", "status", "act", "audit", "explain", "launch", "lint", "recipes", "rules")),
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS)

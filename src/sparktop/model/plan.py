@@ -51,8 +51,7 @@ class Request:
     """Of the action: "target_gib", "grace_s", "way", "floor_gib", "stay_minutes" ..., as text."""
     finding: Finding | None = None
     """What it is to mend: after the run it has to be seen to resolve."""
-    order: Order | None = None
-    """Of a launch: the recipe and what is wanted of it."""
+    order: Order | None = None  # of a launch: the recipe and what is wanted of it
 
 
 # --- what a runner on the Spark does: argv or a Docker call, never a shell string
@@ -185,7 +184,7 @@ class CollectEvidence:
     engines: tuple[str, ...] = ()
     """Names; empty: all of these nodes'."""
     needs: str = ""
-    """Only where an earlier step on its node has saved an id under this name: there is nothing to be collected else."""
+    """Only where an earlier step on its node has saved an id under this name: else there is nothing to collect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +213,7 @@ class AwaitReady:
     name: str
     """The container's name; the id is another after a relaunch."""
     container_id: str = ""
-    """Where it is known which run of the name is meant: its whole id, or the "{NAME}" under which an earlier step on the
-    node saved it."""
+    """Where one of the name is meant: its whole id, or the "{NAME}" under which an earlier step saved it."""
     is_worker: bool = False
     """A further rank serves no HTTP: it is ready when it runs and its log says so, or its head is."""
     any_run: bool = False
@@ -361,8 +359,7 @@ class Plan:
     """FleetState.monotonic_s of the picture it was made from."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must appear nowhere."""
-    prospect: Prospect | None = None
-    """Of a launch: whether it fits, its gates, and what is on disk."""
+    prospect: Prospect | None = None  # of a launch: whether it fits, its gates, what is on disk
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -377,8 +374,7 @@ class Refusal:
     reason: str
     remedies: tuple[str, ...] = ()
     """What to do; commands as they would be typed."""
-    prospect: Prospect | None = None
-    """Of a launch: the picture of why."""
+    prospect: Prospect | None = None  # of a launch: the picture of why
 
 
 # --- how it goes
@@ -444,8 +440,7 @@ class Run:
     """How it ended, in a sentence: what was done, and what was not."""
     hint: str = ""
     """What to do next."""
-    can_go_back: bool = False
-    """The way back is there to be gone."""
+    can_go_back: bool = False  # the way back is there to be gone
     evidence_path: str = ""
     before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
