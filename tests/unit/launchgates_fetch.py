@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.launchgates_support import BOTH, CACHE, FAILED, PASSED, UNKNOWN, WARNED, World, case, disk, hub
 
@@ -12,8 +13,11 @@ from sparktop.operate.launching import (
 )
 from sparktop.operate.launching.fetchneeds import Wanted
 from sparktop.operate.launching.fetchways import rsync_ask
-from sparktop.operate.launching.seats import disk_ask
+from sparktop.operate.launching.looked import models_of
+from sparktop.operate.launching.seats import disk_ask, hub_ask
 from sparktop.operate.survey import Answer
+
+DRAFT = "org/Draft"
 
 # --- model, hub, ssh, disk
 
@@ -106,6 +110,77 @@ def _(world: World) -> None:
 @case("hub", "", PASSED, "not needed: org/Model-FP8 is on spark1")
 def _(world: World) -> None:
     world.model_is_missing("spark2")
+
+
+def draft(world: World, *missing: str, **said: Any) -> None:
+    """The recipe has one too; `missing`: the nodes that lack it."""
+    world.asks_for(more_models=(DRAFT,), command="sglang {draft_model}", defaults={"port": 8000, "draft_model": DRAFT})
+    rows = disk()["models"]
+    small = {**rows[0], "name": DRAFT, "folder": f"{CACHE}/hub/models--org--Draft", "size_bytes": 2_000_000_000}
+    for node in world.nodes:
+        world.answers[disk_ask(node)] = Answer(value=disk(models=rows if node in missing else [*rows, small]))
+        world.df(node, CACHE, 900 * 10**9)
+    if said:
+        ask = hub_ask(world.order, "spark1", models_of(world.order)[1])
+        assert ask is not None
+        world.answers[ask] = Answer(value=said)
+
+
+SMALL = [{"path": "model.safetensors", "size_bytes": 2_000_000_000}]
+
+
+@case("model", "spark1", PASSED, "org/Draft is there, 2.0 GB")
+def _(world: World) -> None:
+    draft(world)
+
+
+@case("model", "spark2", WARNED, "org/Draft is not on spark2; it comes first: 2.0 GB, spark1 has it", "org/Draft")
+def _(world: World) -> None:
+    draft(world, "spark2")
+
+
+@case("model", "spark1", PASSED, "org/Model-FP8 is there, 34.6 GB")
+def _(world: World) -> None:
+    draft(world, "spark1", "spark2", **hub(files=SMALL))
+
+
+@case("model", "", FAILED, "'org/a b' is neither a repository nor a path", "runtime_config: sparktop: models")
+def _(world: World) -> None:
+    world.asks_for(more_models=("org/a b",))
+
+
+@case("hub", "spark1", PASSED, "org/Draft can be had, 2.0 GB in 1 files")
+def _(world: World) -> None:
+    draft(world, "spark1", "spark2", **hub(files=SMALL))
+
+
+@case("hub", "spark1", FAILED, "the hub has no org/Draft (HTTP 404)", "--set draft_model=ORG/NAME")
+def _(world: World) -> None:
+    draft(world, "spark1", "spark2", **hub(status=404, files=[]))
+
+
+@case("hub", "spark1", FAILED, "org/Draft is gated", "accept its terms at https://huggingface.co/org/Draft")
+def _(world: World) -> None:
+    draft(world, "spark1", "spark2", **hub(files=SMALL, gated="manual"))
+
+
+@case("hub", "", PASSED, "not needed: org/Model-FP8 is on spark1")
+def _(world: World) -> None:
+    draft(world, "spark1", "spark2", **hub(files=SMALL))
+
+
+@case("disk", "spark2", FAILED, "1.0 GB free on / for org/Draft, 2.0 GB: 2.2 GB with 10 % over, 1.2 GB short", "docker")
+def _(world: World) -> None:
+    draft(world, "spark2")
+    world.df("spark2", CACHE, 10**9)
+
+
+@case("disk", "spark1", FAILED, "36.0 GB free on / for the model, 34.6 GB and org/Draft, 2.0 GB: 40.3 GB", "docker")
+def _(world: World) -> None:
+    """Each alone would go in."""
+    draft(world, "spark1", "spark2", **hub(files=SMALL))
+    world.model_is_missing("spark1", "spark2", **hub())
+    world.df("spark1", CACHE, 36 * 10**9)
 
 
 def copies(world: World, *, rsync: str = "rsync  version 3.2.7  protocol version 31\n", reach: Answer) -> None:

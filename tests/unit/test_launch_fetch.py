@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,8 @@ class Nodes:
         self.programs: dict[str, str] = dict.fromkeys(("spark1", "spark2"), "/home/x/.local/bin/hf\n")
         self.privileges = Privileges(user="x", docker="open")
         self.hub: dict[str, Any] | None = {"status": 200, "revision": COMMIT, "files": FILES, "gated": False}
+        self.hubs: dict[str, dict[str, Any]] = {}
+        """By repository, where the hub has something else to say of it."""
         self.reach: str | None = RSYNC
         self.rsync: str | None = RSYNC
         self.disk: dict[str, Any] = {}
@@ -83,7 +86,7 @@ class Nodes:
             case AskPrivileges():
                 return Answer(value=self.privileges)
             case HubModel():
-                return Answer(value=self.hub, problem="" if self.hub else "no")
+                return Answer(value=self.hubs.get(ask.repo, self.hub), problem="" if self.hub else "no")
             case Output() if ask.argv[0] == "which":
                 return Answer(value=self.programs.get(ask.node) or None)
             case Output() if ask.argv[0] == "rsync":
@@ -289,6 +292,104 @@ def test_a_place_where_models_are_not_looked_for_is_looked_at_by_itself() -> Non
     assert nodes.fetch(order("/srv/mine"), TWO) == Fetch()
     assert nodes.fetch(order("/srv/mine", may_fetch=False), TWO) == Fetch()
     assert transfer(Nodes(spark1=[apart]).fetch(order("/srv/mine"), TWO).steps[0]).grows == "/srv/mine"
+
+
+# --- a model and its draft
+
+
+EAGLE = "org/Eagle"
+BOTH = {"more_models": (EAGLE,), "command": "sglang {draft}", "defaults": {"draft": EAGLE}}
+
+
+def with_draft(**more: Any) -> Order:
+    made = order(**more)
+    return replace(made, recipe=replace(made.recipe, **BOTH))
+
+
+def test_a_draft_comes_after_the_model_once_from_the_hub_and_over_the_fabric() -> None:
+    nodes = Nodes()
+    nodes.hubs[EAGLE] = {"status": 200, "files": [{"path": "model.safetensors", "size_bytes": 2_000_000_000}]}
+    found = nodes.fetch(with_draft(), TWO)
+    assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2", "model-2@spark1", "copy-2@spark2"]
+    first, second = transfer(found.steps[2]), transfer(found.steps[3])
+    assert first.command.argv[2:] == (EAGLE, "--revision", "main")
+    assert second.command.argv[-1] == "/home/x/.cache/huggingface/hub/models--org--Eagle/"
+    assert (first.total_bytes, second.total_bytes) == (2_000_000_000, 2_000_000_000)
+    assert found.sentences[2:] == (
+        f"model {EAGLE} (2.0 GB) on spark1, from huggingface.co",
+        f"model {EAGLE} (2.0 GB) on spark2, over the fabric from spark1",
+    )
+    assert found.coming_bytes == dict.fromkeys(("spark1", "spark2"), 37_000_001_000)
+    assert found.coming["spark2", EAGLE] == 2_000_000_000
+    assert len({transfer(step).key for step in found.steps}) == 4
+
+
+def test_on_one_node_too() -> None:
+    found = Nodes().fetch(with_draft())
+    assert [step.id for step in found.steps] == ["model", "model-2"]
+    only = Nodes(spark1=[row()]).fetch(with_draft())
+    assert [(step.id, step.title) for step in only.steps] == [("model", f"Download {EAGLE} (35.0 GB) to spark1")]
+
+
+def test_one_question_a_node_and_one_to_the_hub_for_each_that_is_missing() -> None:
+    def asked(nodes: Nodes, told: Order) -> tuple[list[str], list[str]]:
+        answers = nodes.survey(told, TWO).answers
+        disks = [ask.node for ask in answers if isinstance(ask, ModelsOnDisk)]
+        return disks, [ask.repo for ask in answers if isinstance(ask, HubModel)]
+
+    there = ["spark1", "spark2"]
+    assert asked(Nodes(), with_draft()) == (there, [QWEN, EAGLE])
+    assert asked(Nodes(spark1=[row()], spark2=[row()]), with_draft()) == (there, [EAGLE])
+    assert asked(Nodes(spark1=[row(), row(EAGLE)]), with_draft()) == (there, [])
+    assert asked(Nodes(), with_draft(values={"draft": "me/Other"})) == (there, [QWEN, "me/Other"])
+
+
+def test_another_draft_is_fetched_where_the_operator_names_one() -> None:
+    found = Nodes(spark1=[row(), row(EAGLE)]).fetch(with_draft(values={"draft": "me/Other"}))
+    assert [transfer(step).command.argv[2] for step in found.steps] == ["me/Other"]
+
+
+def test_each_is_copied_from_where_it_is() -> None:
+    found = Nodes(spark1=[row()], spark2=[row(EAGLE)]).fetch(with_draft(), TWO)
+    assert [(step.id, step.node) for step in found.steps] == [("copy@spark2", "spark2"), ("copy@spark1", "spark1")]
+
+
+def test_what_stands_in_the_way_of_both_is_said_once_and_of_each_by_its_name() -> None:
+    nodes = Nodes()
+    nodes.disk = {"writable": False}
+    assert len(nodes.fetch(with_draft()).problems) == 1
+    away = Nodes(spark1=[row()])
+    away.hubs[EAGLE] = {"status": 404, "files": []}
+    assert away.fetch(with_draft()).problems == (f"https://huggingface.co has no {EAGLE} (HTTP 404)",)
+    assert Nodes(spark1=[row()]).fetch(with_draft(may_fetch=False)).problems == (
+        f"{EAGLE} is not whole on spark1, and nothing may be fetched",
+    )
+
+
+def test_in_the_engine_s_image_the_folder_is_made_once() -> None:
+    nodes = Nodes()
+    nodes.programs = {}
+    found = nodes.fetch(with_draft())
+    assert [step.id for step in found.steps] == ["cache", "model", "model-2"]
+    names = [argv[argv.index("--name") + 1] for argv in (transfer(step).command.argv for step in found.steps[1:])]
+    assert len(set(names)) == 2
+
+
+def test_places_where_models_are_not_looked_for_are_one_question() -> None:
+    apart = [
+        row(name, where="folder", path=f"/srv/{name}", folder=f"/srv/{name}", revision="") for name in ("mine", "eagle")
+    ]
+    nodes = Nodes(spark1=apart)
+    told = with_draft(model="/srv/mine", values={"draft": "/srv/eagle"})
+    assert nodes.fetch(told) == Fetch()
+    asked = [ask.roots for ask in nodes.survey(told, ONE).answers if isinstance(ask, ModelsOnDisk)]
+    assert asked == [(), ("/srv/mine", "/srv/eagle")]
+    beside = with_draft(values={"draft": "/srv/eagle"})
+    here = Nodes(spark1=[row(), apart[1]])
+    assert here.fetch(beside) == Fetch()
+    missing = Nodes(spark1=[row()]).fetch(beside)
+    assert "no whole model at /srv/eagle" in missing.problems[0]
+    assert missing.remedies == ("--set draft=ORG/NAME   # a repository can be fetched",)
 
 
 @pytest.mark.parametrize("model", ["--help", "a/b c", "a/b;rm", "../x", ""])
