@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import threading
 import uuid
@@ -40,6 +41,7 @@ __all__ = ["sparks"]
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwx"
 MODEL = "acme/small-8B"
+DRAFT = "acme/small-draft"
 MIB = 1 << 20
 SHARDS = {
     "model-00001-of-00003.safetensors": {"a": 2 * MIB},
@@ -307,3 +309,34 @@ async def test_a_hub_that_is_not_there(pair: Pair, hub: Hub) -> None:
     found = await pair.fetch(replace(wanted(hub), hub="http://127.0.0.1:9"))
     assert found.steps == ()
     assert "can't be reached" in found.problems[0]
+
+
+async def test_a_model_and_its_draft_each_once_from_the_hub_and_once_over_the_fabric(pair: Pair, hub: Hub) -> None:
+    files = {"config.json": b'{"num_hidden_layers": 1}', "model.safetensors": safetensors({"d": 3 * MIB})}
+    hub.model(DRAFT, files)
+    told = wanted(hub)
+    recipe = replace(
+        told.recipe,
+        more_models=("acme/unset-draft",),
+        defaults={"draft": "acme/unset-draft"},
+        command="vllm serve {model} --speculative-draft-model-path {draft}",
+    )
+    order = replace(told, recipe=recipe, values={"draft": DRAFT})
+    found = await pair.fetch(order)
+    assert found.problems == ()
+    assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2", "model-2@spark1", "copy-2@spark2"]
+    for step in found.steps:
+        outcome = await pair.perform(step)
+        assert outcome.state is OutcomeState.DONE, outcome
+    assert len(hub.gets(f"{DRAFT}/resolve/{hub.models[DRAFT].commit}/model.safetensors")) == 1
+    for node in NODES:
+        disk = await pair.disk(node, order)
+        for name, size in ((MODEL, 9 * MIB), (DRAFT, 3 * MIB)):
+            one = disk.find(name)
+            assert one is not None
+            assert (node, name, one.is_complete, one.facts.weights_bytes) == (node, name, True, size)
+    assert await pair.fetch(order) == Fetch()
+    assert not any("unset" in path for _, path, _ in hub.asked)
+    shutil.rmtree(pair.homes["spark2"] / ".cache/huggingface/hub" / f"models--{DRAFT.replace('/', '--')}")
+    again = await pair.fetch(order)
+    assert [step.title.partition(" (")[0] for step in again.steps] == [f"Copy {DRAFT}"]
