@@ -224,6 +224,13 @@ def test_what_was_started_with_rm_is_not_promised_back() -> None:
     assert any("not there again if the launch fails: it was started with --rm" in one for one in plan.warnings)
 
 
+def test_half_of_a_pair_can_be_stopped_and_is_not_started_again_alone() -> None:
+    plan = planned(Sparks(head(), nodes=BOTH), order(NATIVE, stops=(("spark1", "vllm-head"),)))
+    assert any(step.id.startswith("stop-1") for step in plan.steps)
+    assert not any(step.id.startswith("back-start-1") for step in plan.way_back)
+    assert any("it runs over 2 nodes, and 1 of its ranks can't be seen here" in one for one in plan.warnings)
+
+
 def test_what_is_to_be_stopped_and_is_not_there_refuses() -> None:
     found = refused(Sparks(made.engine("vllm-old")), order(stops=(("spark1", "vllm-older"),)))
     assert found.reason == "there is no engine vllm-older on spark1 to stop"

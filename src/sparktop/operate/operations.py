@@ -31,7 +31,7 @@ from sparktop.operate.line import AskSecret, NodeLines
 from sparktop.operate.means import Means, OwnPerformers, Performers, Picture, Tell
 from sparktop.operate.operating import Changed
 from sparktop.operate.saved import filled
-from sparktop.operate.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, Output, Survey
+from sparktop.operate.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, HubModel, ModelsOnDisk, Output, Survey
 
 LINE_LIMIT_S = 10.0
 """How long a survey waits for a node's runner."""
@@ -142,7 +142,7 @@ class Operations:
         except TimeoutError:
             why = self._means.lines.problem(node)
             return _unanswered(asks, f"there is no runner on {node}{': ' + why if why else ''}")
-        limits = sum(ask.limit_s for ask in asks if isinstance(ask, Output | DockerLog))
+        limits = sum(ask.limit_s for ask in asks if isinstance(ask, Output | DockerLog | ModelsOnDisk | HubModel))
         try:
             async with asyncio.timeout(ROUND_LIMIT_S + limits):
                 found = await line.ask(asks)

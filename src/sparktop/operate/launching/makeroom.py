@@ -15,9 +15,8 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Refusal, Request, Step
 from sparktop.operate.bringback import bring_back
 from sparktop.operate.downsteps import down_steps
-from sparktop.operate.enginechoice import alone_refusal
 from sparktop.operate.origin import Kind
-from sparktop.operate.pair import Rank, find, ranks, start_order, stop_order
+from sparktop.operate.pair import Rank, find, missing, ranks, start_order, stop_order
 from sparktop.operate.part import Part, neighbours, parts, requests_lost
 from sparktop.operate.part import asks as part_asks
 from sparktop.operate.restartwords import equivalent
@@ -33,6 +32,8 @@ class Going:
     parts: tuple[Part, ...]
     """Its ranks that run, head first."""
     team: tuple[Rank, ...]
+    lacking: int = 0
+    """Ranks of it that are not seen here: half of a pair, which is stopped, and never started again alone."""
 
     @property
     def name(self) -> str:
@@ -41,7 +42,7 @@ class Going:
     @property
     def comes_back(self) -> bool:
         """Whether anything here can start it again as it was."""
-        return all(_is_startable(part) for part in self.parts)
+        return not self.lacking and all(_is_startable(part) for part in self.parts)
 
     def held_on(self, node: str) -> int:
         """What comes back there when it has gone, bytes."""
@@ -60,14 +61,12 @@ def goings(request: Request, picture: FleetState, survey: Survey) -> tuple[Going
     for (node, name), team in zip(stops, _teams(request, picture), strict=True):
         if not team:
             return _unknown(request, node, name, picture)
-        if (refused := alone_refusal(request, team, picture)) is not None:
-            return refused
         made = parts(request, team, picture, survey)
         if isinstance(made, Refusal):
             return made
         running = tuple(replace(part, mark=f"-{len(found) + 1}@{part.node}") for part in made if part.runs)
         if running and not any(set(_keys(running)) & set(_keys(one.parts)) for one in found):
-            found.append(Going(parts=running, team=team))
+            found.append(Going(parts=running, team=team, lacking=missing(team, picture)))
     return tuple(found)
 
 
@@ -148,6 +147,8 @@ def _is_startable(part: Part) -> bool:
 
 
 def _why_not(one: Going) -> str:
+    if one.lacking:
+        return f"it runs over {len(one.team) + one.lacking} nodes, and {one.lacking} of its ranks can't be seen here"
     part = next(part for part in one.parts if not _is_startable(part))
     if part.origin.kind is Kind.LAUNCHER:
         return f"{part.origin.launcher} has put it into its container, and starts it"
