@@ -38,6 +38,7 @@ def test_a_parameter_has_one_value_by_whatever_name() -> None:
     assert draft.set("mem_fraction_static", " ").values == {}
     assert draft.value("context_length") == "65536"
     assert draft.value("model") == MISTRAL.model
+    assert draft.value("name") == "sglang-mistral-small-4-119b-nvfp4", "as the container is named"
 
 
 def test_those_that_matter_come_first_as_the_engine_spells_them() -> None:

@@ -114,6 +114,7 @@ async def test_from_the_list_to_a_run_and_only_by_the_reviews_button() -> None:
         await pilot.press("tab", "enter")
         await at(pilot, RunScreen, "Launch qwen3.6-35b-a3b-fp8 on spark1")
         assert app.acting.launching.drafts == {}
+        assert app.acting.launching.fits == {}
     assert len(side.executions) == 1
 
 
@@ -381,6 +382,38 @@ async def test_hostile_text_is_only_text_and_everything_can_be_reached(size: tup
         await pilot.press("home", "enter")
         await at(pilot, ReviewScreen, "Cancel")
         assert "]52;" not in screen(pilot)
+
+
+async def test_what_is_new_and_critical_is_said_above_and_not_over_the_choices() -> None:
+    async with launching(size=NARROW) as (app, _, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen)
+        top = app.screen
+        assert isinstance(top, RecipesScreen)
+        top.tell("spark1 will be out of memory")
+        await until(pilot, lambda: "✖ new: spark1 will be out of memory" in screen(pilot))
+        await pilot.press("enter")
+        await at(pilot, LaunchScreen, "✖ Does not fit")
+        assert isinstance(app.screen, LaunchScreen)
+        app.screen.tell("spark1 will be out of memory")
+        await until(pilot, lambda: "✖ new: spark1" in svg.plain(app)[1])  # type: ignore[arg-type]
+        assert "✖ Does not fit" in screen(pilot)
+
+
+async def test_nothing_of_a_remedy_is_left_out() -> None:
+    image = f"ghcr.io/{'spark-arena-' * 9}nightly"
+
+    def refused(request: Request) -> Refusal:
+        shut = launches.gates(image=(GateState.FAILED, "it isn't there", f"docker pull {image}"))
+        prospect = launches.replace(launches.fitting({}, request.nodes), gates=shut)
+        return Refusal(request=request, reason="image: it isn't there", prospect=prospect)
+
+    async with launching(answers=refused) as (_, _, pilot):
+        await opened(pilot, QWEN.id, "✖ image: it isn't there")
+        text = screen(pilot)
+        assert "✔ Fits" in text, "what else is known is told below the reason"
+        right = [line[60:].strip("│ ") for line in text.splitlines()]
+        assert image in "".join(right).replace(" ", "")
 
 
 async def test_it_asks_nothing_before_the_nodes_are_there() -> None:

@@ -86,6 +86,7 @@ class Launching:
         self._remember(screen)
         if plan is not None:
             self.drafts.pop(draft.recipe.path, None)
+            self.fits.clear()  # the nodes will not be as they were when it was looked at
         return plan
 
     def _remember(self, screen: LaunchScreen) -> None:

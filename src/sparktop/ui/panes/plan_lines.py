@@ -8,7 +8,7 @@ from sparktop.model.plan import Difference, Plan, Refusal, Risk, Step
 from sparktop.operate.wording import masked, step_lines
 from sparktop.ui.format import duration
 from sparktop.ui.panes.prospect import compact_lines
-from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
+from sparktop.ui.widgets.ink import BLANK, Line, broken, spread, wrapped
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
     Risk.SAFE: ("✓", "ok", "nothing that runs is disturbed"),
@@ -119,7 +119,7 @@ def _difference(one: Difference, width: int, secrets: Sequence[str]) -> list[Lin
             text = masked(joined, secrets)
         else:
             text = f"{name}  {text}"
-        first, *rest = _broken(text, width - 4)
+        first, *rest = broken(text, width - 4)
         lines.append(Line.of((f"  {sign} {first}", tone)))
         lines += [Line.of(("    " + more, tone)) for more in rest]
     return lines
@@ -127,22 +127,9 @@ def _difference(one: Difference, width: int, secrets: Sequence[str]) -> list[Lin
 
 def _command(text: str, width: int, secrets: Sequence[str], *, cells: int = 2) -> list[Line]:
     """As it would be typed; a long one goes on below, indented."""
-    first, *rest = _broken(masked(text, secrets), width - cells - 2)
+    first, *rest = broken(masked(text, secrets), width - cells - 2)
     lines = [Line.of(" " * cells, ("› ", "faint"), (first, ""))]
     return [*lines, *(Line.of(" " * (cells + 4), (line, "")) for line in rest)]
-
-
-def _broken(text: str, width: int) -> list[str]:
-    """Broken at spaces where there are any, else wherever the line ends: nothing of a command is left out."""
-    lines: list[str] = []
-    rest = text
-    while len(rest) > width > 8:
-        at = rest.rfind(" ", width // 2, width)
-        at = at if at > 0 else width - 1
-        lines.append(rest[:at].rstrip())
-        rest = rest[at:].lstrip()
-        width = width if lines[1:] else width - 2
-    return [*lines, rest]
 
 
 def _said(text: str, width: int, secrets: Sequence[str], tone: str = "") -> list[Line]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from sparktop.model.prospect import Budget, Fit, Gate, GateState, Prospect
 from sparktop.operate.wording import masked
 from sparktop.ui.panes.budget_bar import budget_lines, spaced
-from sparktop.ui.widgets.ink import Line, wrapped
+from sparktop.ui.widgets.ink import Line, broken, wrapped
 
 FIT_SIGNS: dict[Fit, tuple[str, str]] = {
     Fit.FITS: ("✔", "ok"),
@@ -122,11 +122,11 @@ def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool) -> 
 
 
 def remedy_lines(text: str, width: int) -> list[Line]:
-    """What to do, as it would be typed."""
+    """What to do, as it would be typed: nothing of it is left out."""
     if not text:
         return []
-    first, *rest = wrapped(masked(text), max(10, width - 4), "quiet")
-    return [Line.of("  ", ("› ", "key")) + first, *(Line.of("    ") + line for line in rest)]
+    first, *rest = broken(masked(text), max(10, width - 4))
+    return [Line.of("  ", ("› ", "key"), (first, "quiet")), *(Line.of("    ", (line, "quiet")) for line in rest)]
 
 
 def fetch_lines(prospect: Prospect, width: int) -> list[Line]:

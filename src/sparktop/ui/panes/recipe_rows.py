@@ -21,6 +21,7 @@ from sparktop.ui.panes.prospect import FIT_SIGNS, risk_lines, signed, titled
 from sparktop.ui.widgets.ink import Line, wrapped
 
 _QUANTISATIONS = re.compile(r"(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq|bf16|fp16|int4|int8|q4|q8)(?![a-z])", re.IGNORECASE)
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 Origin = Literal["shipped", "yours"]
 GAP = "  "
 LABEL_CELLS = 12
@@ -50,7 +51,7 @@ def quantisation(recipe: Recipe) -> str:
     """What the recipe says of it, else what its model's name does; empty: neither."""
     for key in ("quantization", "model_dtype"):
         if told := str(recipe.metadata.get(key) or recipe.defaults.get(key) or ""):
-            return said(told).lower()
+            return _SHORT.get(said(told).lower(), said(told).lower())
     found = _QUANTISATIONS.findall(recipe.model)
     return found[-1].lower() if found else ""
 

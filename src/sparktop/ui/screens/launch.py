@@ -87,6 +87,7 @@ class LaunchScreen(Screen[Plan | None]):
         self._waits_for_review = False
         self._seen: dict[str, Seen] = {}
         self.watched_line = 0
+        self.news = ""
 
     # What it consists of
 
@@ -151,8 +152,14 @@ class LaunchScreen(Screen[Plan | None]):
             is_unfolded=self._is_unfolded,
         )
 
+    def tell(self, text: str) -> None:
+        """Something critical is new: said above, where a toast would lie over the choices."""
+        self.news = text
+        self.renew()
+
     def head(self, width: int) -> list[Line]:
-        return head_lines(self.known(), width, self.app.size.height)
+        told = [Line.of((f"✖ new: {self.news}", "critical")).cut(width)] if self.news else []
+        return [*told, *head_lines(self.known(), width, self.app.size.height)]
 
     def found(self, width: int) -> list[Line]:
         return found_lines(self.known(), width, self._notes)
@@ -276,6 +283,8 @@ class LaunchScreen(Screen[Plan | None]):
         now = seen(self._picture())
         if any(has_moved(self._seen.get(name), one) for name, one in now.items()):
             self._want()
+        else:
+            self.renew()  # what is available stands beside the nodes
 
     # A parameter's field
 

@@ -30,6 +30,8 @@ from sparktop.ui.widgets.ink import Line, wrapped
 Kind = Literal["review", "lever", "node", "parameter", "more", "model", "stop", "secret", "told"]
 NAME_CELLS = 24
 WHERE = "Where"
+FORETOLD_S = 6 * 3600.0
+"""A longest time that is longer is a download's, and says nothing of this one."""
 ON, OFF = "◉", "○"
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
@@ -116,9 +118,10 @@ def _review(known: Known, width: int) -> Row:
         text, tone, beside = "Review and launch", "quiet", "▸ looking …"
     elif isinstance(answer, Plan):
         count = len(answer.steps)
-        longest = duration(sum(step.limit_s for step in answer.steps))
+        longest_s = sum(step.limit_s for step in answer.steps)
         text, tone = "Review and launch", "strong"
-        beside = f"{count} step{'s' if count != 1 else ''}, at most {longest}"
+        beside = f"{count} step{'s' if count != 1 else ''}"
+        beside += f", at most {duration(longest_s)}" if longest_s < FORETOLD_S else ""
     else:
         text, tone, beside = "Review and launch", "quiet", "✖ not as it stands"
     told = "critical" if beside.startswith("✖") else "quiet"
@@ -227,7 +230,7 @@ def _models(known: Known, width: int) -> list[Row]:
         lines = [head + name + beside] if (head + name + beside).width <= width else [
             (head + name).cut(width), Line.of("  ") + Line.of((f"{state}{about}", "quiet")).cut(width - 2)
         ]  # fmt: skip
-        if one.note:
+        if one.note and not (one.is_wanted and one.is_complete):
             lines += [Line.of("  ") + line for line in wrapped(masked(one.note), width - 2, "info")]
         found.append(
             Row(kind="model", lines=tuple(lines), value=one, heading="" if found else "On disk already",

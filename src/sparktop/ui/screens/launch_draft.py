@@ -17,6 +17,7 @@ from sparktop.model.plan import Request
 from sparktop.model.recipe import Order, Recipe
 from sparktop.operate.pair import Rank, ranks
 from sparktop.recipe.parameters import SHARE, get, main_name
+from sparktop.recipe.rendering import container_name
 from sparktop.recipe.template import text_of
 
 FIRST = ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
@@ -144,7 +145,12 @@ def own_value(recipe: Recipe, name: str) -> str:
     said = get({key: text_of(value) for key, value in recipe.defaults.items()}, name)
     if said is not None:
         return said
-    return {"model": recipe.model, "container": recipe.container}.get(main_name(name), "")
+    made = {
+        "model": recipe.model,
+        "container": recipe.container,
+        "name": container_name(f"{recipe.engine}-{recipe.id}"),
+    }
+    return made.get(main_name(name), "")
 
 
 def is_share(name: str) -> bool:

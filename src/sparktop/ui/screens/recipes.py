@@ -126,6 +126,7 @@ class RecipesScreen(Screen[Recipe | None]):
         self._fleet = fleet
         self._is_read_only = is_read_only
         self._begin = at
+        self.news = ""
         self.table = RecipeTable(fits)
         self.detail = Detail(self)
         self._field = Input(id="recipe-filter", compact=True, placeholder="name, model, engine, quantisation …")
@@ -168,10 +169,16 @@ class RecipesScreen(Screen[Recipe | None]):
         self.table.redraw()
         self.detail.redraw()
 
+    def tell(self, text: str) -> None:
+        """Something critical is new: said above the detail, where a toast would lie over it."""
+        self.news = text
+        self.detail.to_top()
+        self.renew()
+
     def told(self, width: int) -> list[Line]:
         """The detail's lines."""
         row = self.table.selected
-        lines: list[Line] = []
+        lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width), BLANK] if self.news else []
         if self._is_read_only:
             first, *rest = wrapped(READ_ONLY, width - 2, "")
             lines += [Line.of(("▲ ", "warning")) + first, *(Line.of("  ") + line for line in rest), BLANK]

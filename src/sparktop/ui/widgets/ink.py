@@ -133,6 +133,19 @@ def wrapped(text: str, width: int, tone: str = "", limit: int = 0) -> list[Line]
     return [Line(((text, tone),)).cut(width) for text in lines]
 
 
+def broken(text: str, width: int) -> list[str]:
+    """Broken at spaces where there are any, else wherever the line ends: nothing of a command is left out."""
+    lines: list[str] = []
+    rest = text
+    while len(rest) > width > 8:
+        at = rest.rfind(" ", width // 2, width)
+        at = at if at > 0 else width - 1
+        lines.append(rest[:at].rstrip())
+        rest = rest[at:].lstrip()
+        width = width if lines[1:] else width - 2
+    return [*lines, rest]
+
+
 def framed(body: Sequence[Line], *, width: int, height: int, title: Line, right: Line, tone: str) -> list[Line]:
     """A round frame around lines, with a title on the left and another on the right of its upper edge."""
     inner = width - 4
