@@ -21,7 +21,8 @@ from tests.unit.launchgates_support import (
     image,
 )
 
-from sparktop.model.finding import Finding
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.prospect import GateState
 from sparktop.operate.launching import (
     gates,
@@ -155,6 +156,21 @@ def test_a_node_without_ping_is_asked_otherwise() -> None:
     one, other = world.ways()[0]
     world.silent(gates_link.ping_ask(one, other), "there is no ping")
     assert gates_link.meet_ask(one, other) in gates.asks(world.looked)
+
+
+def test_what_the_linter_would_write_is_left_out_as_the_line_is_made_from_the_recipe() -> None:
+    world = World()
+    steps = ("- docker run X --flag 1", "+ docker run X", "then look again")
+    FOUND.append(
+        Finding(
+            rule="config.some",
+            severity=Severity.WARNING,
+            title="T",
+            explanation="E",
+            remedies=(Remedy(title="drop --flag", steps=steps),),
+        )
+    )
+    assert next(iter(gates_launch.gates(world.looked))).remedy == "drop --flag: then look again"
 
 
 def test_the_linter_is_not_asked_of_what_could_not_be_rendered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,9 @@ def _mend(finding: Finding) -> str:
     remedy = next(iter(finding.remedies), None)
     if remedy is None:
         return f"mute it in the recipe with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
-    return f"{remedy.title}: {'; '.join(remedy.steps)}" if remedy.steps else remedy.title
+    # The linter shows how its line would change; this line is made anew from the recipe, so only words are of use.
+    steps = [step for step in remedy.steps if not step.startswith(("- ", "+ "))]
+    return f"{remedy.title}: {'; '.join(steps)}" if steps else remedy.title
 
 
 def _memory(looked: Looked) -> Gate:
