@@ -16,10 +16,9 @@ from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.launching.places import places
 from sparktop.operate.launching.startorder import start_order, stop_order
+from sparktop.recipe.ownsecrets import ENGINE_KEY
 
 _KINDS = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
-_KEYS = ("VLLM_API_KEY", "SGLANG_API_KEY")
-"""Variables that hold the key for its requests."""
 
 
 def assembled(request: Request, found: Outlook, grace_s: float) -> Plan:
@@ -27,7 +26,7 @@ def assembled(request: Request, found: Outlook, grace_s: float) -> Plan:
     made = places(found)
     executor = found.order.recipe.executor if len(made) > 1 else Executor.ALONE
     up = start_order(made, executor)
-    key = _api_key(made, found)
+    key = _api_key(made)
     steps = tuple(_steps(found, made, up, key, grace_s))
     where = " and ".join(one.node for one in made)
     kind = _KINDS.get(found.order.recipe.engine, str(found.order.recipe.engine))
@@ -104,9 +103,9 @@ def _way_back(found: Outlook, made: Sequence[Place], up: Sequence[Place], grace_
     yield from makeroom.back(found.goings)
 
 
-def _api_key(made: Sequence[Place], found: Outlook) -> str:
-    given = {**found.order.secrets, **made[0].rank.container.environment}
-    return next((given[name] for name in _KEYS if given.get(name)), "")
+def _api_key(made: Sequence[Place]) -> str:
+    """The key that its requests want: as its container is given it. SGLang takes none that isn't in its arguments."""
+    return made[0].rank.container.environment.get(ENGINE_KEY, "")
 
 
 def _secrets(found: Outlook, made: Sequence[Place]) -> Iterator[str]:
