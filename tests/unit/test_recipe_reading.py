@@ -15,6 +15,7 @@ from sparktop.model.recipe import Dialect, Executor, Muted, Recipe
 from sparktop.recipe.fields import MAX_PROBLEMS
 from sparktop.recipe.problems import ProblemKind
 from sparktop.recipe.reading import MAX_CHARS, Reading, read
+from sparktop.recipe.template import text_of
 
 PLAIN = """\
 recipe_version: "2"
@@ -99,6 +100,25 @@ def test_a_plain_recipe() -> None:
     assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (1, 1, Executor.ALONE)
     assert recipe.defaults == {"port": 8000}
     assert read(PLAIN, "r.yaml").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown", "value"),
+    [
+        ("0.70", "0.70", 0.7),
+        ("0.7", "0.7", 0.7),
+        ("1.0", "1.0", 1.0),
+        ("7e-1", "7e-1", "7e-1"),  # no number of YAML 1.1
+        ("7.0e-1", "0.7", 0.7),
+        ("1_0.5", "10.5", 10.5),
+        ("+0.50", "0.5", 0.5),
+        ("12", "12", 12),
+    ],
+)
+def test_a_number_is_shown_as_it_was_typed(typed: str, shown: str, value: float | str) -> None:
+    found = recipe_of(PLAIN.replace("port: 8000", f"port: 8000\n  share: {typed}")).defaults["share"]
+    assert (text_of(found), found, hash(found)) == (shown, value, hash(value))
+    assert isinstance(found, float | int | str)
 
 
 def test_all_that_a_recipe_may_say() -> None:

@@ -71,6 +71,15 @@ def test_a_computed_share_stands_where_the_recipe_has_its_own() -> None:
     assert render(sglang, [seat()], share=0.61).head.argv[-2:] == ("--mem-fraction-static", "0.61")
 
 
+def test_a_share_that_is_the_recipe_s_own_stays_as_it_was_typed() -> None:
+    one = shipped("gpt-oss-120b")
+    for share, said in ((None, "0.70"), (0.7, "0.70"), (0.65, "0.65")):
+        made = render(Order(recipe=one), seats_for(one), share=share)
+        assert flags.value_of(made.head.argv, "gpu-memory-utilization") == said
+    typed = render(order({"gpu_memory_utilization": ".70"}), [seat()], share=0.7)
+    assert flags.value_of(typed.head.argv, "gpu-memory-utilization") == ".70"
+
+
 def test_a_parameter_that_the_command_does_not_name_becomes_its_flag() -> None:
     made = render(order({"enforce_eager": "true", "max_num_seqs": "4"}), [seat()])
     assert made.head.argv[-3:] == ("--enforce-eager", "--max-num-seqs", "4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +21,29 @@ MAX_VALUES = 5_000
 MAX_DEPTH = 12
 MAX_PROBLEMS = 100
 _TAG = "tag:yaml.org,2002:"
+_PLAIN = re.compile(r"\d{1,9}\.\d{1,9}")
 _constructor = yaml.constructor.SafeConstructor()
 
 Plain = Scalar | list["Plain"] | dict[str, "Plain"] | None
+
+
+class Figure(float):
+    """A fraction that is shown as it was typed: "0.70", which a float would make 0.7."""
+
+    __slots__ = ("typed",)
+    typed: str
+
+    @classmethod
+    def of(cls, value: float, typed: str) -> float:
+        """With its text, where that is a plain one."""
+        if not _PLAIN.fullmatch(typed):
+            return value
+        made = cls(value)
+        made.typed = typed
+        return made
+
+    def __str__(self) -> str:
+        return self.typed
 
 
 class Entry(NamedTuple):
@@ -102,7 +123,7 @@ def scalar_of(node: yaml.ScalarNode) -> Scalar | None:
         real = float(_constructor.construct_yaml_float(node))
         if not math.isfinite(real):
             raise ValueError("the number isn't finite")
-        return real
+        return Figure.of(real, str(node.value))
     if kind in ("str", "timestamp", "value", "merge"):
         text = str(node.value)
         if unwanted := next((char for char in text if _is_unwanted(char)), ""):

@@ -51,7 +51,7 @@ def render(order: Order, seats: Sequence[Seat], *, share: float | None = None, l
     if share is not None:
         name = next((each for each in used if parameters.main_name(each) == parameters.SHARE), None)
         name = name or next((each for each in parameters.named_in(recipe) if _is_share(each)), parameters.SHARE)
-        used[name] = f"{share:g}"
+        used[name] = _as_typed(used.get(name, ""), share)
         fixed.add(name)
     executor = ranks.executor_for(recipe.executor, recipe.engine, len(seats))
     notes = [] if len(seats) > 1 else _alone(used, fixed)
@@ -108,6 +108,14 @@ def _is_set(name: str, order: Order) -> bool:
 
 def _is_share(name: str) -> bool:
     return parameters.main_name(name) == parameters.SHARE
+
+
+def _as_typed(text: str, share: float) -> str:
+    """The text that stands there, where it says the same: "0.70"."""
+    try:
+        return text if float(text) == share else f"{share:g}"
+    except ValueError:
+        return f"{share:g}"
 
 
 def _alone(used: dict[str, str], fixed: Collection[str]) -> list[str]:
