@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from sparktop.errors import TransportError
+from sparktop.model.engine import EngineState
 from sparktop.model.plan import Refusal, Request, RunState
 from sparktop.model.prospect import GateState
 from sparktop.ui.app import SparktopApp
@@ -231,6 +232,12 @@ async def test_what_moved_on_the_node_is_looked_at_again() -> None:
         await pilot.pause(0.05)
         assert len(side.asked) == 1, "nothing has moved"
         state = app.console_screen.fleet
+        rests = launches.replace(state.nodes[0].engines[0], state=EngineState.READY)
+        app.publish(launches.replace(state, nodes=(launches.replace(state.nodes[0], engines=(rests,)), state.nodes[1])))
+        await until(pilot, lambda: app.console_screen.fleet.nodes[0].engines[0].state is EngineState.READY)
+        top._look_again()
+        await pilot.pause(0.05)
+        assert len(side.asked) == 1, "an engine that has nothing to do for a moment is no news"
         gone = launches.replace(state.nodes[0], engines=())
         app.publish(launches.replace(state, nodes=(gone, *state.nodes[1:])))
         await until(pilot, lambda: app.console_screen.fleet.nodes[0].engines == ())

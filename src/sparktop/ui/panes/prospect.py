@@ -90,22 +90,10 @@ def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True) ->
     return lines
 
 
-def gate_count(gates: Iterable[Gate]) -> Line:
-    """In one line: "✖ 1 gate fails   ▲ 2 warn   ✔ 14 passed"."""
-    states = [gate.state for gate in gates]
-    verbs = {
-        GateState.FAILED: ("gate fails", "gates fail"),
-        GateState.WARNED: ("gate warns", "gates warn"),
-        GateState.UNKNOWN: ("gate not known", "gates not known"),
-        GateState.PASSED: ("gate passed", "gates passed"),
-    }
-    line = Line()
-    for state, (sign, tone) in GATE_SIGNS.items():
-        count = states.count(state)
-        if count:
-            words = verbs[state][count > 1]
-            line += Line.of("   " if line.runs else "", (f"{sign} {count} {words}", tone))
-    return line
+def without_verdict(gates: Sequence[Gate], budget: Budget | None) -> list[Gate]:
+    """All but the gate that says once more what the verdict above says: that it does not fit."""
+    is_short = budget is not None and budget.fit is Fit.NO
+    return [one for one in gates if not (is_short and one.name == "memory" and one.state is GateState.FAILED)]
 
 
 def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool) -> list[Line]:
@@ -165,7 +153,7 @@ def told_lines(prospect: Prospect, width: int) -> list[Line]:
     """All but verdict and picture: what was found, what would be fetched, what is known to go wrong."""
     several = len(prospect.nodes) > 1
     blocks = [
-        titled("Gates", gate_lines(prospect.gates, width, names_node=several)),
+        titled("Gates", gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=several)),
         titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
         titled("Would be fetched first", fetch_lines(prospect, width)),
         titled("Known risks", risk_lines(prospect.risks, width)),
@@ -174,15 +162,12 @@ def told_lines(prospect: Prospect, width: int) -> list[Line]:
 
 
 def compact_lines(prospect: Prospect, width: int, *, reason: str = "") -> list[Line]:
-    """Verdict, picture and the count of gates with those that don't pass: above a plan's steps."""
-    lines = verdict_lines(prospect, width, reason=reason)
-    lines += picture_lines(prospect, width, is_brief=width < 90)
-    bad = [gate for gate in prospect.gates if gate.state is not GateState.PASSED]
-    lines += gate_lines([*bad], width, names_node=len(prospect.nodes) > 1)
-    passed = len(prospect.gates) - len(bad)
-    if passed:
-        lines.append(gate_count([gate for gate in prospect.gates if gate.state is GateState.PASSED]))
-    return lines
+    """Verdict, picture and gates: above a plan's steps."""
+    return [
+        *verdict_lines(prospect, width, reason=reason),
+        *picture_lines(prospect, width, is_brief=width < 90),
+        *gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1),
+    ]
 
 
 def titled(title: str, lines: Sequence[Line]) -> list[Line]:

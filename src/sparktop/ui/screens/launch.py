@@ -114,7 +114,8 @@ class LaunchScreen(Screen[Plan | None]):
             return
         frame = self.query_one(".sheet-frame")
         nodes = " and ".join(masked(name) for name in self.draft.nodes)
-        frame.border_title = Text(f"launch  {said(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}")
+        again = "   ▸ looking again …" if self.planning.is_looking and self.planning.answer is not None else ""
+        frame.border_title = Text(f"launch  {said(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{again}")
         frame.border_subtitle = Text(self._keys())
         told = self.query_one(LaunchTold)
         told.display = self._is_wide

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.cells import cell_len
+
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, OnDisk, Prospect
@@ -169,7 +171,9 @@ def _nodes(known: Known, width: int) -> list[Row]:
             for name in place
             if (view := known.fleet.node(name)) is not None and view.sample is not None
         ]
-        line += Line.of((f"   {' and '.join(free)} GiB available" if free else "", "quiet"))
+        told = f"   {' and '.join(free)} GiB" if free else ""
+        room = width - line.width - cell_len(told) - len(" available")
+        line += Line.of((f"{told} available" if free and room >= 0 else told, "quiet"))
         found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
     return found
 
@@ -228,7 +232,7 @@ def _models(known: Known, width: int) -> list[Row]:
         name = Line.of((masked(one.name), "value"))
         beside = Line.of((f"   {state}{about}", "quiet" if one.is_complete else "warning"))
         lines = [head + name + beside] if (head + name + beside).width <= width else [
-            (head + name).cut(width), Line.of("  ") + Line.of((f"{state}{about}", "quiet")).cut(width - 2)
+            (head + name).cut(width), Line.of("  ") + Line.of((f"{state}{about}", "quiet" if one.is_complete else "warning")).cut(width - 2)
         ]  # fmt: skip
         if one.note and not (one.is_wanted and one.is_complete):
             lines += [Line.of("  ") + line for line in wrapped(masked(one.note), width - 2, "info")]

@@ -55,6 +55,8 @@ class Draft:
     decided: Mapping[str, bool] = field(default_factory=dict)
     """Engines by `Stoppable.name`: whether the operator wants them stopped."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_problems: tuple[str, ...] = ()
+    """Files of secrets that were not read, and why."""
     hub: str = ""
     """Where models come from; empty: Hugging Face's own."""
 
@@ -102,6 +104,7 @@ class Draft:
             values=dict(self.values),
             stops=self.stops(fleet, used),
             secrets=dict(self.secrets),
+            secret_problems=self.secret_problems,
         )
         return replace(order, hub=self.hub) if self.hub else order
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.model.plan import Refusal
-from sparktop.model.prospect import Fit, GateState
+from sparktop.model.prospect import GateState
 from sparktop.operate.wording import masked
 from sparktop.ui.panes.prospect import (
     gate_lines,
@@ -15,6 +15,7 @@ from sparktop.ui.panes.prospect import (
     titled,
     told_lines,
     verdict_lines,
+    without_verdict,
 )
 from sparktop.ui.screens.launch_choices import Known
 from sparktop.ui.widgets.ink import BLANK, Line
@@ -37,11 +38,7 @@ def head_lines(known: Known, width: int, height: int) -> list[Line]:
         lines += [*([BLANK] if is_roomy and picture else []), *picture]
     if not lines:
         lines = [Line.of(("? ", "info"), ("Nothing is known of whether it fits", "strong"))]
-    if known.is_looking:
-        looking = Line.of(("  ▸ looking again …", "info"))
-        room = max(10, width - looking.width)
-        return [lines[0].faded().fit(room) + looking, *(line.faded() for line in lines[1:])]
-    return lines
+    return [line.faded() for line in lines] if known.is_looking else lines
 
 
 def found_lines(known: Known, width: int, notes: Sequence[str] = ()) -> list[Line]:
@@ -64,8 +61,7 @@ def found_lines(known: Known, width: int, notes: Sequence[str] = ()) -> list[Lin
 def in_the_way(known: Known, width: int) -> list[Line]:
     """Gates that failed, where there is no room beside; not the one that says what the verdict does."""
     gates = known.prospect.gates if known.prospect is not None else ()
-    short = known.budget is not None and known.budget.fit is Fit.NO
-    failed = [one for one in gates if one.state is GateState.FAILED and not (short and one.name == "memory")]
+    failed = [one for one in without_verdict(gates, known.budget) if one.state is GateState.FAILED]
     lines = titled("In the way", gate_lines(failed, width, names_node=len(known.draft.nodes) > 1))
     return [line.faded() for line in lines] if known.is_looking else lines
 

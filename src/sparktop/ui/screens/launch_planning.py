@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sparktop.clock import Clock
+from sparktop.diagnose.live.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
 
@@ -87,7 +88,7 @@ def seen(fleet: FleetState) -> dict[str, Seen]:
     """What a plan of each node depends on."""
     return {
         view.name: (
-            (view.link.state, tuple((one.name, one.state) for one in view.engines)),
+            (view.link.state, tuple((one.name, is_alive(one)) for one in view.engines)),
             float(view.sample.memory.available_bytes) if view.sample is not None else 0.0,
         )
         for view in fleet.nodes
