@@ -228,12 +228,12 @@ def _models(known: Known, width: int) -> list[Row]:
         state = "" if one.is_complete else "▲ not complete, "
         about = f"{one.quantisation}, " if one.quantisation else ""
         about += f"{size(one.size_bytes)}, on {' and '.join(masked(node) for node in one.nodes)}"
-        head = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"))
-        name = Line.of((masked(one.name), "value"))
-        beside = Line.of((f"   {state}{about}", "quiet" if one.is_complete else "warning"))
-        lines = [head + name + beside] if (head + name + beside).width <= width else [
-            (head + name).cut(width), Line.of("  ") + Line.of((f"{state}{about}", "quiet" if one.is_complete else "warning")).cut(width - 2)
-        ]  # fmt: skip
+        tone = "quiet" if one.is_complete else "warning"
+        name = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (masked(one.name), "value"))
+        beside = name + Line.of((f"   {state}{about}", tone))
+        lines = [beside]
+        if beside.width > width:
+            lines = [name.cut(width), Line.of("  ", (f"{state}{about}", tone)).cut(width)]
         if one.note and not (one.is_wanted and one.is_complete):
             lines += [Line.of("  ") + line for line in wrapped(masked(one.note), width - 2, "info")]
         found.append(
