@@ -75,7 +75,7 @@ def _(world: World) -> None:
     world.model_is_missing("spark1", "spark2", **hub(status=403, files=[]))
 
 
-@case("hub", "spark1", FAILED, "is gated: its files come only with a token", "chmod 600 .env")
+@case("hub", "spark1", FAILED, "is gated: its files come only with a token", "chmod 600 ~/.config/sparktop/.env")
 def _(world: World) -> None:
     world.model_is_missing("spark1", "spark2", **hub(gated="manual"))
 

@@ -218,21 +218,21 @@ def _(world: World) -> None:
     world.asks_for(environment={"HF_TOKEN": "$HF_TOKEN"})
 
 
-@case("secrets", "", FAILED, "takes HF_TOKEN", ".env (chmod 600 .env)")
+@case("secrets", "", FAILED, "takes HF_TOKEN", "(chmod 600 ~/.config/sparktop/.env)")
 def _(world: World) -> None:
     world.asks_for(environment={"HF_TOKEN": "$HF_TOKEN"})
     world.model_is_missing("spark2")
 
 
-def open_file(world: World) -> None:
+def open_file(world: World, **secrets: str) -> None:
     problem = "/home/me/.env can be read by others, so it was not read: chmod 600 /home/me/.env"
-    world.order = replace(world.order, secret_problems=(problem,))
+    world.order = replace(world.order, secret_problems=(problem,), secrets=secrets)
 
 
 @case("secrets", "", WARNED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
 def _(world: World) -> None:
     """The hub's token may be in it."""
-    open_file(world)
+    open_file(world, VLLM_API_KEY="key-of-mine")
     world.model_is_missing("spark1", "spark2", **hub())
 
 
@@ -242,9 +242,15 @@ def _(world: World) -> None:
     world.asks_for(environment={"VLLM_API_KEY": "$VLLM_API_KEY"})
 
 
+@case("secrets", "", FAILED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+def _(world: World) -> None:
+    """The engine's key may be in it, and without that it would serve anybody."""
+    open_file(world)
+
+
 @case("secrets", "", PASSED, "none are wanted")
 def _(world: World) -> None:
-    open_file(world)
+    open_file(world, VLLM_API_KEY="key-of-mine")
 
 
 # --- equal-memory, same-driver

@@ -15,7 +15,7 @@ from tests.unit.launchplan_support import Sparks, recipe
 from tests.unit.test_act_command import Side, nobody
 
 from sparktop.cli import main
-from sparktop.cli.launching import _secrets, _values
+from sparktop.cli.launching import _notes, _secrets, _values
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import Manner
 from sparktop.headless.launch import Launch, exported, launch
@@ -164,27 +164,30 @@ def secrets_file(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_from_the_file_beside_an_own_recipe(own: Path) -> None:
     secrets_file(own / ".env", "VLLM_API_KEY=key-77\n")
     secrets_file(own.parent / ".env", "VLLM_API_KEY=general\nHF_TOKEN=hub\n")
-    held, notes = _secrets(shelf.recipe("mine"), shelf.entry("mine"), None)
-    assert dict(held) == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
-    assert "key-77" not in " ".join(notes)
+    held = _secrets(shelf.recipe("mine"), None)
+    assert held.values == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
+    assert "key-77" not in " ".join(_notes(held))
+    assert _notes(held) == (f"taken: VLLM_API_KEY from {own}/.env, HF_TOKEN from {own.parent}/.env",)
 
 
 def test_the_environment_wins_and_a_named_file_is_the_only_one(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets_file(own / ".env", "VLLM_API_KEY=beside\n")
     named = secrets_file(own.parent / "other.env", "HF_TOKEN=named\n")
-    held, _ = _secrets(shelf.recipe("mine"), shelf.entry("mine"), named)
-    assert dict(held) == {"HF_TOKEN": "named"}
+    assert _secrets(shelf.recipe("mine"), named).values == {"HF_TOKEN": "named"}
     monkeypatch.setenv("HF_TOKEN", "mine")
-    assert _secrets(shelf.recipe("mine"), shelf.entry("mine"), named)[0]["HF_TOKEN"] == "mine"
+    assert _secrets(shelf.recipe("mine"), named).values["HF_TOKEN"] == "mine"
 
 
-def test_a_file_that_others_can_read_is_an_error(own: Path) -> None:
+def test_a_file_that_others_can_read_is_told_and_one_that_was_asked_for_is_an_error(own: Path) -> None:
     open_to_all = secrets_file(own / ".env", "VLLM_API_KEY=beside\n", 0o640)
+    found = _secrets(shelf.recipe("mine"), None)
+    assert found.values == {}
+    assert found.problems == (f"{open_to_all} can be read by others, so it was not read: chmod 600 {open_to_all}",)
     with pytest.raises(ConfigError, match="chmod 600") as why:
-        _secrets(shelf.recipe("mine"), shelf.entry("mine"), None)
+        _secrets(shelf.recipe("mine"), open_to_all)
     assert str(open_to_all) in str(why.value)
 
 
 def test_of_a_file_only_what_is_wanted_is_taken(own: Path) -> None:
     secrets_file(own / ".env", "AWS_SECRET_ACCESS_KEY=other\nHF_TOKEN=hub\n")
-    assert dict(_secrets(shelf.recipe("mine"), shelf.entry("mine"), None)[0]) == {"HF_TOKEN": "hub"}
+    assert _secrets(shelf.recipe("mine"), None).values == {"HF_TOKEN": "hub"}

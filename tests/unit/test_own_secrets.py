@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparktop.config import resource_dir
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Recipe
-from sparktop.recipe.ownsecrets import files, found, needed, read, wanted
+from sparktop.recipe.ownsecrets import found, held, needed, places, read, wanted
 
 
 def recipe(**environment: str) -> Recipe:
@@ -24,7 +26,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
 
 def test_a_recipe_wants_what_its_environment_names_and_the_hubs_token() -> None:
     one = recipe(A="$MY_KEY", B="x ${OTHER} y", C="plain", D="{port}", E="$MY_KEY")
-    assert wanted(one) == ("MY_KEY", "OTHER", "HF_TOKEN")
+    assert wanted(one) == ("MY_KEY", "OTHER", "VLLM_API_KEY", "HF_TOKEN")
     assert needed(one) == ("MY_KEY", "OTHER")
     assert needed(recipe()) == ()
 
@@ -33,13 +35,58 @@ def test_the_environment_wins_over_the_nearest_file_and_that_over_the_next(tmp_p
     (tmp_path / "own").mkdir()
     near = written(tmp_path / ".env", "A=near\nB=near\n")
     far = written(tmp_path / "own" / ".env", "B=far\nC='far # one'\nexport D=\"q\"\nE=v # note\nF=\n")
-    assert files(tmp_path / "own", tmp_path) == (near, far)
     got = found(("A", "B", "C", "D", "E", "F", "G"), {"A": "here", "G": ""}, (near, far))
     assert got.values == {"A": "here", "B": "near", "C": "far # one", "D": "q", "E": "v"}
     assert got.sources["A"] == "from the environment"
     assert got.sources["B"] == f"from {near}"
     assert got.missing == ("F", "G")
     assert "near" not in repr(got).replace(str(near), "")
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """(the folder of the operator's own recipes, sparktop's own), and the current folder with a .env of its own."""
+    own = tmp_path / "config" / "sparktop"
+    (own / "recipes").mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    written(elsewhere / ".env", "A=of-the-current-folder\nHF_TOKEN=of-the-current-folder\n")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("A", "HF_TOKEN", "VLLM_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return own / "recipes", own
+
+
+def test_an_own_recipe_has_the_file_beside_it_and_then_sparktops(homes: tuple[Path, Path]) -> None:
+    recipes, own = homes
+    mine = written(recipes / "mine.yaml", "")
+    assert places(str(mine)) == (recipes / ".env", own / ".env")
+    assert places(str(mine), Path("named.env")) == (Path("named.env"),)
+    written(own / ".env", "A=own\nHF_TOKEN=own\n")
+    written(recipes / ".env", "A=beside\n")
+    got = held(replace(recipe(X="$A"), path=str(mine)))
+    assert got.values == {"A": "beside", "HF_TOKEN": "own"}
+
+
+def test_a_shipped_recipe_and_one_without_a_file_have_sparktops_alone(
+    homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, own = homes
+    shipped = next(iter(sorted(resource_dir("recipes").glob("*.yaml"))))
+    for path in (str(shipped), "", "gone.yaml"):
+        assert places(path) == (own / ".env",)
+    monkeypatch.chdir(shipped.parent)
+    assert places(shipped.name) == (own / ".env",)
+
+
+def test_the_current_folders_is_never_read_and_the_environment_wins(
+    homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert held(recipe(X="$A")).values == {}
+    written(homes[1] / ".env", "A=own\n")
+    monkeypatch.setenv("A", "mine")
+    assert held(recipe(X="$A")).values == {"A": "mine"}
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])

@@ -15,7 +15,7 @@ from sparktop.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from sparktop.model.recipe import Recipe
-    from sparktop.recipe.shelf import Entry
+    from sparktop.recipe.ownsecrets import Found
 
 _USAGE = (
     "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE] [--env-file FILE] [--no-fetch]\n"
@@ -35,13 +35,13 @@ def launch(words: list[str]) -> int:
     if options.export and options.as_json:
         raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
     from sparktop.model.recipe import Order
-    from sparktop.recipe.shelf import entry, recipe
+    from sparktop.recipe.shelf import recipe
 
-    found, known = entry(options.recipe), recipe(options.recipe)
+    known = recipe(options.recipe)
     values = _values(options.set)
     if not config.hosts:
         raise UsageError("on which Spark?", hint=f"sparktop launch {options.recipe} spark1")
-    secrets, notes = _secrets(known, found, options.env_file)
+    found = _secrets(known, options.env_file)
     import asyncio
 
     from sparktop.cli.compose import connectors, distinct, own_rules, session
@@ -60,7 +60,13 @@ def launch(words: list[str]) -> int:
         made = session(links, publish, config, own=own)
         return made, made.operations
 
-    order = Order(recipe=known, values=values, secrets=secrets, may_fetch=options.may_fetch)
+    order = Order(
+        recipe=known,
+        values=values,
+        secrets=found.values,
+        secret_problems=found.problems,
+        may_fetch=options.may_fetch,
+    )
     if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
         order = replace(order, hub=hub)
     wanted = Launch(
@@ -68,7 +74,7 @@ def launch(words: list[str]) -> int:
         stops=tuple(options.stop),
         options={"grace_s": options.grace} if options.grace else {},
         export=options.export,
-        notes=notes,
+        notes=_notes(found),
     )
     manner = Manner(
         is_dry=options.dry_run,
@@ -116,21 +122,22 @@ def _values(pairs: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def _secrets(recipe: Recipe, found: Entry, given: Path | None) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """What the recipe takes of the operator's: from the environment, else from a file that only they can read.
+def _secrets(recipe: Recipe, named: Path | None) -> Found:
+    """What the recipe takes of the operator's: of the environment, else of files that only they can read.
 
     Raises:
-        ConfigError: a file that others can read, or that can't be read.
+        ConfigError: the file that was asked for is not there, or is not read; of others a gate says it.
     """
-    from sparktop.config import config_home
-    from sparktop.recipe import ownsecrets
+    from sparktop.recipe.ownsecrets import held
 
-    if given is not None and not given.is_file():
-        raise ConfigError(f"{given}: there is no such file")
-    beside = () if found.is_shipped else (Path(found.path).parent / ".env",)
-    paths = (given,) if given is not None else (*beside, config_home() / ".env")
-    held = ownsecrets.found(ownsecrets.wanted(recipe), os.environ, paths)
-    if held.problems:
-        raise ConfigError("\n  ".join(held.problems))
-    said = ", ".join(f"{name} {source}" for name, source in held.sources.items() if source)
-    return held.values, ((f"taken: {said}",) if said else ())
+    if named is not None and not named.is_file():
+        raise ConfigError(f"{named}: there is no such file")
+    found = held(recipe, named)
+    if named is not None and found.problems:
+        raise ConfigError("\n  ".join(found.problems))
+    return found
+
+
+def _notes(found: Found) -> tuple[str, ...]:
+    said = ", ".join(f"{name} {source}" for name, source in found.sources.items() if source)
+    return (f"taken: {said}",) if said else ()

@@ -1,16 +1,19 @@
 """The operator's secrets for a launch: which a recipe wants, and what the environment and the .env files hold of them.
 
-A file that others can read is not read: it says so instead. No value is ever part of a problem, a source or a repr.
+`held` is the one rule for where they come from, on the command line and in the console. A file that others
+can read is not read: it says so instead. No value is ever part of a problem, a source or a repr.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparktop.config import config_home, resource_dir
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
 
@@ -18,6 +21,8 @@ HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
 """Of use to every recipe: a gated model can't be fetched without it."""
 ENGINE_KEY = "VLLM_API_KEY"
 """Of use to every recipe on vLLM: its requests want it then."""
+PLACE = "~/.config/sparktop/.env"
+"""The operator's own .env for sparktop, as remedies name it; `places` has the path."""
 MAX_FILE_BYTES = 1 << 16
 _NAMED = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
@@ -39,7 +44,7 @@ class Found:
 
 
 def wanted(recipe: Recipe) -> tuple[str, ...]:
-    """What a recipe takes from its operator: each "$NAME" of its environment, the engine's key, the hub's token last."""
+    """What a recipe takes of its operator: each "$NAME" of its environment, the engine's key, the hub's token last."""
     named = _named(recipe)
     key = (ENGINE_KEY,) if recipe.engine is EngineKind.VLLM else ()
     return tuple(dict.fromkeys((*named, *key, HUB_TOKEN)))
@@ -55,9 +60,23 @@ def _named(recipe: Recipe) -> list[str]:
     return [braced or plain for text in texts for braced, plain in _NAMED.findall(text)]
 
 
-def files(config_home: Path, folder: Path) -> tuple[Path, ...]:
-    """Where a .env may be, the nearest first: where sparktop was started, then the operator's own for sparktop."""
-    return (folder / ".env", config_home / ".env")
+def held(recipe: Recipe, named: Path | None = None) -> Found:
+    """What the operator's environment and .env files hold of what a recipe wants; `named`: the file they asked for."""
+    return found(wanted(recipe), os.environ, places(recipe.path, named))
+
+
+def places(path: str, named: Path | None = None) -> tuple[Path, ...]:
+    """The .env files of a recipe's file, the nearest first.
+
+    The one that was asked for and no other; else the one beside a recipe that is the operator's own, then theirs for
+    sparktop. Never the current folder's: what lies there was written for another program, and may be another's.
+    """
+    if named is not None:
+        return (named,)
+    file = Path(path)
+    is_own = file.is_file() and not file.resolve().is_relative_to(resource_dir("recipes").resolve())
+    beside = (file.parent / ".env",) if is_own else ()
+    return tuple(dict.fromkeys((*beside, config_home() / ".env")))
 
 
 def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[Path]) -> Found:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from sparktop.clock import Clock
-from sparktop.config import config_home
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan
 from sparktop.model.prospect import Fit
@@ -69,18 +68,19 @@ class Launching:
         from sparktop.recipe import ownsecrets
         from sparktop.ui.screens.launch import LaunchScreen
 
-        names = ownsecrets.wanted(draft.recipe)
-        found = await asyncio.to_thread(
-            ownsecrets.found, names, os.environ, ownsecrets.files(config_home(), Path.cwd())
+        found = await asyncio.to_thread(ownsecrets.held, draft.recipe)
+        draft = replace(
+            draft,
+            secrets=dict(found.values),
+            secret_problems=found.problems,
+            hub=os.environ.get("HF_ENDPOINT", "").rstrip("/"),
         )
-        draft = replace(draft, secrets=dict(found.values), hub=os.environ.get("HF_ENDPOINT", "").rstrip("/"))
         screen = LaunchScreen(
             draft,
             plan=self.plan,
             picture=self.picture,
             clock=self.clock,
             secrets=found.sources,
-            notes=found.problems,
         )
         plan: Plan | None = await self.ask(screen)
         self._remember(screen)

@@ -10,7 +10,7 @@ from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.launching.gates_model import is_missing
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
 from sparktop.recipe.lint import lint
-from sparktop.recipe.ownsecrets import HUB_TOKEN, needed, wanted
+from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, PLACE, needed, wanted
 
 
 def gates(looked: Looked) -> Iterator[Gate]:
@@ -70,19 +70,20 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
     if is_missing(looked) and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in wanted(recipe):
         names.append(HUB_TOKEN)
     missing = [name for name in names if not order.secrets.get(name)]
-    # Anybody's .env lies open somewhere; it matters where something is wanted that it may hold.
-    is_wanted = missing or (not order.secrets.get(HUB_TOKEN) and is_missing(looked))
+    # It matters where something is wanted that such a file may hold: without the engine's key it would serve anybody.
+    is_open = ENGINE_KEY in wanted(recipe) and not order.secrets.get(ENGINE_KEY)
+    is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and is_missing(looked))
     problems = order.secret_problems if is_wanted else ()
     for problem in problems:
         path = problem.partition(" ")[0]
-        make = failed if missing else warned
+        make = failed if missing or is_open else warned
         yield make("secrets", "", problem, f"chmod 600 {path}" if "by others" in problem else f"ls -l {path}")
     for name in missing:
         yield failed(
             "secrets",
             "",
             f"the recipe takes {name} from its operator, and it is not set",
-            f"export {name}=..., or a line {name}=... in .env (chmod 600 .env)",
+            f"export {name}=..., or a line {name}=... in {PLACE} (chmod 600 {PLACE})",
         )
     if not missing and not problems:
         given = ", ".join(names)

@@ -12,6 +12,7 @@ from sparktop.operate.launching.looked import Looked, failed, gb, passed, unknow
 from sparktop.operate.launching.seats import TOKEN, disk_ask, hub_ask
 from sparktop.operate.survey import Ask, FileText
 from sparktop.recipe.models import Found, is_path, is_repo
+from sparktop.recipe.ownsecrets import PLACE
 from sparktop.recipe.rendered import Seat
 
 _PAGES = "https://huggingface.co"
@@ -123,7 +124,7 @@ def _hub(looked: Looked, wanted: Wanted) -> Gate:
         return unknown("hub", node, f"whether {order.hub} has {model} is not known: it was not asked")
     has_token = bool(order.secrets.get(TOKEN)) or any(disk.has_token for disk in wanted.disks.values())
     page = f"{(order.hub or _PAGES).rstrip('/')}/{wanted.model}"
-    give = f"export {TOKEN}=..., or {TOKEN}=... in .env (chmod 600 .env), or on {node}: hf auth login"
+    give = f"export {TOKEN}=..., or {TOKEN}=... in {PLACE} (chmod 600 {PLACE}), or on {node}: hf auth login"
     if said.status in (401, 403):
         if has_token:
             detail = f"the hub does not give {model} to this token (HTTP {said.status}): no access, or no such model"

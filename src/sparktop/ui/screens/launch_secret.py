@@ -20,6 +20,6 @@ class LaunchSecret(SecretScreen):
         return [
             Line.of((f"{self._question.prompt} isn't set where sparktop was started.", "strong")),
             Line.of(("It is used for this launch, never shown, and written into no log, plan or archive.", "quiet")),
-            Line.of(("A line NAME=value in ~/.config/sparktop/.env spares typing it; nobody else may read that file: chmod 600.", "quiet")),
+            Line.of(("A line NAME=value in ~/.config/sparktop/.env (chmod 600) spares typing it.", "quiet")),
             Line(),
         ]
