@@ -104,6 +104,24 @@ def test_without_the_known_spike_the_share_alone_is_the_lever() -> None:
     assert found.levers == ("--set gpu_memory_utilization=0.70",)
 
 
+@pytest.mark.parametrize("limit", [0.2, None])
+@pytest.mark.parametrize("reserve", [None, 1.0])
+def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float | None, reserve: float | None) -> None:
+    """As it would be without it: the recipe's own limit holds again, and no reserve below the host's need."""
+    defaults = {name: value for name, value in made.QWEN_RECIPE.defaults.items() if name != "gpu_memory_utilization"}
+    defaults |= {"max_model_len": 8192} | ({"gpu_memory_utilization": limit} if limit is not None else {})
+    need = Need(weights_gib=1.0, kv_bytes_per_token=1024.0, reserve_gib=reserve)
+    recipe = replace(made.QWEN_RECIPE, defaults=defaults, need=need)
+    small = [replace(room(available_gib=22.0, has_desktop=False), total_bytes=int(23.4 * GIB))]
+    unset = budget(order(recipe), small, None, values={})
+    assert unset.fit is Fit.FITS, unset.sentence
+    asked = order(recipe, gpu_memory_utilization="0.99")
+    found = budget(asked, small, None, values={"gpu_memory_utilization": "0.99"})
+    assert found.fit is Fit.NO
+    assert found.levers[0] == f"--set gpu_memory_utilization={unset.share:.2f}"
+    assert f"With {found.levers[0]} it fits" in found.sentence
+
+
 def test_a_share_above_090_never_fits_whatever_is_free() -> None:
     found = budget(
         order(made.QWEN_RECIPE, gpu_memory_utilization="0.91"), [room(available_gib=121.6)], made.QWEN, values={}

@@ -16,7 +16,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.cache import Cache, cache_on_a_node, with_more
 from sparktop.recipe.modelfacts import ModelFacts
-from sparktop.recipe.reserve import NEVER_ABOVE, most_share, reserve_bytes
+from sparktop.recipe.reserve import HOST_BYTES, NEVER_ABOVE, most_share, reserve_bytes
 from sparktop.recipe.room import Room
 from sparktop.recipe.settings import Settings
 from sparktop.recipe.weights import weights_on_a_node
@@ -138,6 +138,8 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
 def _giving(case: Case, demand: Demand, room: Room) -> tuple[float, str]:
     """(the share that leaves this node its reserve, in a sentence)."""
     reserve, why = reserve_bytes(room.has_desktop, case.need.reserve_gib)
+    if reserve < HOST_BYTES:
+        reserve, why = HOST_BYTES, f"{why} is less than any host needs"
     base = base_bytes(case, room)
     size = room.reach - reserve - demand.beyond_bytes
     figure = math.floor(size / base * _HUNDREDTHS + 1e-9) / _HUNDREDTHS if base > 0 else 0.0

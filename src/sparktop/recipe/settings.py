@@ -110,7 +110,9 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
     engine = recipe.engine
     image = own.get("container") or merged.get("container") or recipe.container
     version = graphs.version_of(version_of(image, engine))
-    share, source, limit = _share(own, merged, recipe.command, recipe.need.share, problems)
+    # What the operator sets is in `values` too, and no limit of the recipe's: without it the recipe's own is.
+    bounds = recipe.need.share, _fraction((defaults if SHARE in own else merged).get(SHARE))
+    share, source = _share(own, recipe.command, problems)
     modes = [text.strip("'\"").lower() for text in (told(name) for name in GRAPHS) if text]
     is_off = any(mode in ("none", "disabled") for mode in modes) or is_on(NO_GRAPHS)
     is_off = is_off or any(_NO_GRAPHS.search(text.lower()) for text in (*modes, recipe.command))
@@ -120,7 +122,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
         share=share,
         share_source=source,
         share_key=key(SHARE),
-        share_limit=limit,
+        share_limit=next((one for one in bounds if one is not None and 0 < one <= 1), None),
         context_tokens=number(CONTEXT),
         context_key=key(CONTEXT),
         cache_type=(told(CACHE_TYPE) or "auto").lower(),
@@ -156,11 +158,8 @@ def whole(text: str) -> int | None:
     return figure if figure > 0 else None
 
 
-def _share(
-    own: Mapping[str, str], merged: Mapping[str, str], command: str, need: float | None, problems: list[str]
-) -> tuple[float | None, str, float | None]:
-    """(the share that is fixed, by whom, the most that a computed one may be)."""
-    limit = need if need is not None and 0 < need <= 1 else _fraction(merged.get(SHARE))
+def _share(own: Mapping[str, str], command: str, problems: list[str]) -> tuple[float | None, str]:
+    """(the share that is fixed, by whom)."""
     for text, source in ((own.get(SHARE), "as you set it"), (_literal(command, SHARE), "the recipe's command")):
         if text is None:
             continue
@@ -168,9 +167,9 @@ def _share(
             break
         found = _fraction(text)
         if found is not None:
-            return found, source, limit
+            return found, source
         problems.append(f"{SHARE} is {text[:20]!r}, which is no share: it is computed instead")
-    return None, "", limit
+    return None, ""
 
 
 def _fraction(text: str | None) -> float | None:
