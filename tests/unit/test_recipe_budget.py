@@ -112,7 +112,7 @@ def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float
     defaults |= {"max_model_len": 8192} | ({"gpu_memory_utilization": limit} if limit is not None else {})
     need = Need(weights_gib=1.0, kv_bytes_per_token=1024.0, reserve_gib=reserve)
     recipe = replace(made.QWEN_RECIPE, defaults=defaults, need=need)
-    small = [replace(room(available_gib=22.0, has_desktop=False), total_bytes=int(23.4 * GIB))]
+    small = [replace(room(available_gib=23.2, has_desktop=False), total_bytes=int(23.4 * GIB))]
     unset = budget(order(recipe), small, None, values={})
     assert unset.fit is Fit.FITS, unset.sentence
     asked = order(recipe, gpu_memory_utilization="0.99")
