@@ -1,4 +1,4 @@
-"""The tests' own engine as an image: this machine's Python and busybox with engine_program.py as `vllm`.
+"""The tests' own engine as an image: this machine's Python and busybox, engine_program.py as `vllm`, a `ray` beside it.
 
 `engines` is a fixture that starts such containers on the tests' Docker Engine and removes them, and what became of
 them (a relaunch makes others of the same name), when the test is over.
@@ -62,10 +62,11 @@ def _engine_tree() -> bytes:
             tree.add(path, f"usr/lib/{version}/{inside}", recursive=False)
         for path in sorted(needed):
             tree.add(path.resolve(), str(path).lstrip("/"))
-        program = Path(__file__).with_name("engine_program.py").read_bytes()
-        info = tarfile.TarInfo("usr/local/bin/vllm")
-        info.mode, info.size = 0o755, len(program)
-        tree.addfile(info, io.BytesIO(program))
+        for name, file in (("vllm", "engine_program.py"), ("ray", "ray_program.py")):
+            program = Path(__file__).with_name(file).read_bytes()
+            info = tarfile.TarInfo(f"usr/local/bin/{name}")
+            info.mode, info.size = 0o755, len(program)
+            tree.addfile(info, io.BytesIO(program))
     return out.getvalue()
 
 

@@ -18,6 +18,7 @@ VLLM_API_KEY=            wanted in the Authorization header
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -76,6 +77,7 @@ def load():
     seconds = float(ENVIRONMENT.get("ENGINE_LOAD_S", "1"))
     mib = int(ENVIRONMENT.get("ENGINE_HOLD_MIB", "48"))
     say("vLLM API server version 0.21.0", place="utils.py:299")
+    ranks_by_ray()
     say(f"non-default args: {{'model_tag': '{MODEL}', 'port': {PORT}}}", place="utils.py:233")
     if ENVIRONMENT.get("ENGINE_SAYS"):
         say(ENVIRONMENT["ENGINE_SAYS"])
@@ -100,6 +102,17 @@ def load():
             )
             sys.stderr.flush()
     say("GPU KV cache size: 284,160 tokens", place="kv_cache_utils.py:1312", who="EngineCore_DP0 pid=77")
+
+
+def ranks_by_ray():
+    """Under Ray the ranks of the other nodes are put there now (`ray_program.py`)."""
+    if flag("--distributed-executor-backend") != "ray":
+        return
+    with open("/tmp/ray_current_cluster") as current:
+        host, _, port = current.read().rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as line:
+        line.sendall(b'{"spawn": true}\n')
+        line.makefile().readline()
 
 
 def spike():
