@@ -55,6 +55,12 @@ def of_container(argv: Sequence[str]) -> EngineCommand | None:
     return None
 
 
+def joins_ray(argv: Sequence[str]) -> bool:
+    """Whether a command only joins the Ray of another node: an engine's worker is put there by its head."""
+    text = " ".join(argv)
+    return "ray start" in text and "--address" in text and "--head" not in text
+
+
 def kind_of_image(image: str) -> EngineKind | None:
     """The engine an image is made for, by its name."""
     lowered = image.lower()

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from sparktop.diagnose.enginecommand import EngineCommand, kind_of_image, of_container, version_of_image
+from sparktop.diagnose.enginecommand import EngineCommand, joins_ray, kind_of_image, of_container, version_of_image
 from sparktop.diagnose.exits import exit_detail
-from sparktop.model.engine import Container, Containers, Endpoint, EndpointState, Engine, EngineState
+from sparktop.model.engine import Container, Containers, Endpoint, EndpointState, Engine, EngineKind, EngineState
 from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, ProcessTable
 from sparktop.observe.enginegroups import Group, groups_of, keyed
+from sparktop.recipe import labels
 
 EXITED_KEPT = 3
 EXITED_FOR_S = 24 * 3600.0
@@ -123,26 +124,40 @@ def _running(
 
 
 def _without_process(box: Container, before: Engine | None, unscanned: bool, node_wall_s: float) -> Engine | None:
-    """A container whose command will start an engine and hasn't yet (`pip install ... && vllm serve`)."""
+    """A container whose command will start an engine and hasn't yet (`pip install ... && vllm serve`); or one of ours
+    whose head will put a rank there by Ray. What was put there and has ended isn't put there again in this run."""
     command = of_container(box.argv)
-    if command is None:
+    if command is None and not _waits_for_its_head(box, before):
         return None
     restarts = "" if box.status != "restarting" else "its container restarts again and again: see its log"
     return Engine(
         key=box.container_id[:12],
-        kind=command.kind,
+        kind=command.kind if command else EngineKind.VLLM,
         name=box.name,
         state=EngineState.UNKNOWN if unscanned else EngineState.STARTING,
-        model=command.model,
+        model=command.model if command else None,
         version=(before.version if before else None) or version_of_image(box.image),
         argv=box.argv,
         container=box,
-        endpoint=None if command.is_worker else _endpoint(command, box),
+        endpoint=None if command is None or command.is_worker else _endpoint(command, box),
         uptime_s=max(0.0, node_wall_s - box.started_wall_s) if box.started_wall_s else None,
         exit_detail=restarts,
         environment=box.environment,
         gaps={"pids": GapReason.NOT_YET if unscanned else GapReason.NOT_FOUND},
     )
+
+
+def _joins_ours(box: Container) -> bool:
+    """Whether it is the further rank of a launch of ours over Ray, which vLLM alone knows."""
+    return bool(labels.recipe_of(box.labels)) and joins_ray(box.argv)
+
+
+def _waits_for_its_head(box: Container, before: Engine | None) -> bool:
+    if not _joins_ours(box):
+        return False
+    was = before.container if before is not None else None
+    is_same_run = was is not None and was.started_wall_s == box.started_wall_s
+    return before is None or not is_same_run or not (before.pids or before.state is EngineState.EXITED)
 
 
 def _ended(
@@ -162,6 +177,7 @@ def _ended(
         command = of_container(box.argv)
         sleeps = bool(box.argv) and command is None and any(part.rpartition("/")[2] == "sleep" for part in box.argv[:2])
         kind = was.kind if was else command.kind if command else None if sleeps else kind_of_image(box.image)
+        kind = kind or (EngineKind.VLLM if _joins_ours(box) else None)
         if kind is None or key in live or box.status not in _OVER:
             continue
         ended[key] = Engine(

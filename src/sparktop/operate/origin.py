@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sparktop.diagnose.enginecommand import of_container
+from sparktop.diagnose.enginecommand import joins_ray, of_container
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import NodeView
 from sparktop.operate.survey import Ask, Output, Survey
@@ -66,7 +66,7 @@ def origin(engine: Engine, node: NodeView, survey: Survey) -> Origin:
             if _names(command, box):
                 is_own = isinstance(question, Output) and "--user" in question.argv
                 return Origin(kind=Kind.UNIT, unit=name, is_own=is_own)
-    if of_container(box.argv) is not None or (box.argv and _joins_ray(box) and engine.endpoint is None):
+    if of_container(box.argv) is not None or (joins_ray(box.argv) and engine.endpoint is None):
         return Origin(kind=Kind.CONTAINER)
     if not box.argv and not engine.pids:
         return Origin(kind=Kind.CONTAINER)
@@ -116,11 +116,6 @@ def _names(command: str, box: Container) -> bool:
     if "compose" in words[1:3]:
         return False  # compose brings its containers up and leaves them to Docker
     return box.name in words or f"--name={box.name}" in words or box.container_id in words
-
-
-def _joins_ray(box: Container) -> bool:
-    text = " ".join(box.argv)
-    return "ray start" in text and "--head" not in text
 
 
 def _launcher(box: Container) -> Origin:

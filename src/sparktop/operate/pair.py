@@ -6,15 +6,17 @@ waiting in a collective for ever (facts/engines.md sections 2.3, 6.5: on two nod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from sparktop.diagnose.enginecommand import joins_ray
 from sparktop.diagnose.live import pair as live
 from sparktop.diagnose.live import ranks as living
 from sparktop.diagnose.live.ranks import flag, is_alive, spans_nodes
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
+from sparktop.recipe import labels
 
 _MEETING = ("--master-addr", "--dist-init-addr", "--nccl-init-addr")
 
@@ -33,7 +35,7 @@ def find(name: str, node: str, picture: FleetState) -> Rank | None:
     """The engine of that name (or key, or container) on the node, a living one before one that ended; any node's for
     an empty `node`."""
     found = [
-        Rank(node=view.name, engine=engine, is_head=not live.is_worker(living.Rank(node=view, engine=engine)))
+        Rank(node=view.name, engine=engine, is_head=not _is_worker(engine, view))
         for view in picture.nodes
         if node in ("", view.name)
         for engine in view.engines
@@ -66,10 +68,10 @@ def ranks(name: str, node: str, picture: FleetState) -> tuple[Rank, ...]:
         ]
         fitting.sort(key=lambda engine: not is_alive(engine))
         if fitting:
-            worker = live.is_worker(living.Rank(node=other, engine=fitting[0]))
-            team.append(Rank(node=other.name, engine=fitting[0], is_head=not worker))
+            team.append(Rank(node=other.name, engine=fitting[0], is_head=not _is_worker(fitting[0], other)))
     team.sort(key=lambda rank: (not rank.is_head, rank.engine.endpoint is None))
-    return tuple(Rank(node=rank.node, engine=rank.engine, is_head=index == 0) for index, rank in enumerate(team))
+    ordered = [Rank(node=rank.node, engine=rank.engine, is_head=index == 0) for index, rank in enumerate(team)]
+    return tuple(_as_its_head_says(ordered))
 
 
 def missing(team: Sequence[Rank], picture: FleetState) -> int:
@@ -95,6 +97,12 @@ def is_ray(team: Sequence[Rank]) -> bool:
     return any(_has_ray(rank.engine) for rank in team)
 
 
+def _is_worker(engine: Engine, view: NodeView) -> bool:
+    """What we launched says which rank it is, also when it has ended."""
+    said = (engine.container.labels or {}).get(labels.RANK) if engine.container else None
+    return said != "0" if said else live.is_worker(living.Rank(node=view, engine=engine))
+
+
 def _names(engine: Engine) -> tuple[str, ...]:
     box = engine.container
     return (engine.name, engine.key, *((box.name, box.container_id) if box else ()))
@@ -111,12 +119,26 @@ def _width(engine: Engine, view: NodeView | None) -> int:
     nodes = _number(engine, "--nnodes")
     if nodes > 1:
         return nodes
-    if engine.argv and not engine.argv[0].startswith("/") and "::" in engine.argv[0]:
-        return 2  # a worker whose server is elsewhere: its own command line says no more
+    if _is_told_by_its_head(engine):
+        return 2
     size = _number(engine, "--tensor-parallel-size", "-tp", "--tp", "--tp-size")
     size *= _number(engine, "--pipeline-parallel-size", "-pp", "--pp-size")
     gpus = len(view.gpu.gpus) if view is not None and view.gpu and view.gpu.gpus else 1
     return -(-size // gpus)
+
+
+def _is_told_by_its_head(engine: Engine) -> bool:
+    """A worker whose server is elsewhere: its own command line, or its container's, says no more than that."""
+    argv = engine.argv
+    return bool(argv and not argv[0].startswith("/") and "::" in argv[0]) or joins_ray(argv)
+
+
+def _as_its_head_says(team: Sequence[Rank]) -> Iterator[Rank]:
+    """A worker under Ray takes of its node what the head's command says: that counts as its own."""
+    head = team[0].engine
+    for rank in team:
+        is_told = rank.engine is not head and head.argv and is_ray(team) and _is_told_by_its_head(rank.engine)
+        yield replace(rank, engine=replace(rank.engine, argv=head.argv)) if is_told else rank
 
 
 def _number(engine: Engine, *names: str) -> int:
@@ -131,6 +153,9 @@ def _may_be_one(one: Engine, other: Engine) -> bool:
         return False
     if one.metrics is not None and other.metrics is not None:
         return False  # only rank 0 serves (facts/engines.md section 3.1)
+    launches = {(engine.container.labels or {}).get(labels.LAUNCH) for engine in (one, other) if engine.container}
+    if len(launches - {None}) > 1:
+        return False
     here, there = flag(one.argv, *_MEETING), flag(other.argv, *_MEETING)
     if here and there and here != there:
         return False

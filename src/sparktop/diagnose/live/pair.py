@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv4Network
 
+from sparktop.diagnose.enginecommand import of_container
 from sparktop.diagnose.live.ranks import Rank, flag, is_alive, spans_nodes, teams
 from sparktop.diagnose.live.window import is_current
 from sparktop.diagnose.rule import Rule, RuleKind
@@ -178,7 +179,9 @@ def is_worker(rank: Rank) -> bool:
     """Whether it is a further rank, which serves no HTTP."""
     number = flag(rank.engine.argv, "--node-rank", "-r")
     headless = "--headless" in rank.engine.argv
-    return headless or (number not in (None, "", "0")) or (number is None and rank.engine.endpoint is None)
+    if number is None and rank.engine.endpoint is None:
+        return headless or of_container(rank.engine.argv) is None  # a server that ended listens nowhere either
+    return headless or number not in (None, "", "0")
 
 
 def fits_here(rank: Rank) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparktop.diagnose.enginecommand import joins_ray
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 
@@ -46,7 +47,7 @@ def spans_nodes(engine: Engine) -> bool:
     if any(size is not None and size.isdecimal() and int(size) > 1 for size in sizes):
         return True
     backend = flag(engine.argv, "--distributed-executor-backend")
-    return backend == "ray" or bool(engine.argv and engine.argv[0].startswith(_WORKERS))
+    return backend == "ray" or bool(engine.argv and engine.argv[0].startswith(_WORKERS)) or joins_ray(engine.argv)
 
 
 def is_alive(engine: Engine) -> bool:
