@@ -46,9 +46,6 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
         "docker exec -it -e NCCL_DEBUG='INFO; reboot' -e VLLM_API_KEY=\"$VLLM_API_KEY\" node-31415 vllm serve",
     ]),
     ("docker exec", {"name": "mine", "argv": SLEEPS}, ["docker exec -it", "docker run ... --ipc=host"]),
-    ("sparktop launch", {"labels": {"sparktop.recipe": "qwen36"}}, [
-        "sparktop launch qwen36 spark1 --set gpu_memory_utilization=0.60",
-    ]),
     ("Kubernetes", {"labels": {"io.kubernetes.pod.name": "vllm-0", "io.kubernetes.pod.namespace": "ai"}}, [
         "kubectl -n ai get pod vllm-0", "variable: NCCL_DEBUG=",
     ]),

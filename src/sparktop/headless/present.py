@@ -15,6 +15,7 @@ from sparktop.headless.paper import lines_for
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
+from sparktop.recipe.labels import starter_words
 
 JSON_VERSION = 1
 _GIB = 1024**3
@@ -137,6 +138,8 @@ def _node_text(node: NodeView, state: FleetState) -> list[str]:
         progress = f" {engine.progress.done}/{engine.progress.total}" if engine.progress else ""
         speed = engine.rates.generation_tokens_per_s if engine.rates else None
         told = "" if speed is None else f", {speed:.1f} tok/s"
+        by = starter_words(engine.container.labels if engine.container else None)
+        told += f", by {by}" if by else ""
         lines.append(f"  engine   {engine.name} ({engine.kind}): {engine.state}{progress} {engine.model or ''}{told}")
     if not node.containers.available and node.sample is not None:
         lines.append(f"  docker   {node.containers.detail}")

@@ -2,6 +2,8 @@
 
 The engine may be the command itself, stand behind an entrypoint that is `vllm serve` already, or inside the string that
 a shell runs (`bash -c "pip install x && vllm serve ..."`): there the words of that one command are edited in place.
+Among a script's parameters (`sh -c 'ray start --head ...; exec "$@"' sh vllm serve ...`) it is edited there, and the
+script is left as it is; a container that only joins that Ray has no flags to change.
 Facts: facts/engines.md sections 5.3, 6.1.
 """
 
@@ -12,7 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparktop.diagnose.enginecommand import server_at
+from sparktop.diagnose.enginecommand import joins_ray, server_at
 from sparktop.model.engine import EngineKind
 from sparktop.operate.flags import CannotEdit, Changed, flag_edits
 from sparktop.operate.shelltext import Edit, ShellWord, Unclear, commands, edited, script_at
@@ -58,6 +60,8 @@ def changed(
             command=(*(word for each in out[split:] for word in each), *edits.appended),
             flags=tuple(edits.changed),
         )
+    if joins_ray(words):
+        return CommandLine(entrypoint=tuple(entrypoint), command=tuple(command))
     script = script_at(words)
     if script is None:
         if flags:

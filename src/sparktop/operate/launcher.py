@@ -25,7 +25,6 @@ from sparktop.recipe.dockerline import host_options
 from sparktop.recipe.secretnames import is_secret
 
 _WHY: Mapping[StarterKind, str] = {
-    StarterKind.RECIPE: "it is launched anew from its recipe",
     StarterKind.PROCESS: "nothing here knows how it was started, but for its command line",
 }
 _SPARKRUN_KEYS = {
@@ -146,27 +145,13 @@ def _inside(one: Changing) -> Iterator[str]:
         yield f"and the container itself, where it is made: docker run ... {wanted}"
 
 
-def _recipe(one: Changing) -> Iterator[str]:
-    words = []
-    for flag, value in one.change.flags.items():
-        if value is not None:
-            name = flag.lstrip("-").replace("-", "_")
-            words += ["--set", shlex.quote(f"{name}={shown_value(flag, value)}")]
-    for name, value in one.change.environment.items():
-        if value is not None:
-            words += ["--set", f"env.{shlex.quote(name)}={_value(name, value)}"]
-    yield f"sparktop launch {shlex.quote(one.starter.recipe)} {shlex.quote(one.part.node)} {' '.join(words)}".rstrip()
-    yield from _wanted(one)
-
-
 _LINES: Mapping[StarterKind, Callable[[Changing], Iterator[str] | tuple[str, ...]]] = {
     StarterKind.SPARKRUN: _sparkrun,
     StarterKind.EUGR: _eugr,
     StarterKind.RUN_CLUSTER: _inside,
     StarterKind.EXEC: _inside,
-    StarterKind.RECIPE: _recipe,
 }
-_FOR_ALL_RANKS = (StarterKind.SPARKRUN, StarterKind.EUGR, StarterKind.RECIPE)
+_FOR_ALL_RANKS = (StarterKind.SPARKRUN, StarterKind.EUGR)
 """They start every rank with one command."""
 
 

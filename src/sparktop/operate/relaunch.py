@@ -1,8 +1,8 @@
 """Relaunch with a change: finds the engine with all its ranks, and has it started anew by whoever started it. Pure.
 
-A plain container is made once more with the change (`swap`). One that a tool made is that tool's to make anew: a
-container made beside it would be undone, or started twice, by the next `docker compose up` or restart of the service
-(facts/engines.md sections 6.1, 6.4, 6.6).
+A plain container is made once more with the change (`swap`), also one of `sparktop launch` (`launched`). One that
+another tool made is that tool's to make anew: a container made beside it would be undone, or started twice, by the next
+`docker compose up` or restart of the service (facts/engines.md sections 6.1, 6.4, 6.6).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.operate import byhand, launcher, launchlint, swap
+from sparktop.operate import byhand, launched, launcher, launchlint, swap
 from sparktop.operate.changing import Changing, changing
 from sparktop.operate.changing import asks as changing_asks
 from sparktop.operate.starter import StarterKind
@@ -29,7 +29,6 @@ _WAYS: Mapping[StarterKind, str] = {
     StarterKind.RUN_CLUSTER: "launcher",
     StarterKind.EXEC: "launcher",
     StarterKind.PROCESS: "launcher",
-    StarterKind.RECIPE: "launcher",
 }
 """Modules with `asks` and `plan`; a way that has none yet is told to be gone by hand."""
 
@@ -62,13 +61,13 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan | Refusa
     found = changing(request, picture, survey)
     if isinstance(found, Refusal):
         return found
-    refused = launcher.elsewhere(request, found)
+    refused = launcher.elsewhere(request, found) or launched.refusal(request, found)
     if refused is not None:
         return refused
     if len({one.starter.kind for one in found}) > 1:
-        launched = tuple(one for one in found if one.starter.is_launched)
-        if launched:  # it started the other ranks too
-            return launcher.plan(request, launched, picture, survey)
+        put_there = tuple(one for one in found if one.starter.is_launched)
+        if put_there:  # its launcher started the other ranks too
+            return launcher.plan(request, put_there, picture, survey)
         told = ", ".join(f"{one.part.node}: {one.starter.kind.value}" for one in found)
         return Refusal(
             request=request,

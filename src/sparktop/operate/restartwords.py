@@ -8,7 +8,7 @@ from sparktop.diagnose.live.window import gib, span
 from sparktop.model.engine import EngineState
 from sparktop.model.plan import Request, Step
 from sparktop.operate import containersteps as steps_of
-from sparktop.operate import sharedfiles, unitsteps
+from sparktop.operate import launched, sharedfiles, unitsteps
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind
 from sparktop.operate.part import Part, neighbours, requests_lost
@@ -83,6 +83,7 @@ def equivalent(down: Sequence[Part], up: Sequence[Part], starts: Sequence[Start]
             yield f"on {part.node}: docker start {part.box.name}"
             if part.box.restarts:
                 yield f"on {part.node}: docker update --restart={steps_of.policy_word(part.box)} {part.box.name}"
+    yield from launched.again([one.part for one in starts])
 
 
 def _docker_down(box: Inspected, grace_s: float) -> Iterator[str]:

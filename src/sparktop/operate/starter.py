@@ -88,8 +88,7 @@ def starter_of(engine: Engine, origin: Origin, box: Inspected | None) -> Starter
         return Starter(kind=StarterKind.SPARKRUN, evidence=words if origin.kind is Kind.LAUNCHER else words[:1])
     if origin.kind is Kind.LAUNCHER:
         return _launched(engine, box)
-    if recipe := labels.get(RECIPE_LABEL):
-        recipe = sanitise.name(recipe)
+    if recipe := ours.recipe_of(labels):
         return Starter(kind=StarterKind.RECIPE, recipe=recipe, evidence=(f"label {RECIPE_LABEL}={recipe}",))
     if labels.get(f"{_COMPOSE}project") and labels.get(f"{_COMPOSE}service"):
         return _composed(labels)

@@ -13,7 +13,7 @@ from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Refusal, Request, Risk, Step
 from sparktop.operate import containersteps as steps_of
-from sparktop.operate import unitsteps
+from sparktop.operate import launched, unitsteps
 from sparktop.operate.downsteps import down_steps, processes
 from sparktop.operate.enginechoice import the_team
 from sparktop.operate.machine import evidence_step, resolved_step
@@ -123,7 +123,8 @@ def _is_there(part: Part, survey: Survey) -> bool:
 
 
 def _then(found: Sequence[Part]) -> tuple[str, ...]:
-    return tuple(f"to start it: docker start {part.box.name}" for part in found if part.box is not None)
+    docker = (f"to start it: docker start {part.box.name}" for part in found if part.box is not None)
+    return (*docker, *launched.again(found))
 
 
 def _way_back(up: Sequence[Part]) -> Iterator[Step]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sparktop.diagnose.enginecommand import joins_ray
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
+from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
 from sparktop.operate import containersteps as steps_of
-from sparktop.operate import sharedfiles, swapsteps, swapwords
+from sparktop.operate import launched, sharedfiles, swapsteps, swapwords
 from sparktop.operate.changing import Changing, image_path
 from sparktop.operate.commandline import changed
 from sparktop.operate.flags import CannotEdit, Changed
@@ -94,11 +95,12 @@ def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
         return wanted
     swaps: list[Swap] = []
     for one in found:
-        made = _swap(request, one, picture, wanted.target_bytes)
+        made = _swap(request, one, picture, wanted.target_bytes, told=swaps[0].flags if swaps else ())
         if isinstance(made, Refusal):
-            return made
+            return launched.with_line(made, found)
         swaps.append(made)
     differences = swapwords.differences(swaps)
+    swaps = [_labelled(one, swaps, differences) for one in swaps]
     if not differences and not all(one.box.auto_remove and one.changing.change.is_empty for one in swaps):
         return nothing_new(request, swaps[0].name)
     down, up = in_order(found, swaps)
@@ -113,7 +115,10 @@ def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
         effect=swapwords.effect(request, swaps),
         warnings=tuple(dict.fromkeys(swapwords.warnings(request, swaps, steps, survey))),
         differences=differences,
-        equivalent=tuple(swapwords.equivalent(down, up, wanted.grace_s)),
+        equivalent=(
+            *launched.equivalent(found, head.made.body.get("Labels") or {}),
+            *swapwords.equivalent(down, up, wanted.grace_s),
+        ),
         seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(
             dict.fromkeys(
@@ -128,7 +133,10 @@ def plan(request: Request, found: tuple[Changing, ...], picture: FleetState, sur
     )
 
 
-def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | None) -> Swap | Refusal:
+def _swap(
+    request: Request, one: Changing, picture: FleetState, wanted: int | None, *, told: Sequence[Changed]
+) -> Swap | Refusal:
+    """One rank's; `told` is what is changed in its head's arguments, which count for one that only joins by Ray."""
     box = one.part.box
     assert box is not None  # only what runs in a container gets here
     refused = _unmakeable(request, one, box)
@@ -167,7 +175,7 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
     host["RestartPolicy"] = dict(_POLICY_OFF)
     body["HostConfig"] = host
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(picture.wall_s))
-    start, back = starts(one, words.flags, wanted)
+    start, back = starts(one, told if joins_ray([*entrypoint, *command]) else words.flags, wanted)
     return Swap(
         changing=one,
         box=box,
@@ -182,6 +190,19 @@ def _swap(request: Request, one: Changing, picture: FleetState, wanted: int | No
         image_ref=reference,
         flags=words.flags,
     )
+
+
+def _labelled(one: Swap, swaps: Sequence[Swap], differences: Sequence[Difference]) -> Swap:
+    """What the labels of a launch say of all ranks' change, on every rank."""
+    head, before = swaps[0], one.made.body.get("Labels") or {}
+    after = launched.relabelled(
+        before,
+        head.changing.part.engine.kind,
+        tuple(dict.fromkeys(flag for each in swaps for flag in each.flags)),
+        [each.name for each in differences if each.what in ("environment", "option")],
+        (head.changing.change.image or "") if any(each.what == "image" for each in differences) else "",
+    )
+    return one if after == before else replace(one, made=replace(one.made, body={**one.made.body, "Labels": after}))
 
 
 def _unmakeable(request: Request, one: Changing, box: Inspected) -> Refusal | None:

@@ -19,7 +19,7 @@ from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.operate.recreate import anonymous_volumes
 from sparktop.operate.startsteps import guard_note
 from sparktop.operate.survey import Survey
-from sparktop.recipe.dockerline import docker_run, secret_names, shown_line
+from sparktop.recipe.dockerline import docker_run, one_line, secret_names, shown_line
 
 if TYPE_CHECKING:
     from sparktop.operate.swap import Swap
@@ -181,8 +181,10 @@ def equivalent(down: Sequence[Swap], up: Sequence[Swap], grace_s: float) -> Iter
         if hidden:
             yield f"on {one.box.node}: export {' '.join(map(shlex.quote, hidden))}   # each with its value"
         image = one.changing.new_image if one.changing.new_image is not None else one.changing.image
-        line = docker_run(one.name, one.made.body, image, connects=one.made.connects)
-        yield from (f"on {one.box.node}: {row}" for row in shown_line(line).splitlines())
+        line = docker_run(one.name, one.made.body, image)
+        joined = docker_run(one.name, one.made.body, image, connects=one.made.connects).removeprefix(line)
+        for row in (one_line(line), *joined.splitlines()[1:]):
+            yield f"on {one.box.node}: {shown_line(row)}"
         if one.policy.get("Name") not in ("", "no", None):
             box = one.box
             word = steps_of.policy_word(box) if one.policy.get("Name") == box.policy else str(one.policy.get("Name"))

@@ -89,6 +89,18 @@ def secret_names(environment: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, _, value in (pair.partition("=") for pair in environment) if is_secret(name, value))
 
 
+def one_line(text: str) -> str:
+    """For a shell that knows $'...', as bash and zsh do: a script within a word would be broken over lines."""
+
+    def quoted(word: str) -> str:
+        if "\n" not in word:
+            return shlex.quote(word)
+        plain = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+        return f"$'{plain}'"
+
+    return " ".join(map(quoted, shlex.split(text)))
+
+
 def shown_line(text: str) -> str:
     """The line fit for a terminal: a new line within a word would begin another command."""
     return "\n".join(sanitise.line(line, limit=16000) for line in text.splitlines())

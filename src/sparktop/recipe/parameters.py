@@ -91,6 +91,19 @@ def known(recipe: Recipe) -> frozenset[str]:
     return frozenset((*recipe.defaults, *named_in(recipe), *OWN, *_FLAGS[recipe.engine]))
 
 
+def can_be_set(engine: EngineKind, name: str, value: str) -> bool:
+    """Whether `--set name=value` is taken by every recipe of the engine."""
+    main = main_name(name)
+    if main in _SECRET or main not in (*OWN, *_FLAGS[engine]):
+        return False
+    try:
+        _checked(main, value)
+        _plausible(main, value)
+    except CannotRender:
+        return False
+    return True
+
+
 def values(order: Order) -> dict[str, str]:
     """Every parameter as it is used: what the operator has set over what the recipe says, by the recipe's own names.
 

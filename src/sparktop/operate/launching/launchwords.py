@@ -14,7 +14,7 @@ from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.privilege import root_argvs, sudo_note
 from sparktop.probe.remote import mask_argv
-from sparktop.recipe.dockerline import docker_run, secret_names, shown_line
+from sparktop.recipe.dockerline import docker_run, one_line, secret_names, shown_line
 
 
 def effect(found: Outlook, made: Sequence[Place]) -> str:
@@ -81,18 +81,6 @@ def equivalent(found: Outlook, up: Sequence[Place], grace_s: float) -> Iterator[
         hidden = secret_names([str(pair) for pair in one.body.get("Env") or ()])
         if hidden:
             yield f"{where}export {' '.join(map(shlex.quote, hidden))}   # each with its value"
-        yield f"{where}{shown_line(_one_line(docker_run(one.name, one.body, one.image)))}"
+        yield f"{where}{shown_line(one_line(docker_run(one.name, one.body, one.image)))}"
         if one.policy:
             yield f"{where}docker update --restart={one.policy.get('Name')} {one.name}   # when it has served"
-
-
-def _one_line(text: str) -> str:
-    """For a shell that knows $'...', as bash and zsh do: a script within a word would be broken over lines."""
-
-    def quoted(word: str) -> str:
-        if "\n" not in word:
-            return shlex.quote(word)
-        plain = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-        return f"$'{plain}'"
-
-    return " ".join(map(quoted, shlex.split(text)))

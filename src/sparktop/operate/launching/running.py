@@ -45,5 +45,5 @@ def _is_same(rank: Rank, row: Mapping[str, Any]) -> bool:
     said = row.get("Labels")
     own = rank.container.labels
     return isinstance(said, Mapping) and all(
-        said.get(name) == own.get(name) for name in (labels.RECIPE, labels.VALUES, labels.RANK)
+        said.get(name) == own.get(name) for name in (labels.RECIPE, labels.VALUES, labels.RANK, labels.CHANGED)
     )

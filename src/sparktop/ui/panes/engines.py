@@ -7,6 +7,7 @@ from textual.message import Message
 
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.recipe.labels import starter_words
 from sparktop.ui.commands import bindings
 from sparktop.ui.format import clock_time, count, latency, size, speed
 from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, stall_of, table_row
@@ -176,6 +177,8 @@ def details(engine: Engine, width: int) -> list[Line]:
     if box is not None:
         image = box.image + (f"  ({box.image_id[:19]})" if box.image_id else "")
         pairs += [("image", image), ("container", _container(engine))]
+        if starter := starter_words(box.labels):
+            pairs.append(("started by", starter))
     elif engine.pids:
         pairs.append(("process", f"pid {', '.join(map(str, engine.pids[:6]))}, in no container that can be read"))
     if engine.endpoint is not None:
