@@ -10,7 +10,7 @@ from tests import restart_support as restarts
 from tests.relaunch_support import engine as engine_in
 
 from sparktop.model.change import AUTO, Change
-from sparktop.model.engine import Engine
+from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import NodeView
 from sparktop.operate import inspected as containers
 from sparktop.operate.flags import CannotEdit
@@ -106,6 +106,25 @@ def node(name: str = "spark1", baseline_gib: float = 100.0, **more: Any) -> Node
 )
 def test_the_largest_share(nodes: list[NodeView], share: float) -> None:
     assert largest_share(team(*nodes))[0] == share
+
+
+def sglang(name: str = "spark1", share: str = "0.85", **more: Any) -> NodeView:
+    argv = ("python3", "-m", "sglang.launch_server", "--model-path", "M", "--mem-fraction-static", share)
+    return node(name, engines=(made.engine(kind=EngineKind.SGLANG, argv=argv),), **more)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "share", "says"),
+    [
+        ([sglang()], 0.74, "of 100.0 GiB"),  # (100 - 20 - 6) / 100
+        ([sglang(), sglang("spark2", baseline_gib=80.0)], 0.67, "of 80.0 GiB"),  # the poorer decides for both
+        ([sglang(share="0.99", baseline_gib=119.0, is_graphical=False)], 0.84, "6.0 GiB to what it takes beside"),
+    ],
+)
+def test_sglang_s_largest_share_is_of_what_can_be_available(nodes: list[NodeView], share: float, says: str) -> None:
+    figure, note = largest_share(team(*nodes))
+    assert figure == share
+    assert says in note
 
 
 def test_it_leaves_other_flags_alone() -> None:

@@ -92,12 +92,20 @@ def test_share_that_is_not_told_is_the_version_s_default(argv, version, expected
     assert ("(its default)" in why) == (len(argv) == 3)
 
 
-def test_sglang_s_share_has_its_own_name() -> None:
+def test_sglang_s_share_is_of_what_can_be_available_and_has_its_own_name() -> None:
     argv = ("python3", "-m", "sglang.launch_server", "--mem-fraction-static", "0.75")
     engine = made.engine(kind=EngineKind.SGLANG, argv=argv)
-    size, why = asked_bytes(engine, spark(engines=(engine,)))
+    size, why = asked_bytes(engine, spark(engines=(engine,), baseline_gib=108.0))
+    assert size == int(0.75 * 108 * GIB)
+    assert why == "--mem-fraction-static 0.75 of the 108.0 GiB that can be available"
+
+
+def test_sglang_s_share_is_of_all_memory_where_nothing_tells_what_can_be_available() -> None:
+    argv = ("python3", "-m", "sglang.launch_server", "--mem-fraction-static", "0.75")
+    engine = made.engine(kind=EngineKind.SGLANG, argv=argv, gpu_bytes=None, pids=())
+    size, why = asked_bytes(engine, spark(engines=(engine,), baseline_gib=None))
     assert size == int(0.75 * made.TOTAL_BYTES)
-    assert why.startswith("--mem-fraction-static 0.75 of")
+    assert why == "--mem-fraction-static 0.75 of 121.7 GiB"
 
 
 def test_cache_in_bytes_names_only_a_part_so_what_it_held_counts() -> None:

@@ -1,7 +1,9 @@
 """An engine's share of memory, computed for the machine it runs on, where a remedy leaves the figure to it. Pure.
 
 No constant serves (facts/engines.md 1E, C2): the largest share that leaves the host its reserve is
-(available with the engine stopped - reserve) / total, the least of all its nodes, rounded down to 0.01.
+(available with the engine stopped - reserve) / total, the least of all its nodes, rounded down to 0.01. SGLang's is of
+what is available before it loads, on the poorest rank, and holds weights and cache alone (recipe/demand.py): what it
+takes beside it is left to it too.
 """
 
 from __future__ import annotations
@@ -10,15 +12,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from sparktop.diagnose.live.expectation import share
+from sparktop.diagnose.live.expectation import OVERHEAD_BYTES, share
 from sparktop.diagnose.live.ranks import flag
 from sparktop.diagnose.live.window import gib
 from sparktop.model.change import AUTO
+from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import NodeView
 from sparktop.operate.flags import CannotEdit
 from sparktop.operate.pair import Rank
 from sparktop.operate.target import reachable_bytes
-from sparktop.recipe.reserve import MOST, reserve_bytes
+from sparktop.recipe.reserve import MOST, most_share, reserve_bytes
 
 SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
 LEAST = 0.10
@@ -55,28 +58,36 @@ def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
     Raises:
         CannotEdit: a node's memory isn't known, or leaves too little.
     """
+    reach = [_reach(rank, view) for rank, view in team]
+    kind = team[0][0].engine.kind
     found = []
-    for rank, view in team:
-        if view.sample is None:
-            raise CannotEdit(f"what memory {view.name} has isn't known at the moment")
-        memory = view.sample.memory
-        most = reachable_bytes(rank.engine, view) or memory.available_bytes
+    for (_, view), (most, total) in zip(team, reach, strict=True):
         reserve, who = reserve_bytes(view.facts.is_graphical if view.facts is not None else None)
-        figure = math.floor((most - reserve) / memory.total_bytes * 100 + 1e-9) / 100
-        note = (
-            f"{gib(most)} can be available on {view.name} without it, {gib(reserve)} are left to the host ({who}), "
-            f"of {gib(memory.total_bytes)}"
-        )
-        found.append((figure, note))
+        left = f"{gib(reserve)} are left to the host ({who})"
+        base, beside = total, 0
+        if kind is EngineKind.SGLANG:
+            base, beside = min(one for one, _ in reach), OVERHEAD_BYTES
+            left += f" and {gib(beside)} to what it takes beside its share"
+        figure = math.floor((most - reserve - beside) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
+        found.append((figure, f"{gib(most)} can be available on {view.name} without it, {left}, of {gib(base)}"))
     figure, note = min(found)
-    if figure > MOST:
-        figure, note = MOST, f"{note}; never more than {MOST}"
+    ceiling = most_share(kind, len(team), None)
+    if figure > ceiling:
+        figure, note = ceiling, f"{note}; never more than {ceiling}"
     now = min(share(rank.engine) for rank, _ in team)
     if figure >= now:
         figure, note = now - STEP, f"{STEP} less than now; memory would allow {figure:.2f} ({note})"
     if figure < LEAST:
         raise CannotEdit(f"no share of memory is left for it: {note}")
     return round(figure, 2), note
+
+
+def _reach(rank: Rank, view: NodeView) -> tuple[int, int]:
+    """(the most that can be available without it, all), bytes."""
+    if view.sample is None:
+        raise CannotEdit(f"what memory {view.name} has isn't known at the moment")
+    memory = view.sample.memory
+    return reachable_bytes(rank.engine, view) or memory.available_bytes, memory.total_bytes
 
 
 def _moved(name: str, dashed: str, change: float, team: Sequence[tuple[Rank, NodeView]]) -> str:

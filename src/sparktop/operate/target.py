@@ -1,7 +1,8 @@
 """How much memory must be available before an engine is started: what it asks for and a reserve, if that can be. Pure.
 
-On a Spark an engine's share is of all memory, and its own check at the start reads MemAvailable (facts/engines.md
-sections 1A, 4.4); what it takes beside its share no flag names. Conflict C2: no constant serves, it is computed.
+On a Spark vLLM's share is of all memory, and its own check at the start reads MemAvailable (facts/engines.md sections
+1A, 4.4); SGLang's is of what is available before it loads (recipe/demand.py), at the most what can be reached. What
+either takes beside its share no flag names. Conflict C2: no constant serves, it is computed.
 """
 
 from __future__ import annotations
@@ -117,12 +118,16 @@ def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
         return held, "what it held, as --kv-cache-memory-bytes names only its cache"
     name = _share_flag(engine)
     part = share(engine)
+    base, said = total, gib(total)
+    reachable = reachable_bytes(engine, node) if engine.kind is EngineKind.SGLANG else None
+    if reachable is not None:
+        base, said = min(total, reachable), f"the {gib(reachable)} that can be available"
     if cache is not None and (size := _bytes(cache)) is not None:
         return min(total, max(size, int(part * total))), f"{name} {part:g} of {gib(total)}, its weights not being known"
     is_told = flag(engine.argv, name) is not None
     if not is_told and not engine.argv and held:
         return held, "what it held"  # a rank whose command says nothing
-    return int(part * total), f"{name} {part:g}{'' if is_told else ' (its default)'} of {gib(total)}"
+    return int(part * base), f"{name} {part:g}{'' if is_told else ' (its default)'} of {said}"
 
 
 def held_bytes(engine: Engine, node: NodeView) -> int | None:
