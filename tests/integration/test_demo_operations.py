@@ -6,90 +6,16 @@ is seen through the probe, Docker's socket, the engine's endpoint and the rules.
 
 from __future__ import annotations
 
-import asyncio
 import tarfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.integration.demo import demo
 
-from sparktop.cli.compose import session
-from sparktop.cli.session import Session
-from sparktop.clock import SystemClock
-from sparktop.config import Config
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineState
-from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import Plan, Request, Run, RunState
-from sparktop.sim.scenario import load
-from sparktop.sim.server import simulated
-from sparktop.transport.ssh import SshConnector
-
-WITHIN_S = 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class Demo:
-    session: Session
-
-    @property
-    def picture(self) -> FleetState:
-        return self.session.state
-
-    async def until(self, condition: Callable[[FleetState], object]) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WITHIN_S
-        while not condition(self.picture):
-            assert loop.time() < deadline, "it was not seen in time"
-            await asyncio.sleep(0.05)
-
-    async def plan(self, action: str, nodes: tuple[str, ...], target: str = "", *, change: Change | None = None,
-                   **options: str) -> Plan:  # fmt: skip
-        request = Request(action=action, nodes=nodes, target=target, options=options, change=change or Change())
-        plan = await self.session.operations.plan(request)
-        assert isinstance(plan, Plan), plan
-        return plan
-
-    async def run(self, plan: Plan) -> Run:
-        async def secret(node: str, wrong: int) -> str | None:
-            raise AssertionError(f"{node} asks for a password")
-
-        async with asyncio.timeout(WITHIN_S):
-            run = await self.session.operations.start(plan, secret=secret, changed=lambda run: None).finished()
-        assert run.state is RunState.DONE, (run.message, [(one.step.id, one.state, one.detail) for one in run.steps])
-        return run
-
-    async def do(self, action: str, nodes: tuple[str, ...], target: str = "", **options: str) -> Run:
-        return await self.run(await self.plan(action, nodes, target, **options))
-
-
-@asynccontextmanager
-async def demo(name: str, *, speed: float) -> AsyncIterator[Demo]:
-    async with simulated(load(name), clock=SystemClock(), speed=speed) as nodes:
-        connectors = [
-            SshConnector.direct(
-                name=node.name, host=node.host, port=node.port, username=node.username, client_key=node.client_key,
-                pinned_host_key=node.host_key,
-            )
-            for node in nodes
-        ]  # fmt: skip
-        made = session(connectors, lambda picture: None, Config(), is_demo=True)
-        running = asyncio.create_task(made.run())
-        try:
-            shown = Demo(made)
-            await shown.until(
-                lambda picture: (
-                    len(picture.nodes) == 2
-                    and all(node.link.state is LinkState.LIVE and node.engines and node.gpu for node in picture.nodes)
-                )
-            )
-            yield shown
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)

@@ -76,6 +76,7 @@ BY_HAND = {
     "power-wedge": "unplug it for a minute: nothing over the line can; the next showing begins after that",
     "thermal": "give it air: somebody does at 90 s",
     "link-loss": "nothing is wrong with the Sparks; the line comes back",
+    "bare": "nothing is wrong, and nothing runs",
     "healthy": "nothing is wrong",
     "healthy-day": "nothing is wrong",
 }

@@ -44,7 +44,7 @@ def _of(
     if entry.total is not None:
         yield from _bar(spark, engine, entry, after_s, until_s)
         return
-    recurs = entry.every_s is not None or (spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0)
+    recurs = entry.every_s is not None or _loops(spark, entry)
     for at in _times(spark, entry, after_s, until_s):
         if entry.busy and not _busy(engine, at, entry.every_s or 0.0):
             continue
@@ -55,10 +55,13 @@ def _of(
         yield at, (entry.text.format_map(_fields(spark, engine, at)) + "\n").encode()
 
 
+def _loops(spark: Spark, entry: LogEntry) -> bool:
+    return spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0 and not entry.once
+
+
 def _times(spark: Spark, entry: LogEntry, after_s: float, until_s: float) -> Iterator[float]:
     if entry.every_s is None:
-        loops = spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0
-        step = spark.scenario.length_s if loops else float("inf")
+        step = spark.scenario.length_s if _loops(spark, entry) else float("inf")
         last = until_s
     else:
         step, last = entry.every_s, min(until_s, entry.until_s if entry.until_s is not None else until_s)

@@ -142,7 +142,7 @@ def weighed(now: Moment, box: ContainerScript) -> Reaction:
     if launched.problem:
         says, after = launched.problem, 0.0
     if says:
-        return replace(reaction, fault="exit", says=says, says_after=after, needs=Needs())
+        return replace(reaction, fault="exit", says=says, says_after=after, needs=Needs(by_hand=True))
     if model.spike_gib is not None and not launched.eager:
         return replace(reaction, fault="spike", needs=Needs(flags=("--enforce-eager",)), spike_gib=model.spike_gib)
     return reaction
@@ -156,11 +156,11 @@ def _vllm_refuses(
         free = f"Free memory on device cuda:0 ({available:.2f}/{total:.2f} GiB) on startup"
         desired = f"less than desired GPU memory utilization ({launched.share:g}, {wanted:.2f} GiB)"
         mend = "Decrease GPU memory utilization or reduce GPU memory used by other processes."
-        return f"{_CORE}ValueError: {free} is {desired}. {mend}", 0.0
+        return _core_fails(f"ValueError: {free} is {desired}. {mend}"), 0.0
     if weights + _ACTIVATIONS_GIB >= wanted:
         none = "No available memory for the cache blocks."
         mend = "Try increasing `gpu_memory_utilization` when initializing the engine."
-        return f"{_CORE}ValueError: {none} {mend}", 0.77
+        return _core_fails(f"ValueError: {none} {mend}"), 0.77
     return "", 0.0
 
 
@@ -174,11 +174,17 @@ def _problem(argv: tuple[str, ...], kind: str, model: Model) -> str:
         )
     backend = (flag_value(argv, "--attention-backend") or "").upper()
     if model.spike_gib is not None and backend == "FLASHINFER" and kind == "vllm":
-        return (
-            f"{_CORE}ValueError: Selected backend AttentionBackendEnum.FLASHINFER is not valid for this configuration. "
-            "Reason: ['attention sinks not supported']"
+        return _core_fails(
+            "ValueError: Selected backend AttentionBackendEnum.FLASHINFER is not valid for this configuration. Reason: "
+            "['attention sinks not supported']"
         )
     return ""
+
+
+def _core_fails(why: str) -> str:
+    """Lines of vLLM's, as its core's end comes to its server."""
+    ends = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. "
+    return f"{_CORE}EngineCore failed to start.\n{_CORE}{why}\n{ends}Failed core proc(s): {{{{}}}}"
 
 
 # --- what it is made of

@@ -11,6 +11,7 @@ from sparktop.sim.spark import GIB
 
 _HEADERS = 28
 """Of IPv4 and ICMP."""
+_RSYNC = "rsync  version 3.2.7  protocol version 31\n"
 
 
 def _which(call: Call) -> Ran:
@@ -22,7 +23,7 @@ def _which(call: Call) -> Ran:
 
 
 def _rsync(call: Call) -> Ran:
-    return Ran(output="rsync  version 3.2.7  protocol version 31\n") if "--version" in call.argv else Ran(code=1)
+    return Ran(output=_RSYNC) if "--version" in call.argv else Ran(code=1)
 
 
 def _nvidia_ctk(call: Call) -> Ran:
@@ -57,7 +58,7 @@ def _ssh(call: Call) -> Ran:
     to = words[0].rpartition("@")[2] if words else ""
     if node_at(call, to) is None:
         return Ran(code=255, errors=f"ssh: connect to host {to} port 22: No route to host\n", seconds=3.0)
-    return _rsync(call) if words[1:] == ("rsync --version",) else Ran()
+    return Ran(output=_RSYNC if words[1:] == ("rsync --version",) else "")
 
 
 def node_at(call: Call, ip: str) -> NodeScript | None:

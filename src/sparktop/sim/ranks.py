@@ -128,7 +128,7 @@ def _ended(one: Rank, run: Run, t: float, exit_code: int) -> NodeScript:
     log = tuple(entry for entry in box.log if entry.at_s <= t)
     log = tuple(replace(entry, until_s=min(entry.until_s or t, t)) if entry.every_s else entry for entry in log)
     if exit_code == 0 and engine is not None:
-        log += startup.leaving(box, engine.kind, t)
+        log += tuple(replace(entry, once=True) for entry in startup.leaving(box, engine.kind, t))
     script = with_container(script, replace(box, runs=runs, log=log))
     if engine is not None:
         serves = tuple((start, min(end, t)) for start, end in engine.serves if start < t)
@@ -271,7 +271,8 @@ def _refuses(one: Rank, start: Start, says: str) -> NodeScript:
     """It looks at the machines, says why not, and ends."""
     after = one.box.reaction.says_after
     end_s = max(one.moment.t + 8.0, start.at(after) + 1)
-    lines = (*startup.lines(start, until_s=start.at(after or 0.16)), LogEntry(at_s=end_s - 1, text=says))
+    last = (LogEntry(at_s=end_s - 1 + 0.05 * i, text=line) for i, line in enumerate(says.split("\n")))
+    lines = (*startup.lines(start, until_s=start.at(after or 0.16)), *last)
     script = _says(loading(one.moment.script, one.moment.t, end_s), one, lines)
     run = one.run
     assert run is not None
@@ -288,7 +289,8 @@ def _refuses(one: Rank, start: Start, says: str) -> NodeScript:
 def _says(script: NodeScript, one: Rank, lines: tuple[LogEntry, ...]) -> NodeScript:
     box = container(script, one.box.name)
     earlier = tuple(entry for entry in box.log if entry.at_s < one.moment.t)
-    return with_container(script, replace(box, log=(*earlier, *lines)))
+    said = tuple(replace(entry, once=True) for entry in lines)
+    return with_container(script, replace(box, log=(*earlier, *said)))
 
 
 def _start(one: Rank, ready_s: float) -> Start:

@@ -160,6 +160,8 @@ class LogEntry:
     newline: bool = False
     """Each state of the bar ends in a newline too (vLLM's weight bar does)."""
     stream: str = "stderr"
+    once: bool = False
+    """Also where the scenario loops: it comes of something that was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,7 @@ class Reaction:
     fault: str = ""
     """What comes back while that isn't so: "capture", "spin", "exit", "spike"."""
     says: str = ""
-    """For "exit": the last line of its log."""
+    """For "exit": the last lines of its log."""
     says_after: float = 0.0
     """For "exit": the part of its start after which it says so; 0: soon."""
     ranks: int = 1

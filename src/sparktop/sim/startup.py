@@ -8,9 +8,9 @@ from sparktop.sim.script import ContainerScript, EngineScript, LogEntry
 
 SHARES = ((0.0, 0.0), (0.06, 0.005), (0.2, 0.01), (0.72, 0.62), (0.76, 0.62), (0.785, 0.97), (0.95, 0.985), (1.0, 1.0))
 """(part of the time, part of the memory): the weights take most of the time, the KV cache comes at once."""
-_BEFORE, _WEIGHTS = 0.01, 0.62
-"""Of SHARES: what is taken before the weights, and with them."""
-CAPTURE = 0.8
+_BEFORE, _WEIGHTS, _GRAPHS = 0.01, 0.62, 0.98
+"""Of SHARES: what is taken before the weights, with them, and what is left for graphs."""
+CAPTURE, _CAPTURED = 0.8, 0.94
 """Part of the time after which CUDA graphs are captured."""
 _EAGER = ("--enforce-eager", "--disable-cuda-graph")
 
@@ -44,14 +44,15 @@ class Start:
 
     @property
     def shares(self) -> list[tuple[float, float]]:
-        return [(self.at(part), self._scaled(share)) for part, share in SHARES]
+        if self.weights is None:
+            return [(self.at(part), share) for part, share in SHARES]
+        grown = [(self.at(part), self._scaled(share)) for part, share in SHARES if share < _GRAPHS]
+        return [*grown, (self.at(_CAPTURED), 1.0)]  # the graphs are the last that it takes
 
     def _scaled(self, share: float) -> float:
         if share <= _BEFORE:
             return share
-        if share <= _WEIGHTS:
-            return self.loaded
-        return self.loaded + (share - _WEIGHTS) * (1.0 - self.loaded) / (1.0 - _WEIGHTS)
+        return self.loaded if share <= _WEIGHTS else share
 
 
 def lines(start: Start, *, until_s: float = float("inf")) -> tuple[LogEntry, ...]:
