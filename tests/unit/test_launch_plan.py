@@ -14,13 +14,11 @@ from tests.unit.launchplan_support import GIB, IMAGE_ID, Sparks, recipe
 
 from sparktop.headless.plans import plan_data, plan_text, refusal_data, refusal_text
 from sparktop.model.engine import EngineState
+from sparktop.model.operation import DockerCall, Expect, ImagePull, Transfer
 from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
-    DockerCall,
-    Expect,
     GuardOrder,
-    ImagePull,
     Measure,
     OnFailure,
     Plan,
@@ -30,7 +28,6 @@ from sparktop.model.plan import (
     Risk,
     SmokeTest,
     Step,
-    Transfer,
 )
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Order
@@ -308,6 +305,15 @@ def test_what_runs_already_as_it_is_asked_for_is_not_launched_again() -> None:
     found = refused(spot, order())
     assert found.reason == "vllm-qwen3-0.6b runs on spark1 already, launched from this recipe with these values"
     assert found.remedies[0].endswith("sparktop act safe-restart spark1 --engine vllm-qwen3-0.6b")
+    assert found.remedies[1] == "to launch it anew: --stop vllm-qwen3-0.6b"
+
+
+def test_what_runs_as_it_is_asked_for_is_launched_anew_once_it_may_be_stopped() -> None:
+    spot = Sparks(made.engine("vllm-qwen3-0.6b", gpu_bytes=4 * GIB))
+    spot.listed["spark1"] = [row("running", LABELS)]
+    plan = planned(spot, order(stops=(("spark1", "vllm-qwen3-0.6b"),)))
+    assert plan.risk is Risk.DISRUPTIVE
+    assert any(step.title.startswith("Stop vllm-qwen3-0.6b") for step in plan.steps)
 
 
 def test_what_runs_with_other_values_is_to_be_stopped_first() -> None:

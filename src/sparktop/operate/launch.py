@@ -89,7 +89,7 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
         return Refusal(request=request, reason=found.cannot.reason, remedies=found.cannot.remedies, prospect=prospect)
     assert found.rendered is not None  # or there is a reason above
     here = running.as_asked(found.rendered, found.looked.survey)
-    if here:
+    if here and not set(here) <= set(found.looked.order.stops):  # agreed to be stopped, it is launched anew
         name = shlex.quote(here[0][1])
         where = looking.listed([one for one, _ in here])
         hosts = " ".join(map(shlex.quote, request.nodes))
