@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,30 @@ def test_a_hostile_file_reaches_the_terminal_as_text(own: Path, capsys: pytest.C
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
     assert "\x07" not in captured.out + captured.err
+
+
+def test_what_would_wait_for_ever_is_a_problem_and_holds_nothing_up(own: Path) -> None:
+    os.mkfifo(own / "pipe.yaml")
+    (own / "endless.yaml").symlink_to("/dev/zero")
+    (own / "huge.yaml").write_text(GOOD + "# filler\n" * 200_000)
+    (own / "mine.yaml").write_text(GOOD)
+    found = {each.id: each.reading for each in entries()}
+    assert "no file of text" in found["pipe"].problems[0].text
+    assert "no file of text" in found["endless"].problems[0].text
+    assert found["huge"].problems[0].text == "more than 800 kB are no recipe"
+    assert recipe("mine").model == "org/name"
+
+
+def test_a_path_that_is_no_file_is_told_as_what_it_is(own: Path, tmp_path: Path) -> None:
+    (own / "mine.yaml").write_text(GOOD)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    for name, said in (
+        (f"{tmp_path}", "is a folder"),
+        (f"{tmp_path}/pipe.yaml", "is no file that can be read"),
+        (f"{tmp_path}/loop.yaml", "is no file that can be read"),
+        ("mine.yaml", "did you mean the recipe mine?"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            find(name)
+        assert said in str(caught.value), name

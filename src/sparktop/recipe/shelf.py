@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -87,7 +89,7 @@ def entry(name: str) -> Entry:
     if _is_path(name):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise UsageError(f"{sanitise.line(name)}: there is no such file", hint="sparktop recipes list names all")
+            raise _no_file(name, path)
         return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=read_file(path))
     known = {each.id: each for each in entries()}
     if name in known:
@@ -98,7 +100,18 @@ def entry(name: str) -> Entry:
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list names all"
     if Path(name).is_file():
         hint = f"to take the file: ./{sanitise.line(name)}"
-    raise UsageError(f"there is no recipe {sanitise.line(name, limit=128)}", hint=hint)
+    raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
+
+
+def _no_file(name: str, path: Path) -> UsageError:
+    shown = sanitise.line(name)
+    if path.is_dir():
+        return UsageError(f"{shown} is a folder", hint=f"name the files in it: {shown.rstrip('/')}/*.yaml")
+    if os.path.lexists(path):
+        return UsageError(f"{shown} is no file that can be read", hint=f"ls -l {shown}")
+    known = {each.id for each in entries()}
+    hint = f"did you mean the recipe {path.stem}?" if path.stem in known else "sparktop recipes list names all"
+    return UsageError(f"{shown}: there is no such file", hint=hint)
 
 
 def find(name: str) -> Reading:
@@ -129,10 +142,15 @@ def read_file(path: Path) -> Reading:
     """The recipe of one file; a file that can't be opened, or is no text, is a problem too."""
     shown = sanitise.line(str(path))
     try:
-        with path.open("rb") as file:
+        # Without waiting: a FIFO has nobody at its other end, and one in the folder would hold up every command.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _unread(shown, "no file of text: a FIFO, a device or the like")
             raw = file.read(MAX_CHARS * 4 + 1)
     except OSError as error:
         return _unread(shown, f"it can't be read: {error.strerror or error}")
+    if len(raw) > MAX_CHARS * 4:
+        return _unread(shown, f"more than {MAX_CHARS * 4 // 1000} kB are no recipe")
     encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     try:
         text = raw.decode(encoding)
