@@ -120,6 +120,11 @@ def test_an_unknown_parameter_is_refused_with_the_nearest(name: str, said: str) 
         ("container", "a b"),
         ("served_model_name", "a\nb"),
         ("served_model_name", "\x1b[2J"),
+        ("name", ""),
+        ("name", "../../etc"),
+        ("name", "bad/name"),
+        ("container", "a:b:c:d"),
+        ("container", "/a"),
     ],
 )
 def test_a_value_that_can_not_be_one_is_refused(name: str, value: str) -> None:

@@ -63,9 +63,21 @@ _WHOLE = frozenset({
     "port", "tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs", "master_port", "ray_port",
 })  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?"  # a registry; without a dot or a port it is a name's first part
+    r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+    r"(?::[\w][\w.-]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+NO_IMAGE_NAME = "an image is named [registry/]name[:tag], in lower case"
 MAX_CHARS = 8192
 RAY_WORKERS = range(10002, 20000)
 """The ports of Ray's workers, where none are named: its head doesn't start on one of them (Ray 2.52.1)."""
+
+
+def is_image_name(text: str) -> bool:
+    """Whether Docker could know an image by it: [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST], or its id."""
+    return bool(_IMAGE.fullmatch(text))
 
 
 def main_name(name: str) -> str:
@@ -102,6 +114,17 @@ def can_be_set(engine: EngineKind, name: str, value: str) -> bool:
     except CannotRender:
         return False
     return True
+
+
+def why_not(name: str, value: str) -> str:
+    """Why a recipe's default can't be one; empty where nothing is against it, or it names other parameters."""
+    if template.parameters(value):
+        return ""
+    try:
+        _plausible(name, value)
+    except CannotRender as error:
+        return error.reason.removeprefix(f"{name} is ")
+    return ""
 
 
 def values(order: Order) -> dict[str, str]:
@@ -160,6 +183,10 @@ def _checked(name: str, value: str) -> None:
     """An operator's value can't be a flag of its own, nor hold what no argument can."""
     if _CONTROL.search(value) or len(value) > MAX_CHARS:
         raise CannotRender(f"{name}: the value holds control characters, or is longer than {MAX_CHARS} characters")
+    if main_name(name) == "name" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value):
+        raise CannotRender(
+            f"{name} is {value[:60]!r}: Docker's names have letters, digits, _ . - and 63 characters at the most"
+        )
     if value.startswith("-") and not re.fullmatch(r"-\d+(?:\.\d+)?", value):
         raise CannotRender(
             f"{name}: {value[:40]!r} begins with a dash, and would be taken for a flag",
@@ -171,6 +198,8 @@ def _plausible(name: str, value: str) -> None:
     main = main_name(name)
     if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
         raise CannotRender(f"{name} is {value[:60]!r}: a name is wanted")
+    if main == "container" and not is_image_name(value):
+        raise CannotRender(f"{name} is {value[:60]!r}: {NO_IMAGE_NAME}")
     if main in _WHOLE and not re.fullmatch(r"[1-9]\d{0,8}", value):
         raise CannotRender(f"{name} is {value[:20]!r}: a whole number is wanted")
     if main in ("port", "master_port", "ray_port") and not int(value[:6]) < 65536:

@@ -13,11 +13,13 @@ from dataclasses import replace
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Executor, Need, Proof, Recipe, Scalar
 from sparktop.recipe import extension as ours
+from sparktop.recipe import parameters
 from sparktop.recipe.commandcheck import Commanded, check_command
 from sparktop.recipe.containeroptions import read_options
 from sparktop.recipe.eugr import image_note, nodes_of
 from sparktop.recipe.fields import Fields, Plain
 from sparktop.recipe.problems import ProblemKind, nearest, shown
+from sparktop.recipe.template import text_of
 from sparktop.recipe.unsupported import RUNTIMES as OTHER_RUNTIMES
 from sparktop.recipe.unsupported import more_models, refuse_unsupported
 
@@ -225,6 +227,8 @@ def _defaults(fields: Fields) -> dict[str, Scalar]:
             values[name] = value.replace("{{", "{").replace("}}", "}")
         elif value is not None:
             values[name] = value
+        if section is not None and name in values and (why := parameters.why_not(name, text_of(values[name]))):
+            section.add(name, why)
     return values
 
 
