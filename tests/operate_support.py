@@ -18,16 +18,8 @@ from tests.pictures_support import link, node
 from sparktop.clock import ManualClock
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import (
-    Command,
-    OnFailure,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    Run,
-    Step,
-)
+from sparktop.model.operation import Command
+from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Run, Step
 from sparktop.operate.audit import Audit, entries
 from sparktop.operate.executor import PlanExecution
 from sparktop.operate.fetching import only_fetches

@@ -8,7 +8,8 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from sparktop.model.plan import Command, Operation, Remote
+from sparktop.model.operation import Command, Operation
+from sparktop.model.plan import Remote
 from sparktop.operate.line import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner import Begun, RunnerLine
 from sparktop.probe import runnerbundle

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.integration.dockerd import Dockerd
 
-from sparktop.model.plan import DockerCall, Expect, Plan, Remote, Step
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import Plan, Remote, Step
 from sparktop.operate.saved import filled
 
 

@@ -25,7 +25,8 @@ from tests.runner_support import no_secret, until
 from tests.support import unavailable
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Remote, Step, Transfer
+from sparktop.model.operation import Transfer
+from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.launching import fetchsteps

@@ -16,20 +16,8 @@ from tests.integration.dockerd import IMAGE, Dockerd
 from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive
 
-from sparktop.model.plan import (
-    Command,
-    ImagePull,
-    Operation,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    Run,
-    RunState,
-    Step,
-    StepState,
-    Transfer,
-)
+from sparktop.model.operation import Command, ImagePull, Operation, Transfer
+from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepState
 from sparktop.operate.runner import RunnerLine
 
 pytestmark = pytest.mark.integration

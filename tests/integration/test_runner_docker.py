@@ -14,7 +14,7 @@ from tests.integration.dockerd import IMAGE, Dockerd
 from tests.integration.registry import registry
 from tests.runner_support import NODE, Bench, bench, until
 
-from sparktop.model.plan import DockerCall, Expect, ImagePull
+from sparktop.model.operation import DockerCall, Expect, ImagePull
 from sparktop.operate.line import OutcomeState
 from sparktop.operate.survey import DockerGet, DockerLog
 from sparktop.transport.threads import in_thread

@@ -17,7 +17,8 @@ import pytest
 from tests.runner_support import NODE, Bench, bench, is_alive
 from tests.support import poll, unavailable
 
-from sparktop.model.plan import Command, Privilege, Remote, Signal
+from sparktop.model.operation import Command, Privilege, Signal
+from sparktop.model.plan import Remote
 from sparktop.operate.line import Outcome, OutcomeState
 from sparktop.operate.runner import RunnerLine
 from sparktop.operate.survey import AskPrivileges, Privileges

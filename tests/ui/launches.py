@@ -12,12 +12,10 @@ from tests.ui.operating import GIB, HOSTILE, ID, FakeOperating
 from textual.pilot import Pilot
 
 from sparktop.model.engine import EngineKind
+from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
 from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
-    Command,
-    DockerCall,
-    ImagePull,
     Measure,
     OnFailure,
     Plan,
@@ -27,7 +25,6 @@ from sparktop.model.plan import (
     Risk,
     SmokeTest,
     Step,
-    Transfer,
 )
 from sparktop.model.prospect import (
     Budget,

@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege
 from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
     AwaitResolved,
     CollectEvidence,
-    Command,
     Difference,
-    DockerCall,
-    Expect,
     OnFailure,
     Plan,
-    Privilege,
     Refusal,
     Remote,
     Request,

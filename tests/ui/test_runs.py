@@ -16,19 +16,8 @@ from textual.widgets import TextArea
 from sparktop.headless.plans import step_line
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import (
-    CollectEvidence,
-    DockerCall,
-    Plan,
-    Remote,
-    Request,
-    Run,
-    RunState,
-    Signal,
-    Step,
-    StepRun,
-    StepState,
-)
+from sparktop.model.operation import DockerCall, Signal
+from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
 from sparktop.operate.asked import grace_s, short_detail, waiting, was_killed
 from sparktop.operate.beforeafter import brief
 from sparktop.operate.telling import message

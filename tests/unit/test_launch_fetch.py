@@ -10,7 +10,8 @@ import pytest
 from tests.unit.test_recipe_models import COMMIT, OTHER, QWEN, answer, row
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Command, ImagePull, Remote, Step, Transfer
+from sparktop.model.operation import Command, ImagePull, Transfer
+from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.operate.launching import fetchways
 from sparktop.operate.launching.fetchsteps import Fetch, asks, fetch

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.launchplan_support import GIB, Sparks, recipe
 
-from sparktop.model.plan import DockerCall, Plan, Refusal, Remote
+from sparktop.model.operation import DockerCall
+from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.operate.survey import HubModel, ModelsOnDisk

@@ -11,7 +11,8 @@ from tests.unit.machine_support import FREE, SPARK, SYSCTL, ids, operations, pla
 from sparktop.model.engine import EngineState
 from sparktop.model.finding import Finding, Severity
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitResolved, OnFailure, Plan, Privilege, Request, Risk
+from sparktop.model.operation import Privilege
+from sparktop.model.plan import AwaitResolved, OnFailure, Plan, Request, Risk
 from sparktop.operate import caches
 from sparktop.operate.survey import Privileges
 

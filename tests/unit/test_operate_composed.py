@@ -16,7 +16,8 @@ from tests.relaunch_support import asked
 
 from sparktop.model.change import INFINIBAND, Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Command, OnFailure, Plan, Refusal, Remote
+from sparktop.model.operation import Command
+from sparktop.model.plan import OnFailure, Plan, Refusal, Remote
 from sparktop.operate import composevalues, overridefile, relaunch
 from sparktop.operate.survey import Answer, Ask, DockerGet, FileText, Output, Privileges, Survey
 

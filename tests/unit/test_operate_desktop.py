@@ -12,7 +12,8 @@ from tests.unit.machine_support import FREE, SESSIONS, ids, operations, planned,
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Plan, Privilege, Request, Risk
+from sparktop.model.operation import Privilege
+from sparktop.model.plan import Plan, Request, Risk
 from sparktop.model.telemetry import DesktopReading
 from sparktop.operate import desktop
 from sparktop.operate.survey import Privileges

@@ -15,16 +15,13 @@ from sparktop.errors import LinkLost
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege
 from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
     AwaitResolved,
     CollectEvidence,
-    Command,
-    DockerCall,
-    Expect,
     GuardOrder,
-    Privilege,
     Remote,
     Run,
     RunState,

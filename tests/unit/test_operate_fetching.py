@@ -9,7 +9,8 @@ from typing import Any
 from tests.operate_support import Stage, plan, step
 from tests.runner_support import until
 
-from sparktop.model.plan import Command, ImagePull, Remote, Run, RunState, Step, StepState, Transfer
+from sparktop.model.operation import Command, ImagePull, Transfer
+from sparktop.model.plan import Remote, Run, RunState, Step, StepState
 from sparktop.operate.fetching import only_fetches
 from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState, Progress
 

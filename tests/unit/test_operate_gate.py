@@ -10,19 +10,8 @@ from tests.operate_support import plan, step
 from tests.pictures_support import NOW_S, WALL_S, container, engine, link, node, picture
 
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import (
-    AwaitBack,
-    AwaitGone,
-    AwaitMemory,
-    CollectEvidence,
-    Command,
-    DockerCall,
-    Expect,
-    GuardOrder,
-    Plan,
-    Remote,
-    Request,
-)
+from sparktop.model.operation import Command, DockerCall, Expect
+from sparktop.model.plan import AwaitBack, AwaitGone, AwaitMemory, CollectEvidence, GuardOrder, Plan, Remote, Request
 from sparktop.operate.gate import bars, bars_request, is_away, is_protected
 
 BOX = container()

@@ -13,7 +13,8 @@ from tests.unit.machine_support import FREE, ids, operations, planned, refused, 
 
 from sparktop.diagnose.live.orphan import orphan
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Plan, Privilege, Refusal, Request, Risk
+from sparktop.model.operation import Privilege
+from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Plan, Refusal, Request, Risk
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate import holder
 from sparktop.operate.machine import parse_stat

@@ -22,7 +22,8 @@ from sparktop.headless.present import as_text
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import DockerCall, Plan, Refusal, Remote
+from sparktop.model.operation import DockerCall
+from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.operate import guard, loop, restart, stop
 from sparktop.operate.commandline import changed
 from sparktop.operate.flags import Changed

@@ -11,7 +11,8 @@ from tests.restart_support import ended, golden, planned, request, spark, whole
 from sparktop.model.engine import Containers, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import Command, DockerCall, Expect, Plan, Refusal, Remote
+from sparktop.model.operation import Command, DockerCall, Expect
+from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.telemetry import Unit
 from sparktop.operate import loop
 from sparktop.operate.survey import Privileges

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
 from sparktop.operate.masking import Masker, described, shown
 
 ID = "ab" * 32

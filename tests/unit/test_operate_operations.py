@@ -188,7 +188,8 @@ async def test_a_gate_that_lets_nothing_through_ends_it_at_once(tmp_path: Path, 
     elif why == "not live":
         stage.views["spark1"] = {"link": link(LinkState.STALE)}
     elif why == "not there any more":
-        from sparktop.model.plan import DockerCall, Remote
+        from sparktop.model.operation import DockerCall
+        from sparktop.model.plan import Remote
 
         made = plan(step("stop", Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop"),))))
     runs: list[Run] = []
@@ -241,7 +242,8 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_the_way_back_knows_what_the_run_made(tmp_path: Path) -> None:
-    from sparktop.model.plan import DockerCall, Remote
+    from sparktop.model.operation import DockerCall
+    from sparktop.model.plan import Remote
 
     stage = Stage(tmp_path)
     stage.node.fails["swap"] = Outcome(state=OutcomeState.DONE, saved={"NEW": ID})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparktop.model.plan import Command, Plan, Privilege, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.operate.privilege import (
     Way,
     docker_refusal,

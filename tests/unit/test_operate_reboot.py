@@ -12,7 +12,8 @@ from tests.unit.machine_support import FREE, SPARK, ids, operations, planned, re
 
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Baseline, LinkState, NodeView
-from sparktop.model.plan import AwaitBack, Plan, Privilege, Remote, Request, Risk
+from sparktop.model.operation import Privilege
+from sparktop.model.plan import AwaitBack, Plan, Remote, Request, Risk
 from sparktop.model.telemetry import GpuReading
 from sparktop.operate import reboot
 from sparktop.operate.arrivals import judge_back

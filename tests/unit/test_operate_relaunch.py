@@ -16,7 +16,8 @@ from sparktop.model.change import INFINIBAND, SMALLER_SHARE, WITHOUT_GRAPHS, Cha
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import DockerCall, Expect, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import GuardOrder, OnFailure, Plan, Refusal, Remote, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
 

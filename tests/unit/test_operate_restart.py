@@ -12,20 +12,8 @@ from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    Command,
-    DockerCall,
-    Expect,
-    GuardOrder,
-    OnFailure,
-    Plan,
-    Privilege,
-    Refusal,
-    Remote,
-    SmokeTest,
-)
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege
+from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, OnFailure, Plan, Refusal, Remote, SmokeTest
 from sparktop.model.telemetry import Process, Unit
 from sparktop.operate import restart
 from sparktop.operate.survey import Privileges

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sparktop.model.plan import AwaitReady, DockerCall, Expect, GuardOrder, Remote
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import AwaitReady, GuardOrder, Remote
 from sparktop.operate.saved import filled
 
 NEW = "a" * 64

@@ -9,7 +9,8 @@ from tests.restart_support import GIB, ended, golden, head, planned, request, sp
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import AwaitMemory, DockerCall, OnFailure, Plan, Privilege, Refusal, Remote, Signal
+from sparktop.model.operation import DockerCall, Privilege, Signal
+from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Refusal, Remote
 from sparktop.model.telemetry import GapReason
 from sparktop.operate import stop
 from sparktop.operate.survey import Privileges

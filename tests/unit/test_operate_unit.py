@@ -20,7 +20,8 @@ from tests.relaunch_support import asked
 
 from sparktop.model.change import INFINIBAND, Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Command, OnFailure, Plan, Privilege, Refusal, Remote, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Step
 from sparktop.model.telemetry import Process, Unit
 from sparktop.operate import dropin, relaunch, rundocker, unitwords
 from sparktop.operate.flags import CannotEdit

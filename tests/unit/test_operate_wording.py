@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
 from sparktop.model.plan import (
     Act,
     AwaitBack,
     AwaitGone,
     AwaitMemory,
     AwaitReady,
-    Command,
-    DockerCall,
-    Expect,
     GuardOrder,
     Plan,
-    Privilege,
     Remote,
     Request,
     Risk,
     Run,
-    Signal,
     SmokeTest,
     Step,
     StepRun,

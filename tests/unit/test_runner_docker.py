@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fake_docker import Reply, fake_docker
 from tests.runner_support import NODE, bench
 
-from sparktop.model.plan import DockerCall, Expect
+from sparktop.model.operation import DockerCall, Expect
 from sparktop.operate.line import OutcomeState
 from sparktop.operate.survey import Answer, AskPrivileges, DockerGet, DockerLog
 from sparktop.probe.runner_docker import is_same, target, unframed, value_at

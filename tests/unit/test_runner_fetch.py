@@ -18,7 +18,7 @@ from tests.fake_docker import FakeDocker, Reply, fake_docker
 from tests.runner_support import Bench, bench, is_alive, sh, until
 
 from sparktop.errors import LinkLost
-from sparktop.model.plan import Command, ImagePull, Privilege, Transfer
+from sparktop.model.operation import Command, ImagePull, Privilege, Transfer
 from sparktop.operate.line import OutcomeState, Progress
 from sparktop.probe.runner_fetch import FOLLOWS, folder_bytes
 from sparktop.probe.runner_journal import Unable

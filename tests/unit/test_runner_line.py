@@ -15,7 +15,8 @@ from tests.runner_support import NODE, Bench, bench, is_alive, sh, until
 from tests.support import poll
 
 from sparktop.errors import LinkLost, ProbeError
-from sparktop.model.plan import Command, Remote, Signal
+from sparktop.model.operation import Command, Signal
+from sparktop.model.plan import Remote
 from sparktop.operate.line import OutcomeState
 from sparktop.operate.survey import Answer, AskPrivileges, FileText, Output, Privileges
 from sparktop.transport.local import LocalTransport

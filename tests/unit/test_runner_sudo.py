@@ -15,7 +15,8 @@ from tests.runner_support import NODE, Bench, bench, is_alive, until
 from tests.support import poll, unavailable
 
 from sparktop.errors import LinkLost
-from sparktop.model.plan import Command, Operation, Privilege, Remote
+from sparktop.model.operation import Command, Operation, Privilege
+from sparktop.model.plan import Remote
 from sparktop.operate.line import Outcome, OutcomeState
 from sparktop.operate.runner import RunnerLine
 from sparktop.operate.survey import AskPrivileges, Privileges

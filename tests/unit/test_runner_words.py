@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Remote, Signal, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
+from sparktop.model.plan import Remote
 from sparktop.operate import runnerwords as words
 from sparktop.operate.line import OutcomeState, Progress
 from sparktop.operate.survey import AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges

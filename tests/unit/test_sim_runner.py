@@ -16,7 +16,8 @@ from tests.support import unavailable
 
 from sparktop.clock import SystemClock
 from sparktop.errors import LinkLost, SparktopError
-from sparktop.model.plan import Command, DockerCall, Expect, Privilege, Remote, Signal
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
+from sparktop.model.plan import Remote
 from sparktop.operate.line import OperationResult, Outcome, OutcomeState
 from sparktop.operate.machine import parse_stat
 from sparktop.operate.runner import RunnerLine

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from sparktop.model.plan import Act, CollectEvidence, DockerCall, Remote, Signal, StepRun, StepState
+from sparktop.model.operation import DockerCall, Signal
+from sparktop.model.plan import Act, CollectEvidence, Remote, StepRun, StepState
 
 _SECONDS = re.compile(r"\d+(\.\d+)? s")
 _MISSING = re.compile(r"(\d+ things? missing): .*")

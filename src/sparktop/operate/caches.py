@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Command, OnFailure, Plan, Privilege, Refusal, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.operate.machine import living, privilege_asks, resolved_step, stays_said, step_id
 from sparktop.operate.privilege import program, root_refusal, sudo_note
 from sparktop.operate.survey import Ask, Survey

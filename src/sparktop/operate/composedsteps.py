@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparktop.model.plan import AwaitReady, Command, DockerCall, Expect, OnFailure, Operation, Remote, SmokeTest, Step
+from sparktop.model.operation import Command, DockerCall, Expect, Operation
+from sparktop.model.plan import AwaitReady, OnFailure, Remote, SmokeTest, Step
 from sparktop.operate import containersteps as steps_of
 
 if TYPE_CHECKING:

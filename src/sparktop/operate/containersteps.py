@@ -7,7 +7,8 @@ same container: a name can be taken by another, an id can have been started anew
 from __future__ import annotations
 
 from sparktop.model.engine import Engine
-from sparktop.model.plan import AwaitGone, DockerCall, Expect, OnFailure, Remote, Step
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import AwaitGone, OnFailure, Remote, Step
 from sparktop.operate.inspected import Inspected
 
 GRACE_S = 60.0

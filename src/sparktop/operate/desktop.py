@@ -15,7 +15,8 @@ from sparktop import sanitise
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Risk, Signal, Step
+from sparktop.model.operation import Command, Privilege, Signal
+from sparktop.model.plan import Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.operate.machine import (
     evidence_step,
     living,

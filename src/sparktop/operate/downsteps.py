@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparktop.model.plan import Privilege, Remote, Signal, Step
+from sparktop.model.operation import Privilege, Signal
+from sparktop.model.plan import Remote, Step
 from sparktop.model.telemetry import Process
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate import unitsteps

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparktop.model.plan import Expect, Remote, Step, StepState
+from sparktop.model.operation import Expect
+from sparktop.model.plan import Remote, Step, StepState
 from sparktop.operate.fetching import only_fetches
 from sparktop.operate.line import OperationResult, Outcome, OutcomeState
 from sparktop.operate.pace import size

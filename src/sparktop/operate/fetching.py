@@ -6,7 +6,8 @@ a link that is lost for hours is no failure of theirs, and the operator's way ou
 
 from __future__ import annotations
 
-from sparktop.model.plan import Act, ImagePull, Remote, Transfer
+from sparktop.model.operation import ImagePull, Transfer
+from sparktop.model.plan import Act, Remote
 
 
 def only_fetches(act: Act) -> bool:

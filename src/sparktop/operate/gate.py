@@ -13,17 +13,8 @@ from datetime import datetime
 
 from sparktop.errors import UsageError
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import (
-    AwaitBack,
-    AwaitGone,
-    DockerCall,
-    Expect,
-    GuardOrder,
-    Plan,
-    Remote,
-    Request,
-    Step,
-)
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, Plan, Remote, Request, Step
 from sparktop.transport.targets import parse_target
 
 PLAN_MAX_AGE_S = 120.0

@@ -13,7 +13,8 @@ from sparktop import sanitise
 from sparktop.diagnose.live.window import gib, span
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Privilege, Refusal, Remote, Request, Risk, Signal, Step
+from sparktop.model.operation import Privilege, Signal
+from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.model.telemetry import GpuProcess, Process
 from sparktop.operate.machine import (
     ProcessStat,

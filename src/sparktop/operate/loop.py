@@ -12,7 +12,8 @@ from dataclasses import replace
 from sparktop.diagnose.exits import exit_detail
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Command, Expect, Plan, Refusal, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, Expect
+from sparktop.model.plan import Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate import loopedunit, unitsteps
 from sparktop.operate.downsteps import down_steps

@@ -7,7 +7,8 @@ import shlex
 from dataclasses import dataclass
 
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.model.telemetry import Unit
 from sparktop.operate.machine import evidence_step, resolved_step
 from sparktop.operate.privilege import program, root_argvs, root_refusal, sudo_note

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Signal, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Signal, Transfer
 from sparktop.operate.secretforms import forms
 from sparktop.probe.remote import MASK, is_secret_name, mask_argv, mask_text
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from sparktop.model.plan import Command, Plan, Privilege, Refusal, Remote, Request, Signal, Step
+from sparktop.model.operation import Command, Privilege, Signal
+from sparktop.model.plan import Plan, Refusal, Remote, Request, Step
 from sparktop.operate.survey import Privileges
 
 SUDOERS_FILE = "/etc/sudoers.d/sparktop"

@@ -13,7 +13,8 @@ from sparktop.diagnose.live.ranks import Rank, other_ranks
 from sparktop.diagnose.live.window import gib
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import AwaitBack, Command, Plan, Privilege, Refusal, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import AwaitBack, Plan, Refusal, Remote, Request, Risk, Step
 from sparktop.operate.machine import evidence_step, living, privilege_asks, resolved_step, the_node
 from sparktop.operate.privilege import program, root_refusal, sudo_note
 from sparktop.operate.sessions import inhibitors, inhibitors_ask, logged_in, who_ask

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparktop.errors import TransportError
-from sparktop.model.plan import Expect, ImagePull, Remote, Signal, Step, StepState, Transfer
+from sparktop.model.operation import Expect, ImagePull, Signal, Transfer
+from sparktop.model.plan import Remote, Step, StepState
 from sparktop.operate.aborting import Abort, Aborted
 from sparktop.operate.ended import Ended, of_outcome
 from sparktop.operate.fetching import only_fetches

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.model.plan import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Remote, Signal, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
+from sparktop.model.plan import Remote
 from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.survey import (
     Answer,

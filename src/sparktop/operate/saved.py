@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparktop.model.plan import Act, AwaitReady, CollectEvidence, DockerCall, Expect, GuardOrder, Operation, Remote
+from sparktop.model.operation import DockerCall, Expect, Operation
+from sparktop.model.plan import Act, AwaitReady, CollectEvidence, GuardOrder, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from sparktop.diagnose.live.window import gib
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
-from sparktop.model.plan import Command, OnFailure, Privilege, Remote, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import OnFailure, Remote, Step
 from sparktop.operate.survey import Output, Survey
 
 FOLDER = "/dev/shm"  # noqa: S108 - the thing itself

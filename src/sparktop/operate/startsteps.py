@@ -14,18 +14,8 @@ from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    Command,
-    DockerCall,
-    GuardOrder,
-    OnFailure,
-    Privilege,
-    Remote,
-    SmokeTest,
-    Step,
-)
+from sparktop.model.operation import Command, DockerCall, Privilege
+from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, OnFailure, Remote, SmokeTest, Step
 from sparktop.operate.caches import DROP, DROP_LIMIT_S, SYNC, SYNC_LIMIT_S
 from sparktop.operate.inspected import Inspected
 from sparktop.operate.origin import Kind

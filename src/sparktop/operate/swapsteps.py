@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sparktop.model.change import Change
-from sparktop.model.plan import (
-    DockerCall,
-    Expect,
-    GuardOrder,
-    OnFailure,
-    Operation,
-    Remote,
-    SmokeTest,
-    Step,
-)
+from sparktop.model.operation import DockerCall, Expect, Operation
+from sparktop.model.plan import GuardOrder, OnFailure, Remote, SmokeTest, Step
 from sparktop.operate import containersteps as steps_of
 from sparktop.operate.changing import image_path
 from sparktop.operate.recreate import recreation

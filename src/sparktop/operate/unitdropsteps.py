@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparktop.model.plan import Command, OnFailure, Operation, Privilege, Remote, Step
+from sparktop.model.operation import Command, Operation, Privilege
+from sparktop.model.plan import OnFailure, Remote, Step
 from sparktop.operate.part import Part
 from sparktop.operate.privilege import program
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 
-from sparktop.model.plan import Command, Privilege, Remote, Step
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Remote, Step
 from sparktop.operate.part import Part
 from sparktop.operate.privilege import program
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from sparktop import sanitise
+from sparktop.model.operation import Command, DockerCall, Expect, Operation, Privilege, Signal
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -22,17 +23,11 @@ from sparktop.model.plan import (
     AwaitReady,
     AwaitResolved,
     CollectEvidence,
-    Command,
-    DockerCall,
-    Expect,
     GuardOrder,
     Measure,
-    Operation,
     Plan,
-    Privilege,
     Remote,
     Run,
-    Signal,
     SmokeTest,
     Step,
 )

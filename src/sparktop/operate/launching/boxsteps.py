@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparktop.model.plan import DockerCall, Expect, OnFailure, Operation, Remote, Step
+from sparktop.model.operation import DockerCall, Expect, Operation
+from sparktop.model.plan import OnFailure, Remote, Step
 from sparktop.operate.changing import image_path
 from sparktop.operate.launching.place import NEW, STARTED, Place
 from sparktop.recipe.labels import LAUNCH

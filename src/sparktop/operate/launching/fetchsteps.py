@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2s
 from itertools import count
 
-from sparktop.model.plan import Command, ImagePull, Operation, Remote, Step, Transfer
+from sparktop.model.operation import Command, ImagePull, Operation, Transfer
+from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Order
 from sparktop.operate.launching import fetchways
 from sparktop.operate.launching.fetchneeds import Wanted, all_wanted

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 
-from sparktop.model.plan import Command
+from sparktop.model.operation import Command
 from sparktop.operate.survey import Output, Survey
 from sparktop.recipe.models import Disk, Hub, HubFile
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from sparktop.diagnose.live.window import gib, span
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import ImagePull, Remote, Step, Transfer
+from sparktop.model.operation import ImagePull, Transfer
+from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Fit, GateState
 from sparktop.operate.launching import makeroom
 from sparktop.operate.launching.outlook import Outlook
