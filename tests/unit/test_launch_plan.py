@@ -442,6 +442,21 @@ def test_hostile_values_reach_neither_a_shell_nor_a_path() -> None:
     assert hostile in shlex.split(line)
 
 
+def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_not() -> None:
+    asked = order(NATIVE, values={"gpu_memory_utilization": "0.82"})
+    tight = planned(Sparks(nodes=BOTH, available_gib=108.0), asked)
+    assert tight.prospect is not None
+    assert tight.prospect.budget is not None
+    assert tight.prospect.budget.fit is Fit.TIGHT
+    assert tight.prospect.budget.sentence in tight.warnings
+    assert any(one.startswith("Tight: at 0.82 it takes") and "of a reserve of 12.0" in one for one in tight.warnings)
+    roomy = planned(Sparks(nodes=BOTH, available_gib=116.0), asked)
+    assert roomy.prospect is not None
+    assert roomy.prospect.budget is not None
+    assert roomy.prospect.budget.fit is Fit.FITS, roomy.prospect.budget.sentence
+    assert not any("Tight" in one for one in roomy.warnings)
+
+
 def test_its_risks_and_what_is_guessed_are_told() -> None:
     plan = planned(Sparks(nodes=BOTH), order(RAY))
     assert any("image has to be built first" in one for one in plan.warnings)

@@ -12,6 +12,7 @@ from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.budget import budget
 from sparktop.recipe.modelfacts import ModelFacts
+from sparktop.recipe.room import Room
 
 DESKTOP = [room()]
 FP8, NVFP4 = made.minimax(229_000_000_000), made.minimax(130_600_000_000)
@@ -81,6 +82,29 @@ EAGER = {"enforce_eager": "true"}
 def test_field_reports(asked, rooms, facts, fit, share) -> None:
     found = budget(asked, rooms, facts, values={})
     assert (found.fit, found.share) == (fit, share), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("rooms", "fit", "left"),
+    [
+        pytest.param(pair(), Fit.TIGHT, "5.2 are left, of a reserve of 12.0", id="beside 16 GB"),
+        pytest.param(
+            [room(node, 113.0, has_desktop=False) for node in ("a", "b")],
+            Fit.TIGHT,
+            "10.2 are left, of a reserve of 12.0",
+            id="alone, by the least that an idle one has",
+        ),
+        pytest.param(
+            [room(node, 116.0, has_desktop=False) for node in ("a", "b")],
+            Fit.FITS,
+            "13.2 are left, 12.0 are the reserve",
+            id="alone on a host that holds little",
+        ),
+    ],
+)
+def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str) -> None:
+    found = budget(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82"), rooms, NVFP4, values={})
+    assert (found.fit, left in found.sentence) == (fit, True), found.sentence
 
 
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:

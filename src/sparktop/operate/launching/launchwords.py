@@ -37,8 +37,9 @@ def warnings(found: Outlook, made: Sequence[Place], steps: Sequence[Step]) -> It
     if found.rendered is not None:
         yield from found.rendered.notes
     budget = found.budget
-    if budget is not None and budget.fit is Fit.TIGHT:
-        yield from (f"To leave more room: {lever}" for lever in budget.levers[:2])
+    if budget is not None and budget.fit is Fit.TIGHT:  # its sentence names the first lever
+        yield budget.sentence
+        yield from (f"To leave more room: {lever}" for lever in budget.levers[1:2])
     if budget is not None and budget.unknowns:
         yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
     for gate in found.gates:  # with what to do they stand in the prospect, and so does what isn't known
