@@ -74,6 +74,19 @@ def test_a_load_that_takes_more_than_it_was_told_to_is_a_danger_near_the_end() -
     assert only(falling(picture(node(available_gib=beyond, engines=(loading(share="0.90"),)))))
 
 
+def test_a_silent_rank_loads_while_its_head_does() -> None:
+    """Under Ray the head's log has what all ranks say."""
+    argv = ("ray", "start", "--address=10.0.0.1:6379", "--block")
+    worker = engine(state=EngineState.UNKNOWN, has_metrics=False, endpoint=None, argv=argv, uptime_s=120.0)
+    sinks = [(-900.0, 110.0), (-10.0, 110.0), (-1.0, 56.0), (0.0, 50.0)]
+    second = replace(node(available_gib=sinks, engines=(worker,)), name="spark2")
+    head = loading()
+    head = replace(head, argv=(*head.argv, "--tensor-parallel-size", "2"))
+    assert not list(falling(picture(node(engines=(head,)), second)))
+    up = replace(head, state=EngineState.READY)
+    assert only(falling(picture(node(engines=(up,)), second))).nodes == ("spark2",)
+
+
 def test_a_job_of_no_engine_is_a_danger_only_near_the_end() -> None:
     assert only(falling(picture(idle_node(available_gib=[(-900, 110), (-9, 110), (0, 18)]))))
 

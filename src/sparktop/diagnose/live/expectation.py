@@ -7,9 +7,9 @@ in a minute is as it should be (facts/engines.md sections 1A, 4.4).
 from __future__ import annotations
 
 from sparktop.diagnose.live.graphs import version_of
-from sparktop.diagnose.live.ranks import flag
+from sparktop.diagnose.live.ranks import Rank, flag, other_ranks
 from sparktop.model.engine import Engine, EngineKind, EngineState
-from sparktop.model.fleet import NodeView
+from sparktop.model.fleet import FleetState, NodeView
 
 GIB = 1024**3
 OVERHEAD_BYTES = 6 * GIB
@@ -25,9 +25,18 @@ def is_loading(engine: Engine) -> bool:
     return engine.state in _LOADING and (engine.uptime_s or 0.0) < LOAD_AT_MOST_S
 
 
-def loading(node: NodeView) -> tuple[Engine, ...]:
-    """The node's engines whose load is under way."""
-    return tuple(engine for engine in node.engines if is_loading(engine))
+def loading(node: NodeView, fleet: FleetState) -> tuple[Engine, ...]:
+    """The engines whose load is under way on the node.
+
+    Of a further rank that says nothing of itself (under Ray all that is said is in the head's log) it is its head's,
+    whose command also tells the share.
+    """
+    found = []
+    for engine in node.engines:
+        silent = engine.state is EngineState.UNKNOWN and engine.endpoint is None
+        heads = other_ranks(Rank(node=node, engine=engine), fleet) if silent else ()
+        found += [one for one in (engine, *(head.engine for head in heads)) if is_loading(one)][:1]
+    return tuple(found)
 
 
 def share(engine: Engine) -> float:
@@ -47,12 +56,12 @@ def _default(engine: Engine) -> float:
     return 0.92 if version is None or version >= (0, 22, 1) else 0.90
 
 
-def floor_bytes(node: NodeView) -> int | None:
+def floor_bytes(node: NodeView, fleet: FleetState) -> int | None:
     """What should be left of available memory when the loads under way are through; None while none is.
 
     0 where the shares together leave nothing: then the load itself is what starves the host.
     """
-    engines = loading(node)
+    engines = loading(node, fleet)
     if not engines or node.sample is None:
         return None
     total = node.sample.memory.total_bytes

@@ -65,9 +65,9 @@ def fall_of(node: NodeView) -> Fall | None:
     )
 
 
-def is_dangerous(node: NodeView, fall: Fall) -> bool:
+def is_dangerous(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
     """Whether this fall ends in a starved host if nothing stops it, as far as can be told."""
-    floor = floor_bytes(node)
+    floor = floor_bytes(node, fleet)
     if floor is not None:  # a load takes what it was told to take: only what goes beyond is a danger
         return fall.available_bytes < min(floor, LOW_BYTES) and fall.empty_in_s < SPIKE_WITHIN_S
     if fall.fallen_bytes < FALLEN_BYTES:
@@ -89,7 +89,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         if not is_current(node):
             continue
         fall = fall_of(node)
-        if fall is None or not is_dangerous(node, fall):
+        if fall is None or not is_dangerous(node, fall, fleet):
             continue
         rate = -fall.bytes_per_s / GIB
         growing = _growing(node)
@@ -125,10 +125,10 @@ def first_request(fleet: FleetState) -> Iterable[Finding]:
     work.
     """
     for node in fleet.nodes:
-        if not is_current(node) or loading(node):
+        if not is_current(node) or loading(node, fleet):
             continue
         fall = fall_of(node)
-        if fall is None or -fall.bytes_per_s < SPIKE_BYTES_PER_S or not is_dangerous(node, fall):
+        if fall is None or -fall.bytes_per_s < SPIKE_BYTES_PER_S or not is_dangerous(node, fall, fleet):
             continue
         engine = next((one for one in node.engines if is_alive(one) and _has_first_request(one)), None)
         began_s = _began_to_work_s(node)
