@@ -132,6 +132,8 @@ async def test_a_launched_pair_is_relaunched_restarted_and_stopped(
 
         anew = await planned(at, order)
         assert isinstance(anew, Plan), anew
+        told_of = [one.title for one in at.monitor.state.findings if one.rule.startswith("restart.")]
+        assert told_of == [], "it was stopped, and the rank under Ray went with its head"
         done(await at.finished(at.begin(anew)))
         assert not {box["Id"] for box in ranks.boxes()} & ids
         assert ranks.labelled(labels.CHANGED) == {None}

@@ -145,3 +145,22 @@ def test_started_too_soon(fleet: FleetState, expected: list[str]) -> None:
 def test_two_keepers(policy: str, unit: Unit, expected: list[str]) -> None:
     engines = (engine(container=container(restart_policy=policy)),)
     assert rules(picture(node(engines=engines, facts=facts(units=(unit,))))) == expected
+
+
+def test_a_ray_worker_that_ended_with_its_head_is_no_news() -> None:
+    joins = ("bash", "-c", "ray start --block --address=10.0.0.1:6379")
+    wide = ("vllm", "serve", "M", "--tensor-parallel-size", "2", "--distributed-executor-backend", "ray")
+    one = replace(ended(1, argv=joins), endpoint=None, argv=joins)
+    over = replace(ended(143, argv=wide), argv=wide)
+    serving = engine(argv=wide, container=container(argv=wide))
+
+    def told(worker: Engine, head: Engine) -> list[str]:
+        return rules(picture(idle_node("spark1", engines=(head,)), idle_node("spark2", engines=(worker,))))
+
+    assert told(one, over) == []
+    assert told(one, serving) == ["restart.failed"]
+    assert told(one, replace(serving, uptime_s=12.0)) == [], "that head began when this one had ended"
+    sooner = replace(ended(1, argv=joins, ago_s=3.0), endpoint=None, argv=joins)
+    assert told(sooner, serving) == [], "whether its head lives is not known yet"
+    killed = replace(ended(139, argv=joins), endpoint=None, argv=joins)
+    assert told(killed, over) == ["restart.segfault"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sparktop.diagnose.enginecommand import joins_ray
 from sparktop.diagnose.exits import LOOPING, ending_of, loop
 from sparktop.diagnose.live.guard import ended_by_guard
+from sparktop.diagnose.live.ranks import Rank, is_alive, other_ranks
 from sparktop.diagnose.live.start import STARTING
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.engine import Container, Engine, EngineState
@@ -19,6 +21,8 @@ RECENT_S = 600.0
 """An ending is told for ten minutes; after that it is the engine table's."""
 KILL_WINDOW_S = 30.0
 """A kernel kill this close to a container's end is taken for its end."""
+HEAD_SEEN_S = 15.0
+"""Another node's containers are listed some seconds late: by then the end of a head is known."""
 LOOP_UPTIME_S = 600.0
 _GIB = 1024**3
 
@@ -32,9 +36,23 @@ def check_ended(fleet: FleetState) -> Iterator[Finding]:
             if engine.state is not EngineState.EXITED or ended_s is None or now_s is None:
                 continue
             if now_s - ended_s < RECENT_S and not (
-                (engine.log and engine.log.is_stopping) or ended_by_guard(node, engine)
+                (engine.log and engine.log.is_stopping)
+                or ended_by_guard(node, engine)
+                or _went_with_its_head(engine, node, fleet, now_s - ended_s)
             ):
                 yield from _ended(node, engine, ended_s)
+
+
+def _went_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_s: float) -> bool:
+    """`ray start --block` ends with code 1 when the head's Ray is gone: what is to be told of is the head's end."""
+    box = engine.container
+    if box is None or not joins_ray(box.argv) or box.exit_code not in (None, 0, 1):
+        return False
+    if ago_s < HEAD_SEEN_S:
+        return True
+    heads = [other.engine for other in other_ranks(Rank(node=node, engine=engine), fleet)]
+    # One that began afterwards is another launch's, or the same one's started again: ages, as clocks differ.
+    return bool(heads) and all(not is_alive(head) or (head.uptime_s or 0.0) < ago_s for head in heads)
 
 
 def _ended(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
