@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -198,3 +201,43 @@ def test_ctrl_c_while_it_loads_leaves_nothing(pair: tuple[Spark, Spark], recipes
         assert at.ends() == 130, at.text
         assert "It is as it was before" in " ".join(at.text.split())
     assert boxes(pair[0]) == {}
+
+
+def test_sigterm_and_a_closed_terminal_leave_nothing(pair: tuple[Spark, Spark], recipes: Path) -> None:
+    (recipes / "tiny.yaml").write_text(text_of(free_port(), env={"ENGINE_LOAD_S": "60"}))
+    for ends in ("by SIGTERM", "with its terminal"):
+        with terminal("launch", "tiny", "spark1", "--grace", "3") as at:
+            seen = at.reads("Run this? (yes/no)")
+            at.types("yes\r")
+            at.reads("Wait until vllm-tiny answers", after=seen)
+            if ends == "by SIGTERM":
+                os.kill(at.pid, signal.SIGTERM)
+                assert at.ends() == 130, at.text
+            else:
+                os.dup2(os.open(os.devnull, os.O_RDWR), at.handle)  # nobody has its other end any more
+                assert os.waitstatus_to_exitcode(os.waitpid(at.pid, 0)[1]) == 130
+                at.status = 130
+        assert boxes(pair[0]) == {}, ends
+    assert [one["state"] for one in entries()[0] if one["kind"] == "end"] == ["aborted", "aborted"]
+
+
+def test_nobody_reads_on_and_it_ends_with_its_own_code(pair: tuple[Spark, Spark], recipes: Path) -> None:
+    (recipes / "tiny.yaml").write_text(text_of(free_port(), env={"ENGINE_FAILS": "load"}))
+    words = [sys.executable, "-m", "sparktop", "launch", "tiny", "spark1", "--yes"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(90) == 1
+    assert [one["state"] for one in entries()[0] if one["kind"] == "end"] == ["rolled back"]
+    assert boxes(pair[0]) == {}
+
+
+def test_what_runs_is_exported_as_it_was_launched(pair: tuple[Spark, Spark], recipes: Path) -> None:
+    (recipes / "tiny.yaml").write_text(text_of(free_port()))
+    before = sparktop("launch", "tiny", "spark1", "--export", "run").stdout
+    assert sparktop("launch", "tiny", "spark1", "--yes", is_hurried=True).returncode == 0
+    out = sparktop("launch", "tiny", "spark1", "--export", "run")
+    assert (out.returncode, out.stdout) == (0, before), out.stderr
+    assert "docker run --detach --name vllm-tiny" in out.stdout
+    assert boxes(pair[0]) == {NAME: "running"}

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, TextIO
@@ -19,6 +18,8 @@ from typing import Any, TextIO
 from sparktop.clock import Clock, SystemClock
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.ask import answered
+from sparktop.headless.leaving import interruptible
+from sparktop.headless.narration import say, written
 from sparktop.headless.plans import (
     JSON_VERSION,
     plan_data,
@@ -36,7 +37,7 @@ from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, Action
 from sparktop.operate.line import AskSecret
-from sparktop.operate.operating import Execution, Operating
+from sparktop.operate.operating import Operating
 from sparktop.operate.wishes import Wish, mending, wishes
 
 INTERRUPTED = 130
@@ -253,38 +254,8 @@ async def _run(operating: Operating, plan: Plan, secret: AskSecret, clock: Clock
     progress = Progress(clock)
     execution = operating.start(plan, secret=secret, changed=progress.follow)
     progress.follow(execution.run)
-    with _interruptible(execution):
+    with interruptible(execution):
         return await execution.finished()
-
-
-@contextmanager
-def _interruptible(execution: Execution) -> Iterator[None]:
-    """Ctrl-C aborts the run; another one leaves it."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-
-    def interrupted() -> None:
-        if not times:
-            times.append(1)
-            say("aborting: what is under way is finished or undone first; Ctrl-C again leaves it alone")
-            execution.abort()
-            return
-        say("left: the step on the node finishes, or is undone, by itself; `sparktop audit` has what was done")
-        if task is not None:
-            task.cancel()
-
-    times: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    loop.add_signal_handler(signal.SIGINT, interrupted)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if len(times):
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
 
 
 class Progress:
@@ -317,7 +288,7 @@ class Progress:
 
     def _line(self, text: str) -> None:
         self._said, self._said_s = text, self._clock.monotonic()
-        print(text, file=self._err, flush=True)
+        written(text, self._err)
 
 
 # --- where it goes
@@ -326,16 +297,11 @@ class Progress:
 def put(manner: Manner, lines: Sequence[str], data: Mapping[str, Any]) -> None:
     """Data: to standard output."""
     if manner.as_json:
-        print(json.dumps({"version": JSON_VERSION, **data}, indent=2, ensure_ascii=False))
+        written(json.dumps({"version": JSON_VERSION, **data}, indent=2, ensure_ascii=False), sys.stdout)
     else:
-        print("\n".join(lines))
+        written("\n".join(lines), sys.stdout)
 
 
 def _show(manner: Manner, lines: Sequence[str]) -> None:
     """To be read before the question: beside the data where that is JSON."""
-    print("\n".join(lines), file=sys.stderr if manner.as_json else sys.stdout, flush=True)
-
-
-def say(text: str) -> None:
-    """Narration."""
-    print(text, file=sys.stderr, flush=True)
+    written("\n".join(lines), sys.stderr if manner.as_json else sys.stdout)

@@ -12,6 +12,8 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sparktop.headless.narration import written
+
 
 async def answered(question: str) -> str:
     """What was typed, without blanks around it; empty at the end of input."""
@@ -24,27 +26,31 @@ async def answered_unseen(question: str) -> str:
         try:
             return (await _line(question)).removesuffix("\n")
         finally:
-            sys.stderr.write("\n")  # Enter was not shown either
-            sys.stderr.flush()
+            written("", sys.stderr)  # Enter was not shown either
 
 
 async def _line(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
+    written(question, sys.stderr, end="")
     loop = asyncio.get_running_loop()
     line: asyncio.Future[bytes] = loop.create_future()
     got = bytearray()
     number = sys.stdin.fileno()
 
     def readable() -> None:
-        piece = os.read(number, 1024)
+        try:
+            piece = os.read(number, 1024)
+        except OSError:  # the terminal was closed
+            piece = b""
         got.extend(piece)
         if (not piece or b"\n" in piece) and not line.done():
             line.set_result(bytes(got))
 
     loop.add_reader(number, readable)
     try:
-        return (await line).decode("utf-8", "replace")
+        text = (await line).decode("utf-8", "replace")
+        if not text.endswith("\n"):  # Ctrl-D: what is said next begins a line of its own
+            written("", sys.stderr)
+        return text
     finally:
         loop.remove_reader(number)
 
