@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from sparktop.cli.launching import _notes, _secrets, _values
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import Manner
 from sparktop.headless.launch import Launch, exported, launch
-from sparktop.model.plan import Plan, Refusal
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.recipe import shelf
 
@@ -95,6 +97,59 @@ async def test_engines_that_may_be_stopped_are_found_on_their_nodes() -> None:
     assert why.value.hint == "did you mean vllm-minimax?"
 
 
+async def test_one_name_is_stopped_on_every_node_or_on_the_one_that_is_named() -> None:
+    side = Side()
+    side.answer = lambda request: Refusal(request=request, reason="as a test wants it")
+    for stop, found in (
+        ("vllm-minimax", ("spark1", "spark2")),
+        ("vllm-minimax@spark2", ("spark2",)),
+    ):
+        clock = clock_of_pictures()
+        seen = pictures.PICTURES["decode"](clock)
+        one, other = seen.nodes
+        watch = pictures.FakeWatch(replace(seen, nodes=(one, replace(other, engines=one.engines))))
+        wanted = Launch(order=Order(recipe=recipe(QWEN)), stops=(stop, stop))
+        await launch(lambda _, watch=watch: (watch, side), wanted, manner=Manner(timeout_s=0.2), secret=nobody)
+        asked = side.asked[-1].order
+        assert asked is not None
+        assert asked.stops == tuple((node, "vllm-minimax") for node in found)
+
+
+async def test_what_runs_already_is_exported_as_launched_in_its_own_place(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    here = (("spark1", "vllm-qwen"),)
+
+    def answer(request: Request) -> Plan | Refusal:
+        plan = planned()
+        assert isinstance(plan, Plan)
+        assert plan.prospect is not None
+        if request.order is not None and request.order.stops == here:
+            return plan
+        return Refusal(request=request, reason="runs already", prospect=replace(plan.prospect, runs=here))
+
+    side.answer = answer
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN)), export="compose")) == 0
+    assert "services:" in capsys.readouterr().out
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 1
+
+
+async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    plan = planned()
+    assert isinstance(plan, Plan)
+    assert plan.prospect is not None
+    gate = Gate(name="port", node="spark1", state=GateState.WARNED, detail="is odd", remedy="look at it")
+    said = ("The log is lost.", "port on spark1: is odd")
+    odd = replace(plan, warnings=said, prospect=replace(plan.prospect, gates=(gate,)))
+    side.answer = lambda request: odd
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 0
+    out = capsys.readouterr().out
+    assert out.count("port on spark1: is odd") == 1
+    assert out.index("The log is lost.") < out.index("\nmemory\n"), "before the long parts"
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["warnings"] == list(said)
+
+
 # --- the arguments
 
 
@@ -108,6 +163,10 @@ async def test_engines_that_may_be_stopped_are_found_on_their_nodes() -> None:
         ((QWEN, "spark1", "--yes", "--export", "run"), "contradict"),
         ((QWEN, "spark1", "--json", "--export", "run"), "--export prints a file"),
         ((QWEN, "spark1", "--set", "max_model_len"), "--set wants NAME=VALUE"),
+        ((QWEN, "spark1", "--set", "prot=8000"), "did you mean port?"),
+        ((QWEN, "spark1", "--set", "port="), "a whole number is wanted"),
+        ((QWEN, "spark1", "spark1"), "spark1 is named twice"),
+        ((QWEN, "spark1", "--env-file", "/tmp"), "/tmp is no file"),
         ((QWEN, "spark1", "--set", "HF_TOKEN=hf_abcdefghijklmnop"), "looks like a secret"),
         ((QWEN, "spark1", "--env-file", "/no/such/file"), "there is no such file"),
     ],

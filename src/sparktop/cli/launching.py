@@ -14,7 +14,7 @@ from sparktop.cli.options import parser, settings
 from sparktop.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from sparktop.model.recipe import Recipe
+    from sparktop.model.recipe import Order, Recipe
     from sparktop.recipe.ownsecrets import Found
 
 _USAGE = (
@@ -53,7 +53,11 @@ def launch(words: list[str]) -> int:
     from sparktop.operate.operating import Operating
 
     prompter = TerminalPrompter()
-    links = connectors(distinct(config.hosts), prompter, config.ssh_config)
+    hosts = distinct(config.hosts)
+    if len(hosts) < len(config.hosts):
+        twice = next(one for one in config.hosts if config.hosts.count(one) > 1)
+        raise UsageError(f"{twice} is named twice", hint="name each Spark once; the first is the head")
+    links = connectors(hosts, prompter, config.ssh_config)
     own = own_rules()
 
     def make(publish: Publish) -> tuple[Watch, Operating]:
@@ -69,6 +73,7 @@ def launch(words: list[str]) -> int:
     )
     if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
         order = replace(order, hub=hub)
+    _check(order)
     wanted = Launch(
         order=order,
         stops=tuple(options.stop),
@@ -91,7 +96,13 @@ def _arguments() -> argparse.ArgumentParser:
     made.add_argument("recipe", nargs="?", metavar="RECIPE", help="by its name, or a file; `recipes list` names them")
     made.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`; head first")
     made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the recipe")
-    made.add_argument("--stop", action="append", default=[], metavar="ENGINE", help="may be stopped to make room")
+    made.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="ENGINE",
+        help="stop it to make room, on each HOST that has it",
+    )
     made.add_argument("--env-file", type=Path, metavar="FILE", help="secrets, NAME=value lines, mode 0600")
     made.add_argument("--no-fetch", action="store_false", dest="may_fetch", help="use what is on the disks alone")
     made.add_argument("--grace", default="", metavar="SECONDS", help="between SIGTERM and SIGKILL of what is stopped")
@@ -122,6 +133,21 @@ def _values(pairs: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
+def _check(order: Order) -> None:
+    """Say what can't be one of its values before anything is connected to.
+
+    Raises:
+        UsageError: the nearest right name is told, or what is wanted.
+    """
+    from sparktop.recipe import parameters
+    from sparktop.recipe.rendered import CannotRender
+
+    try:
+        parameters.values(order)
+    except CannotRender as error:
+        raise UsageError(error.reason, hint="\n  ".join(filter(None, error.remedies)) or None) from error
+
+
 def _secrets(recipe: Recipe, named: Path | None) -> Found:
     """What the recipe takes of the operator's: of the environment, else of files that only they can read.
 
@@ -131,7 +157,7 @@ def _secrets(recipe: Recipe, named: Path | None) -> Found:
     from sparktop.recipe.ownsecrets import held
 
     if named is not None and not named.is_file():
-        raise ConfigError(f"{named}: there is no such file")
+        raise ConfigError(f"{named} is no file" if named.exists() else f"{named}: there is no such file")
     found = held(recipe, named)
     if named is not None and found.problems:
         raise ConfigError("\n  ".join(found.problems))

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from sparktop.clock import Clock, SystemClock
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.errors import UsageError
-from sparktop.headless.act import MakeBoth, Manner, carry_out, check_links, nearest, put, say, watched
+from sparktop.headless.act import MakeBoth, Manner, carry_out, check_links, nearest, put, watched
+from sparktop.headless.narration import say
 from sparktop.headless.plans import refusal_data, refusal_text
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Refusal, Request
@@ -27,7 +28,7 @@ class Launch:
 
     order: Order
     stops: tuple[str, ...] = ()
-    """Engines that may be stopped, by name: on which nodes they are is seen there."""
+    """Engines that may be stopped, by name, or NAME@NODE: on which nodes they are is seen there."""
     options: Mapping[str, str] = field(default_factory=dict)
     export: str = ""
     """ "run", "compose" or "systemd": nothing is run, the files are printed."""
@@ -47,6 +48,10 @@ async def launch(
         order = replace(wanted.order, stops=_stops(wanted.stops, watch.state))
         request = Request(action="launch", nodes=nodes, order=order, options=wanted.options)
         answer = await operating.plan(request)
+        if wanted.export and isinstance(answer, Refusal) and answer.prospect is not None and answer.prospect.runs:
+            # What runs is what is to be written down: as it would be launched in its own place.
+            stops = tuple(dict.fromkeys((*order.stops, *answer.prospect.runs)))
+            answer = await operating.plan(replace(request, order=replace(order, stops=stops)))
         if isinstance(answer, Refusal):
             if wanted.export:
                 say("\n".join(refusal_text(answer)))
@@ -68,18 +73,26 @@ def exported(files: Mapping[str, str]) -> str:
 
 
 def _stops(names: Sequence[str], fleet: FleetState) -> tuple[tuple[str, str], ...]:
-    """(node, engine) of those that are named.
+    """(node, engine) of those that are named, on every node that has one.
 
     Raises:
         UsageError: there is none of that name.
     """
-    found = []
+    found: list[tuple[str, str]] = []
     for name in names:
-        rank = find(name, "", fleet)
-        if rank is None or not is_alive(rank.engine):
-            there = [engine.name for view in fleet.nodes for engine in view.engines if is_alive(engine)]
+        engine, _, node = name.rpartition("@")
+        own = _alive(name, "", fleet) or (_alive(engine, node, fleet) if engine and node else [])
+        if not own:
+            there = [one.name for view in fleet.nodes for one in view.engines if is_alive(one)]
             raise UsageError(
                 f"there is no engine {name!r} to stop", hint=nearest(name, there) or "no engine runs: leave --stop out"
             )
-        found.append((rank.node, name))
-    return tuple(found)
+        found += own
+    return tuple(dict.fromkeys(found))
+
+
+def _alive(name: str, node: str, fleet: FleetState) -> list[tuple[str, str]]:
+    """(node, name) of each that runs under the name, on every node for an empty `node`."""
+    asked = [view.name for view in fleet.nodes if node in ("", view.name)]
+    ranks = [find(name, one, fleet) for one in asked]
+    return [(rank.node, name) for rank in ranks if rank is not None and is_alive(rank.engine)]

@@ -141,5 +141,7 @@ class Prospect:
     fetches: tuple[str, ...] = ()
     """ "image ... (about 21 GB) on spark2", "model ..., 34.6 GB, on spark1, then over the fabric to spark2"."""
     risks: tuple[str, ...] = ()
+    runs: tuple[tuple[str, str], ...] = ()
+    """(node, container) of every rank, where all of it runs already, launched with these values."""
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """The same to keep, by kind ("run", "compose", "systemd") and file name; secrets named, never written."""

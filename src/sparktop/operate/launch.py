@@ -14,7 +14,6 @@ from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.containersteps import grace_option
 from sparktop.operate.launching import outlook as looking
-from sparktop.operate.launching import running
 from sparktop.operate.launching.assembling import assembled
 from sparktop.operate.launching.gates import blocking
 from sparktop.operate.launching.outlook import Outlook
@@ -88,7 +87,7 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
     if found.cannot is not None:
         return Refusal(request=request, reason=found.cannot.reason, remedies=found.cannot.remedies, prospect=prospect)
     assert found.rendered is not None  # or there is a reason above
-    here = running.as_asked(found.rendered, found.looked.survey)
+    here = prospect.runs
     if here and not set(here) <= set(found.looked.order.stops):  # agreed to be stopped, it is launched anew
         name = shlex.quote(here[0][1])
         where = looking.listed([one for one, _ in here])

@@ -13,7 +13,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Refusal, Request
 from sparktop.model.prospect import Budget, Gate, Prospect
 from sparktop.model.recipe import Order
-from sparktop.operate.launching import fabric, fetchsteps, gates, makeroom, seats
+from sparktop.operate.launching import fabric, fetchsteps, gates, makeroom, running, seats
 from sparktop.operate.launching.fetchsteps import Fetch
 from sparktop.operate.launching.looked import Looked, model_of, revision_of
 from sparktop.operate.launching.makeroom import Going
@@ -115,6 +115,7 @@ def outlook(request: Request, picture: FleetState, survey: Survey) -> Outlook | 
         on_disk=tuple(there),
         fetches=fetch.sentences,
         risks=recipe.risks,
+        runs=running.as_asked(rendered, survey) if rendered else (),
         files={kind: export.files(rendered, kind, muted=recipe.muted) for kind in export.KINDS} if rendered else {},
     )
     return Outlook(looked=looked, goings=goings, fetch=fetch, gates=judged, prospect=prospect, cannot=cannot)
