@@ -248,7 +248,7 @@ def _(world: World) -> None:
     open_file(world)
 
 
-@case("secrets", "", PASSED, "none are wanted")
+@case("secrets", "", PASSED, "VLLM_API_KEY is set")
 def _(world: World) -> None:
     open_file(world, VLLM_API_KEY="key-of-mine")
 

@@ -134,7 +134,9 @@ def _guard(entry: Entry) -> str:
     available = entry.get("available_gib")
     at = f" at {available} GiB available" if isinstance(available, int | float) else ""
     detail = _text(entry.get("detail"))
-    what = f"guard {_text(entry.get('phase'))}: {_text(entry.get('container'))} below {entry.get('floor_gib', '?')} GiB"
+    container = _text(entry.get("container"))
+    over = f": {container} below {entry.get('floor_gib', '?')} GiB" if container else ""
+    what = f"guard {_text(entry.get('phase'))}{over}"
     line = sanitise.line(f"{what}{at}{'; ' + detail if detail else ''}")
     return f"◆ {_when(entry)}  {_text(entry.get('who'))}  {_text(entry.get('node'))}  {line}"
 

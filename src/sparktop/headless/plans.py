@@ -125,10 +125,12 @@ def plan_text(plan: Plan) -> list[str]:
     lines = said(plan.title)
     lines += said(f"{RISK_MARKS[plan.risk]} {plan.risk}, on {' and '.join(plan.nodes)}", 2)
     lines += said(plan.effect, 2) if plan.effect else []
-    lines += prospect_text(plan.prospect, plan.secrets) if plan.prospect is not None else []
     for warning in plan.warnings:
+        if warning in _of_gates(plan):
+            continue
         text, *to_paste = _apart(warning)
         lines += [*said(f"▲ {text}", 2), *(f"      {masked(line, plan.secrets)}" for line in to_paste)]
+    lines += prospect_text(plan.prospect, plan.secrets) if plan.prospect is not None else []
     lines += ["", "what changes"] if plan.differences else []
     for one in plan.differences:
         for sign, value in (("-", one.before), ("+", one.after)):
@@ -140,6 +142,12 @@ def plan_text(plan: Plan) -> list[str]:
     if plan.equivalent:
         lines += ["", "the same by hand", *(f"  {masked(one, plan.secrets)}" for one in plan.equivalent)]
     return lines
+
+
+def _of_gates(plan: Plan) -> set[str]:
+    """What stands among the gates already, with what to do about it."""
+    gates = plan.prospect.gates if plan.prospect is not None else ()
+    return {f"{gate.name}{f' on {gate.node}' if gate.node else ''}: {gate.detail}" for gate in gates}
 
 
 def _steps(steps: Sequence[Step], plan: Plan) -> list[str]:

@@ -86,5 +86,6 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
             f"export {name}=..., or a line {name}=... in {PLACE} (chmod 600 {PLACE})",
         )
     if not missing and not problems:
+        names += [name for name, value in order.secrets.items() if value and name not in names]
         given = ", ".join(names)
         yield passed("secrets", "", f"{given} {'is' if len(names) == 1 else 'are'} set" if names else "none are wanted")

@@ -22,11 +22,13 @@ def effect(found: Outlook, made: Sequence[Place]) -> str:
     """What to expect."""
     recipe = found.order.recipe
     took = f" Its load took {span(recipe.expected.load_s)} elsewhere." if recipe.expected.load_s else ""
-    after = " and started again what was stopped" if any(one.comes_back for one in found.goings) else ""
+    back = any(one.comes_back for one in found.goings)
+    after = ", and what was stopped is started again" if back else ""
     what = "container is" if len(made) == 1 else "containers are"
+    link = "," if back else " and"
     return (
         f"It is started when there is memory for it, proven by one request, and measured.{took} If that fails, its log "
-        f"is kept, the {what} removed{after}."
+        f"is kept{link} the {what} removed{after}."
     )
 
 
