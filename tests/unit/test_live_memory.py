@@ -27,7 +27,7 @@ from sparktop.diagnose.live import memory as rules
 from sparktop.diagnose.live.leak import check as held_after_exit
 from sparktop.diagnose.live.starvation import falling, first_request
 from sparktop.diagnose.live.starved import check as starved
-from sparktop.model.engine import Engine, EngineState
+from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
 from sparktop.model.fleet import Baseline, FleetState, Growth, LinkState, NodeView, Reach
@@ -83,12 +83,60 @@ def test_a_silent_rank_loads_while_its_head_does() -> None:
     head = loading()
     head = replace(head, argv=(*head.argv, "--tensor-parallel-size", "2"))
     assert not list(falling(picture(node(engines=(head,)), second)))
+    ready = replace(head, state=EngineState.READY, log=LogFacts(moved_wall_s=WALL_S - 4.0))
+    idle = replace(node(available_gib=sinks, engines=(worker,), util=0.0), name="spark2")
+    assert not list(falling(picture(node(engines=(ready,)), idle))), "what it took last may still be in the window"
     up = replace(head, state=EngineState.READY)
     assert only(falling(picture(node(engines=(up,)), second))).nodes == ("spark2",)
 
 
 def test_a_job_of_no_engine_is_a_danger_only_near_the_end() -> None:
     assert only(falling(picture(idle_node(available_gib=[(-900, 110), (-9, 110), (0, 18)]))))
+
+
+LOADED = [(-900.0, 112.0), (-30.0, 60.0), (-4.0, 55.0), (-3.0, 28.0), (-1.0, 25.5), (0.0, 24.2)]
+"""The cache is allocated, graphs are captured, and it is ready."""
+
+
+def just_ready(ready_s_ago: float = 3.0, **more: Any) -> Engine:
+    """It says that it serves, and nobody has asked it anything."""
+    argv = ("vllm", "serve", "m", "--gpu-memory-utilization", "0.70")
+    made = engine(state=EngineState.READY, argv=argv, **{"running": 0, "gpu_bytes": gib(87.3), **more})
+    assert made.metrics is not None
+    silent = replace(made.metrics, generation_tokens=0.0, prompt_tokens=0.0, waiting=0.0)
+    return replace(made, metrics=silent, log=LogFacts(moved_wall_s=WALL_S - ready_s_ago))
+
+
+def asked_at_once() -> Engine:
+    made = just_ready()
+    assert made.metrics is not None
+    return replace(made, metrics=replace(made.metrics, running=1.0))
+
+
+LOUD_FALLS = {
+    "it has been ready for long": node(available_gib=LOADED, util=0.0, engines=(just_ready(60.0),)),
+    "its first request has come": node(available_gib=LOADED, util=0.0, engines=(asked_at_once(),)),
+    "its GPU is at work before the request is counted": node(
+        available_gib=LOADED, util=[(-900, 0), (-2, 0), (-1, 96), (0, 96)], engines=(just_ready(),)
+    ),
+    "it holds more than it was told to take": node(
+        available_gib=LOADED, util=0.0, engines=(just_ready(gpu_bytes=gib(97.0)),)
+    ),
+    "something else grows": node(
+        available_gib=LOADED,
+        util=0.0,
+        engines=(just_ready(),),
+        growing=(Growth(label="train", pid=4, held_bytes=gib(9.0), bytes_per_s=2.0 * GIB),),
+    ),
+    "next to nothing is left": node(
+        available_gib=[(-900, 60.0), (-4, 40.0), (-1, 8.0), (0, 5.0)], util=0.0, engines=(just_ready(),)
+    ),
+}
+
+
+@pytest.mark.parametrize("view", LOUD_FALLS.values(), ids=LOUD_FALLS.keys())
+def test_the_end_of_a_load_excuses_nothing_else(view: NodeView) -> None:
+    assert only(falling(picture(view)))
 
 
 QUIET_FALLS = {
@@ -104,6 +152,12 @@ QUIET_FALLS = {
     ),
     "an engine whose container was only just started": picture(
         node(available_gib=[(-900, 110), (-10, 110), (0, 60)], engines=(loading(EngineState.STARTING),))
+    ),
+    "an engine has become ready and its last allocation is still in the window": picture(
+        node(available_gib=LOADED, util=[(-900, 96), (-3, 96), (-2, 0), (0, 0)], engines=(just_ready(),))
+    ),
+    "the same where nothing tells what it holds": picture(
+        node(available_gib=LOADED, util=0.0, engines=(just_ready(gpu_bytes=None),))
     ),
     "a small fall, soon over": picture(node(available_gib=[(-900, 27), (-2, 27), (0, 24.5)])),
     "a fall that has ended": picture(node(available_gib=[(-900, 45), (-4, 45), (-2, 30), (0, 30.2)])),

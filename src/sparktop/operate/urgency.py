@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.diagnose.live.starvation import fall_of, is_dangerous
+from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request
 from sparktop.operate.containersteps import grace_option
 from sparktop.operate.part import Part
@@ -17,8 +18,9 @@ def is_urgent(request: Request, found: Sequence[Part]) -> bool:
     """Whether the finding says so, or the figures do."""
     if request.finding is not None and request.finding.rule in _URGENT:
         return True
+    seen = FleetState(nodes=tuple(part.view for part in found))
     falls = ((part, fall_of(part.view)) for part in found)
-    return any(fall is not None and is_dangerous(part.view, fall) for part, fall in falls)
+    return any(fall is not None and is_dangerous(part.view, fall, seen) for part, fall in falls)
 
 
 def grace_of(request: Request, found: Sequence[Part]) -> float:

@@ -6,6 +6,8 @@ in a minute is as it should be (facts/engines.md sections 1A, 4.4).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sparktop.diagnose.live.graphs import version_of
 from sparktop.diagnose.live.ranks import Rank, flag, other_ranks
 from sparktop.model.engine import Engine, EngineKind, EngineState
@@ -31,12 +33,43 @@ def loading(node: NodeView, fleet: FleetState) -> tuple[Engine, ...]:
     Of a further rank that says nothing of itself (under Ray all that is said is in the head's log) it is its head's,
     whose command also tells the share.
     """
-    found = []
+    said = (next((one.engine for one in who if is_loading(one.engine)), None) for _, who in _told_by(node, fleet))
+    return tuple(one for one in said if one is not None)
+
+
+def settling(node: NodeView, fleet: FleetState) -> tuple[tuple[Engine, Engine], ...]:
+    """(what runs on the node, who says so and names its share) of the engines that have only just become ready.
+
+    By the log of it, and nothing has been asked of it: its last allocation may still be in the window that a fall is
+    measured by.
+    """
+    said = (
+        (engine, next((one.engine for one in who if _is_settling(one)), None)) for engine, who in _told_by(node, fleet)
+    )
+    return tuple((engine, one) for engine, one in said if one is not None)
+
+
+def _is_settling(rank: Rank) -> bool:
+    engine, sample = rank.engine, rank.node.sample
+    moved_s = engine.log.moved_wall_s if engine.log else None
+    if engine.state is not EngineState.READY or moved_s is None or sample is None:
+        return False
+    told = engine.metrics
+    is_idle = told is None or not (told.running or told.waiting or told.generation_tokens)
+    return is_idle and abs(sample.wall_s - moved_s) <= SETTLES_S  # both of that node's clock
+
+
+def _told_by(node: NodeView, fleet: FleetState) -> Iterator[tuple[Engine, tuple[Rank, ...]]]:
+    """(engine, who can tell how far it is) of the node: itself, and of a rank that says nothing its others."""
     for engine in node.engines:
+        own = Rank(node=node, engine=engine)
         silent = engine.state is EngineState.UNKNOWN and engine.endpoint is None
-        heads = other_ranks(Rank(node=node, engine=engine), fleet) if silent else ()
-        found += [one for one in (engine, *(head.engine for head in heads)) if is_loading(one)][:1]
-    return tuple(found)
+        yield engine, (own, *(other_ranks(own, fleet) if silent else ()))
+
+
+def most_bytes(engine: Engine, total_bytes: int) -> int:
+    """The most that it takes of so much memory by its own command, graphs and processes included."""
+    return int(share(engine) * total_bytes) + OVERHEAD_BYTES
 
 
 def share(engine: Engine) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.expectation import floor_bytes, is_loading, loading
+from sparktop.diagnose.live.expectation import floor_bytes, is_loading, loading, most_bytes, settling
 from sparktop.diagnose.live.idleness import IDLE_PERCENT
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.diagnose.live.window import GIB, gib, is_current, newest, seen, span
@@ -73,17 +73,36 @@ def is_dangerous(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
     if fall.fallen_bytes < FALLEN_BYTES:
         return False
     total = node.sample.memory.total_bytes if node.sample else 0
+    if _is_the_end_of_a_load(node, fall, fleet):
+        return False
     if any(is_alive(engine) for engine in node.engines):  # it has what it reserved: it takes no more by design
         return fall.available_bytes <= ROOMY_SHARE * total
     # A job of which nothing is known takes what it needs, most often: only near the end is that a danger.
     return fall.available_bytes <= TIGHT_SHARE * total and fall.empty_in_s < SPIKE_WITHIN_S
 
 
+def _is_the_end_of_a_load(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
+    """Whether an engine that has only just become ready explains it: it holds no more than it was told to take.
+
+    A first request is something else, however soon it comes: its GPU is at work, or its server counts it.
+    """
+    ready = settling(node, fleet)
+    if node.sample is None or not ready or fall.available_bytes < LOW_BYTES:
+        return False
+    engine, told = ready[0]
+    if any(grown.pid not in engine.pids for grown in node.growing):
+        return False
+    busy = next((util for _, util in newest(node.utilisation_history, 1.0)), 0.0)
+    held = fall.fallen_bytes if engine.gpu_bytes is None else engine.gpu_bytes
+    return busy < IDLE_PERCENT and held <= most_bytes(told, node.sample.memory.total_bytes)
+
+
 def falling(fleet: FleetState) -> Iterable[Finding]:
     """memory.falling: at its present rate available memory is gone within a minute.
 
     While an engine serves, after a fall of 4 GiB into the lower half of memory; while one loads, only below what its
-    own command leaves and 10 s before the end; of other programs only 10 s before the end.
+    own command leaves and 10 s before the end; of other programs only 10 s before the end. In the seconds after an
+    engine has become ready, what it took by its own command is the end of its load, and no fall.
     """
     for node in fleet.nodes:
         if not is_current(node):
