@@ -10,7 +10,7 @@ import pytest
 from sparktop.config import resource_dir
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Recipe
-from sparktop.recipe.ownsecrets import found, held, needed, places, read, wanted
+from sparktop.recipe.ownsecrets import found, held, needed, places, read, unusable, wanted
 
 
 def recipe(**environment: str) -> Recipe:
@@ -106,5 +106,50 @@ def test_what_is_no_file_is_no_fault(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"A=\xff")
     broken.chmod(0o600)
-    assert read(broken) == ({}, f"{broken} could not be read (UnicodeDecodeError)")
+    assert read(broken) == ({}, f"{broken} is no UTF-8: it was not read")
     assert read(written(tmp_path / "odd", "no pair\n=x\nA=a\x1b]52;c\x07\nB=b"))[0] == {"B": "b"}
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ('A="a" # note', "a"),
+        ("A='a b'", "a b"),
+        ("A=a b # note", "a b"),
+        ("A=a#b", "a#b"),
+        ("A=# none", ""),
+        ("export A=a", "a"),
+        ("\ufeffA=a", "a"),
+        ("A=a\r", "a"),
+        ('A="it\'s # one"', "it's # one"),
+        ("A=one\nA=two", "two"),
+        ('A="unclosed\nA=two', "two"),
+    ],
+)
+def test_a_line_is_read_as_a_shell_reads_it(tmp_path: Path, line: str, value: str) -> None:
+    got = found(("A",), {}, (written(tmp_path / ".env", f"{line}\n"),))
+    assert (got.values.get("A", ""), got.problems) == (value, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('A="unclosed', "line 1: the value of A can't be taken: its quotes don't end where it ends"),
+        ("A='a'#x", "line 1: the value of A can't be taken: its quotes don't end where it ends"),
+        ("# a\nA: yaml", "line 2: the value of A can't be taken: it is no NAME=value"),
+        ("A=a\tb", "line 1: the value of A can't be taken: there is a control character in it"),
+    ],
+)
+def test_a_line_that_can_not_be_meant_is_told_where_it_is_wanted(tmp_path: Path, line: str, said: str) -> None:
+    path = written(tmp_path / ".env", f'{line}\nOTHER="\n')
+    got = found(("A",), {}, (path,))
+    assert (got.values, got.problems) == ({}, (f"{path} {said}",))
+    assert unusable(got.problems[0]) == "A"
+    assert found(("B",), {}, (path,)).problems == ()
+    assert found(("A",), {"A": "here"}, (path,)).problems == ()
+
+
+def test_a_value_of_the_environment_that_no_header_takes_is_told() -> None:
+    got = found(("A",), {"A": "key\n"}, ())
+    assert got.values == {}
+    assert got.problems == ("the environment: the value of A can't be taken: there is a line break or the like in it",)

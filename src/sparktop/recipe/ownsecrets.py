@@ -25,6 +25,10 @@ PLACE = "~/.config/sparktop/.env"
 """The operator's own .env for sparktop, as remedies name it; `places` has the path."""
 MAX_FILE_BYTES = 1 << 16
 _NAMED = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_UNUSABLE = "the value of "
+_NAME = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\b")
+_QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
 _PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
 
 
@@ -87,12 +91,15 @@ def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[
     asked = tuple(dict.fromkeys(names))
     for name in asked:
         sources[name] = "from the environment" if environment.get(name) else ""
-        if environment.get(name):
+        if not environment.get(name, "").isprintable():
+            problems.append(f"the environment: {_unusable(name, 'there is a line break or the like in it')}")
+        elif environment.get(name):
             values[name] = environment[name]
     for path in paths:
-        held, problem = read(path)
+        held, damaged, problem = _read(path)
         if problem:
             problems.append(problem)
+        problems += [f"{path} {damaged[name]}" for name in asked if not sources[name] and name in damaged]
         for name in asked:
             if not sources[name] and held.get(name):
                 values[name], sources[name] = held[name], f"from {path}"
@@ -101,31 +108,63 @@ def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[
 
 def read(path: Path) -> tuple[Mapping[str, str], str]:
     """(NAME=value lines of a .env file, why it wasn't read); a file that isn't there is no problem."""
+    held, _, problem = _read(path)
+    return held, problem
+
+
+def _read(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], str]:
+    """(values, names whose line can't be meant and why, why the file wasn't read)."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return {}, f"{path} is no file: it was not read"
+            return {}, {}, f"{path} is no file: it was not read"
         if status.st_mode & 0o077:
-            return {}, f"{path} can be read by others, so it was not read: chmod 600 {path}"
+            return {}, {}, f"{path} can be read by others, so it was not read: chmod 600 {path}"
         if status.st_size > MAX_FILE_BYTES:
-            return {}, f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read"
-        text = path.read_text("utf-8")
+            return {}, {}, f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read"
+        text = path.read_text("utf-8-sig")
     except FileNotFoundError:
-        return {}, ""
-    except (OSError, UnicodeDecodeError) as error:
-        return {}, f"{path} could not be read ({type(error).__name__})"
-    return dict(_pairs(text)), ""
+        return {}, {}, ""
+    except UnicodeDecodeError:
+        return {}, {}, f"{path} is no UTF-8: it was not read"
+    except OSError as error:
+        return {}, {}, f"{path} could not be read ({type(error).__name__})"
+    return _lines(text)
 
 
-def _pairs(text: str) -> Iterable[tuple[str, str]]:
-    for line in text.splitlines():
+def _lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str], str]:
+    """As a shell and Docker read it, whatever is no secret's line aside; the last line of a name is its."""
+    values: dict[str, str] = {}
+    damaged: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
         pair = _PAIR.fullmatch(line)
         if pair is None:
+            if named := _NAME.match(line):
+                damaged[named[1]] = f"line {number}: {_unusable(named[1], 'it is no NAME=value')}"
             continue
-        value = pair[2].strip()
-        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-            value = value[1:-1]
-        elif " #" in value:
-            value = value.partition(" #")[0].rstrip()
-        if value.isprintable():
-            yield pair[1], value
+        name, value = pair[1], _value(pair[2].strip())
+        values.pop(name, None)
+        damaged.pop(name, None)
+        if value is None or not value.isprintable():
+            what = "its quotes don't end where it ends" if value is None else "there is a control character in it"
+            damaged[name] = f"line {number}: {_unusable(name, what)}"
+        else:
+            values[name] = value
+    return values, damaged, ""
+
+
+def _unusable(name: str, why: str) -> str:
+    return f"{_UNUSABLE}{name} can't be taken: {why}"
+
+
+def unusable(problem: str) -> str:
+    """The name of a secret that is given and can't be taken, where a problem says that; else empty."""
+    return problem.partition(_UNUSABLE)[2].partition(" ")[0]
+
+
+def _value(text: str) -> str | None:
+    """Without its quotes and without a comment behind it; None where a quote is left open."""
+    if text[:1] in ("'", '"'):
+        quoted = _QUOTED.fullmatch(text)
+        return quoted[2] if quoted else None
+    return _COMMENT.sub("", text)

@@ -10,7 +10,7 @@ from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.launching.gates_model import is_missing
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
 from sparktop.recipe.lint import lint
-from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, PLACE, needed, wanted
+from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, PLACE, needed, unusable, wanted
 
 
 def gates(looked: Looked) -> Iterator[Gate]:
@@ -73,8 +73,12 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
     # It matters where something is wanted that such a file may hold: without the engine's key it would serve anybody.
     is_open = ENGINE_KEY in wanted(recipe) and not order.secrets.get(ENGINE_KEY)
     is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and is_missing(looked))
-    problems = order.secret_problems if is_wanted else ()
+    problems = [one for one in order.secret_problems if is_wanted or unusable(one) not in ("", HUB_TOKEN)]
     for problem in problems:
+        if name := unusable(problem):  # it was meant: what it protects would stand open without it
+            make = warned if name == HUB_TOKEN and not missing else failed
+            yield make("secrets", "", problem, f"{name}=value on one line; in quotes where it has blanks or a #")
+            continue
         path = problem.partition(" ")[0]
         make = failed if missing or is_open else warned
         yield make("secrets", "", problem, f"chmod 600 {path}" if "by others" in problem else f"ls -l {path}")
