@@ -179,6 +179,23 @@ def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> 
         assert figure in found.share_source
 
 
+@pytest.mark.parametrize(
+    ("baseline", "going"),
+    [pytest.param(112.6, 85.6, id="counted twice in part"), pytest.param(None, 88.0, id="as counted")],
+)
+def test_the_host_has_the_same_before_and_after(baseline: float | None, going: float) -> None:
+    """What engines hold is added up of several readings: beyond what was free after the boot it isn't theirs."""
+    known = None if baseline is None else int(baseline * GIB)
+    holders = {"going": (("vllm-qwen36", 88 * GIB),), "stays": (("asr", 2 * GIB),), "baseline_bytes": known}
+    found = budget(order(made.QWEN_RECIPE), [room(available_gib=27.0, **holders)], made.QWEN, values={})
+    (node,) = found.nodes
+    before, after = ({one.kind: one for one in side} for side in (node.before, node.after))
+    assert before[SliceKind.HOST] == after[SliceKind.HOST]
+    assert before[SliceKind.OTHERS] == after[SliceKind.OTHERS]
+    assert before[SliceKind.GOING].label == f"vllm-qwen36 {going:.1f}"
+    assert sum(one.size_bytes for one in node.before) == node.total_bytes
+
+
 def test_what_is_agreed_to_be_stopped_comes_back_but_not_beyond_the_boots_figure() -> None:
     busy = room(available_gib=40.0, going=(("vllm-old", 70 * GIB),))
     assert busy.reach == 110 * GIB

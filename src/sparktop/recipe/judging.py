@@ -161,14 +161,19 @@ def _room_in_pool(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, st
 
 
 def _before(room: Room) -> tuple[Slice, ...]:
-    """Now; what is said to be held is never more than what is not available."""
+    """Now; what is said to be held is never more than what is not available, and what goes is what comes back: so the
+    host has the same before and after."""
     used = room.total - room.available
+    back = room.reach - room.available
     slices = []
-    for kind, holders in ((SliceKind.OTHERS, room.stays), (SliceKind.GOING, room.going)):
-        for name, size in holders:
-            part = min(used, max(0, size))
-            used -= part
-            slices.append(Slice(kind=kind, label=f"{name} {_gib(part)}", size_bytes=part))
+    for name, size in room.stays:
+        part = min(used - back, max(0, size))
+        used -= part
+        slices.append(Slice(kind=SliceKind.OTHERS, label=f"{name} {_gib(part)}", size_bytes=part))
+    for name, size in room.going:
+        part = min(back, max(0, size))
+        back, used = back - part, used - part
+        slices.append(Slice(kind=SliceKind.GOING, label=f"{name} {_gib(part)}", size_bytes=part))
     host = Slice(kind=SliceKind.HOST, label=f"host {_gib(used)}", size_bytes=used)
     free = Slice(kind=SliceKind.FREE, label=f"available {_gib(room.available)}", size_bytes=room.available)
     return tuple(one for one in (host, *slices, free) if one.size_bytes)
