@@ -253,14 +253,14 @@ def _(world: World) -> None:
     open_file(world, VLLM_API_KEY="key-of-mine")
 
 
-@case("secrets", "", FAILED, "the value of VLLM_API_KEY can't be taken", "VLLM_API_KEY=value on one line")
+@case("secrets", "", FAILED, "the value of VLLM_API_KEY can't be taken", "give VLLM_API_KEY on one line")
 def _(world: World) -> None:
     """It was meant to be asked for."""
     problem = "/home/me/.env line 1: the value of VLLM_API_KEY can't be taken: it is no NAME=value"
     world.order = replace(world.order, secret_problems=(problem,))
 
 
-@case("secrets", "", WARNED, "the value of HF_TOKEN can't be taken", "HF_TOKEN=value on one line")
+@case("secrets", "", WARNED, "the value of HF_TOKEN can't be taken", "give HF_TOKEN on one line")
 def _(world: World) -> None:
     """The model is there: it isn't needed."""
     problem = "/home/me/.env line 1: the value of HF_TOKEN can't be taken: it is no NAME=value"

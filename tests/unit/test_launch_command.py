@@ -250,3 +250,12 @@ def test_a_file_that_others_can_read_is_told_and_one_that_was_asked_for_is_an_er
 def test_of_a_file_only_what_is_wanted_is_taken(own: Path) -> None:
     secrets_file(own / ".env", "AWS_SECRET_ACCESS_KEY=other\nHF_TOKEN=hub\n")
     assert _secrets(shelf.recipe("mine"), None).values == {"HF_TOKEN": "hub"}
+
+
+async def test_why_a_secret_is_not_taken_is_not_masked_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    problem = "/home/me/.env line 1: the value of VLLM_API_KEY can't be taken: it is no NAME=value"
+    side.answer = lambda request: Sparks().planned(Order(recipe=recipe(QWEN), secret_problems=(problem,)))
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"✖ not possible: secrets - {problem} → give VLLM_API_KEY on one line" in said

@@ -147,7 +147,7 @@ def plan_text(plan: Plan) -> list[str]:
 def _of_gates(plan: Plan) -> set[str]:
     """What stands among the gates already, with what to do about it."""
     gates = plan.prospect.gates if plan.prospect is not None else ()
-    return {f"{gate.name}{f' on {gate.node}' if gate.node else ''}: {gate.detail}" for gate in gates}
+    return {gate.sentence for gate in gates}
 
 
 def _steps(steps: Sequence[Step], plan: Plan) -> list[str]:

@@ -106,6 +106,12 @@ class Gate:
     remedy: str = ""
     """What to do, as it would be typed where it can be."""
 
+    @property
+    def sentence(self) -> str:
+        """ "port on spark1: port 8000 is free". After "secrets:" whatever follows would be masked as one."""
+        where = f" on {self.node}" if self.node else ""
+        return f"{self.name}{where}{' -' if self.name == 'secrets' else ':'} {self.detail}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDisk:

@@ -11,7 +11,7 @@ import shlex
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.prospect import Fit, Gate
+from sparktop.model.prospect import Fit
 from sparktop.operate.containersteps import grace_option
 from sparktop.operate.launching import outlook as looking
 from sparktop.operate.launching.assembling import assembled
@@ -109,12 +109,8 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
         remedies = [gate.remedy for gate in shut if gate.remedy]
         return Refusal(
             request=request,
-            reason="; ".join(_said(gate) for gate in shut) or "; ".join(found.fetch.problems),
+            reason="; ".join(gate.sentence for gate in shut) or "; ".join(found.fetch.problems),
             remedies=tuple(dict.fromkeys(remedies or found.fetch.remedies)),
             prospect=prospect,
         )
     return None
-
-
-def _said(gate: Gate) -> str:
-    return f"{gate.name}{f' on {gate.node}' if gate.node else ''}: {gate.detail}"

@@ -90,11 +90,12 @@ def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[
     problems: list[str] = []
     asked = tuple(dict.fromkeys(names))
     for name in asked:
-        sources[name] = "from the environment" if environment.get(name) else ""
-        if not environment.get(name, "").isprintable():
+        given = environment.get(name, "")
+        sources[name] = "from the environment" if given and given.isprintable() else ""
+        if not given.isprintable():
             problems.append(f"the environment: {_unusable(name, 'there is a line break or the like in it')}")
-        elif environment.get(name):
-            values[name] = environment[name]
+        elif given:
+            values[name] = given
     for path in paths:
         held, damaged, problem = _read(path)
         if problem:

@@ -77,7 +77,7 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
     for problem in problems:
         if name := unusable(problem):  # it was meant: what it protects would stand open without it
             make = warned if name == HUB_TOKEN and not missing else failed
-            yield make("secrets", "", problem, f"{name}=value on one line; in quotes where it has blanks or a #")
+            yield make("secrets", "", problem, f"give {name} on one line, in quotes where it has blanks or a #")
             continue
         path = problem.partition(" ")[0]
         make = failed if missing or is_open else warned

@@ -46,7 +46,7 @@ def warnings(found: Outlook, made: Sequence[Place], steps: Sequence[Step]) -> It
         yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
     for gate in found.gates:  # with what to do they stand in the prospect, and so does what isn't known
         if gate.state is GateState.WARNED and gate.name != "memory":
-            yield f"{gate.name}{f' on {gate.node}' if gate.node else ''}: {gate.detail}"
+            yield gate.sentence
     for one in made:
         was = one.view.guard
         if was is not None and was.phase is GuardPhase.ARMED:
