@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from sparktop.cli import main
 from sparktop.errors import ConfigError, UsageError
+from sparktop.headless.recipe_list import HEADINGS, table
 from sparktop.recipe.shelf import Origin, entries, entry, find, own_folder, recipe
 
 GOOD = "model: org/name\ncontainer: a/b:1\ndefaults: {port: 8000}\ncommand: vllm serve {model} --port {port}\n"
@@ -102,10 +104,39 @@ def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert "✖ line 3: mods: patches an image" in rows["bad"]
-    assert "(and 2 more)  (yours)" in rows["bad"]
-    assert "vLLM    1-2  org/name" in rows["mine"]
-    assert "SGLang  1    mistralai/" in rows["mistral-small-4-119b-nvfp4"]
+    assert rows["bad"].endswith("(and 2 more)  yours")
+    assert rows["RECIPE"].split() == list(HEADINGS)
+    at = {name: rows["RECIPE"].index(name) for name in HEADINGS}
+    mine, mistral = rows["mine"], rows["mistral-small-4-119b-nvfp4"]
+    assert mine[at["ENGINE"] :].startswith("vLLM    1-2     org/name ")
+    assert mine[at["FROM"] :] == "yours"
+    assert mistral[at["ENGINE"] :].startswith("SGLang  1       mistralai/")
+    assert mistral[at["FROM"] :] == "sparktop"
     assert "1 of them with errors" in err
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 400])
+def test_the_list_is_as_wide_as_the_terminal_at_the_most_and_its_columns_stand_below_one_another(
+    own: Path, width: int
+) -> None:
+    (own / "bad.yaml").write_text(BAD)
+    (own / "wide.yaml").write_text(GOOD.replace("org/name", "org/" + "模型" * 40))
+    (own / "qwen3-0.6b.yaml").write_text(GOOD)
+    head, *rows = table(entries(), width)
+    assert all(cell_len(line) <= width for line in (head, *rows))
+    by_name = {line.split()[0]: line for line in rows}
+    assert by_name["bad"].partition("✖")[1]
+    engine = head.index("ENGINE")
+    told = {line[engine:].split()[0] for name, line in by_name.items() if name != "bad"}
+    if width >= 80:
+        assert told == {"vLLM", "SGLang"}
+        assert "qwen3.6-35b-a3b-fp8 " in by_name["qwen3.6-35b-a3b-fp8"]
+        assert "FROM" in head
+        model = head.index("MODEL")
+        assert by_name["qwen3.6-35b-a3b-fp8"][model:].startswith(("Qwen3.6-", "Qwen/Qwen3.6-"))
+    if width == 400:
+        assert by_name["qwen3-0.6b"].endswith("  yours, in place of sparktop's")
+        assert "…" not in "".join(line for name, line in by_name.items() if name != "bad")
 
 
 def test_list_as_json(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,8 +162,11 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         "an image that carries Ray",
         "config.variable-without-effect: ",
         'from: Field report "MiniMax M2.7 on 2x DGX Spark"',
+        "  source: Field report on two Sparks with MiniMax M2.7",
     ):
         assert text in out
+    assert main(["recipes", "show", "gpt-oss-120b"]) == 0
+    assert "expected:\n  Nobody has reported a figure" in capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if not line.startswith("      ")) <= 100
 
 

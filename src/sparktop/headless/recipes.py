@@ -18,7 +18,7 @@ from sparktop.diagnose.order import ordered
 from sparktop.errors import ConfigError
 from sparktop.headless.findings import WORSE, as_data, as_rows
 from sparktop.headless.paper import WIDEST, lines_for
-from sparktop.model.engine import EngineKind
+from sparktop.headless.recipe_list import ENGINES, nodes_of, table, width_of
 from sparktop.model.finding import Finding
 from sparktop.model.recipe import Executor, Expected, Need, Order, Recipe
 from sparktop.probe.remote import mask_text
@@ -28,43 +28,24 @@ from sparktop.recipe.rendered import CannotRender, Seat
 from sparktop.recipe.rendering import render
 from sparktop.recipe.shelf import Entry, Origin, entries, entry, own_folder
 
-ENGINES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 _WHOSE = {Origin.SHIPPED: "comes with sparktop", Origin.OWN: "yours", Origin.FILE: "a file"}
 BROKEN = 2
 """The exit code of a file that is no recipe: design.md's for configuration."""
 
 
 def list_recipes(*, as_json: bool) -> int:
-    """One line a recipe; one that can't be read is there with its first problem."""
+    """A table of them; one that can't be read is there with its first problem."""
     found = entries()
     if as_json:
         print(json.dumps({"version": 1, "recipes": [_entry_data(one) for one in found]}, ensure_ascii=False, indent=1))
         return 0
-    widest = max((len(one.id) for one in found), default=0)
-    for one in found:
-        print(f"{one.id:<{widest}}  {_summary(one)}".rstrip())
+    for line in table(found, width_of(sys.stdout)):
+        print(line)
     sys.stdout.flush()
     broken = sum(one.recipe is None for one in found)
     told = f"{len(found)} recipes" + (f", {broken} of them with errors" if broken else "")
     print(f"sparktop: {told}; yours belong in {own_folder()}; recipes show NAME tells all of one", file=sys.stderr)
     return 0
-
-
-def nodes_of(recipe: Recipe) -> str:
-    """ "1", "2", "1-2"."""
-    low, high = recipe.min_nodes, recipe.max_nodes
-    return str(low) if low == high else f"{low}-{high}"
-
-
-def _summary(one: Entry) -> str:
-    recipe = one.recipe
-    whose = {"yours": "  (yours)"}.get(one.origin.value, "") if not one.covers else "  (yours, in place of sparktop's)"
-    if recipe is None:
-        first, *others = one.reading.errors
-        more = f" (and {len(others)} more)" if others else ""
-        return f"✖ line {first.line}: {first.key + ': ' if first.key else ''}{first.sentence}{more}{whose}"
-    engine = ENGINES[recipe.engine]
-    return f"{engine:<6}  {nodes_of(recipe):<3}  {_line(recipe.model)}  {_line(recipe.title)}{whose}"
 
 
 def _entry_data(one: Entry) -> dict[str, Any]:
@@ -202,7 +183,8 @@ def _expected(expected: Expected) -> list[str]:
         (expected.available_gib, "GiB available when it serves"),
     )
     found += [f"{value:g} {unit}" for value, unit in figures if value is not None]
-    return [*found, *([f"by: {_line(expected.source)}"] if expected.source else [])]
+    said = _line(expected.source)  # of figures where they come from; of none why
+    return [*found, *([f"source: {said}" if found else said] if said else [])]
 
 
 def _command(recipe: Recipe, values: Mapping[str, str]) -> list[str]:
