@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -51,6 +51,9 @@ def lines(act: Act, *secrets: str) -> tuple[str, ...]:
          "docker: GET /containers/3f1c9a04d2be/json must say State.Running = true"),
         (Remote(operations=(Signal(pid=7, started_ticks=1, privilege=Privilege.ROOT),)),
          "sudo /usr/bin/kill -s TERM 7   # if it is still that process"),
+        (Remote(operations=(ImagePull(image="nvcr.io/x:1"),)), "docker pull nvcr.io/x:1"),
+        (Remote(operations=(Transfer(command=Command(argv=("hf", "download", "a/b")), grows="~", key="k"),)),
+         "hf download a/b"),
         (AwaitMemory(target_bytes=108 * GIB), "until 108.0 GiB are available, and stay so for 5 s"),
         (AwaitGone(pids=(4, 5)), "until pid 4, 5 and every GPU process of the container are gone"),
         (AwaitReady(name="vllm"), "until vllm answers"),
@@ -92,6 +95,37 @@ def run_at(act: Act) -> Run:
 )
 def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
     assert words in abort_means(run_at(act))
+
+
+def test_getting_out_of_a_fetch_ends_it_and_keeps_what_has_come() -> None:
+    said = abort_means(run_at(Remote(operations=(ImagePull(image="vllm:1"),))))
+    assert "it is ended on spark1" in said
+    assert "goes on from there the next time" in said
+    assert "cut in half" not in said
+
+
+def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_is_done() -> None:
+    fetch = Step(id="get", title="Pull", node="spark1", act=Remote(operations=(ImagePull(image="vllm:1"),)))
+    make = Step(id="make", title="Make it", node="spark1", act=Remote(operations=(Command(argv=("a",)),)))
+    wait = Step(id="ready", title="Wait", node="spark1", act=AwaitMemory(target_bytes=1))
+    plan = Plan(
+        request=Request(action="x", nodes=("spark1",)),
+        title="x",
+        risk=Risk.SAFE,
+        steps=(fetch, make, wait),
+        way_back=(make,),
+        is_all_or_nothing=True,
+    )
+
+    def means(*states: StepState) -> str:
+        steps = tuple(StepRun(step=step, state=state) for step, state in zip(plan.steps, states, strict=True))
+        return abort_means(Run(id="1", plan=plan, steps=steps))
+
+    waiting, running, done = StepState.WAITING, StepState.RUNNING, StepState.DONE
+    assert "way back" not in means(running, waiting, waiting)
+    assert "the way back is gone by itself" in means(done, running, waiting)
+    assert "the way back is gone by itself" in means(done, done, running)
+    assert "stays done" not in means(done, done, running)
 
 
 def test_figures_are_told_by_what_changed() -> None:

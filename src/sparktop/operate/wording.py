@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from sparktop import sanitise
-from sparktop.model.operation import Command, DockerCall, Expect, Operation, Privilege, Signal
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -30,7 +30,9 @@ from sparktop.model.plan import (
     Run,
     SmokeTest,
     Step,
+    StepState,
 )
+from sparktop.operate.fetching import only_fetches
 from sparktop.operate.masking import Masker
 from sparktop.probe.remote import MASK, mask_argv
 
@@ -65,18 +67,34 @@ def abort_means(run: Run) -> str:
     current = next((one for one in run.steps if one.state not in _OVER), None)
     if current is None:
         return "Nothing is under way."
-    title, node = masked(current.step.title, run.plan.secrets), masked(current.step.node)
-    if isinstance(current.step.act, Remote):
+    act, node = current.step.act, masked(current.step.node)
+    title = masked(current.step.title, run.plan.secrets)
+    if only_fetches(act):
+        return (
+            f"{title}: it is ended on {node}. What has come stays, and it goes on from there the next time. "
+            f"Nothing is begun after it.{_taken_back(run)}"
+        )
+    if isinstance(act, Remote):
         return (
             f"{title}: this step is on {node} and is not cut in half. "
-            "It is finished there, or undone; nothing is begun after it."
+            f"It is finished there, or undone; nothing is begun after it.{_taken_back(run)}"
         )
-    if isinstance(current.step.act, AwaitBack):
+    if isinstance(act, AwaitBack):
         return "The waiting ends; the node goes on booting. Nothing is begun after it."
-    return f"{title}: the waiting ends at once. What has been done stays done; nothing is begun after it."
+    stays = _taken_back(run) or " What has been done stays done; nothing is begun after it."
+    return f"{title}: the waiting ends at once.{stays}"
 
 
-_OVER = ("done", "failed", "skipped")
+def _taken_back(run: Run) -> str:
+    """Of a plan that is all or nothing, once something is done that isn't only fetched: that it doesn't stay."""
+    begun = (one.step.act for one in run.steps if one.state is not StepState.WAITING)
+    acted = any(isinstance(act, Remote) and not only_fetches(act) for act in begun)
+    if not (acted and run.plan.is_all_or_nothing and run.plan.way_back):
+        return ""
+    return " Then the way back is gone by itself, as half of it is worse than none."
+
+
+_OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
 
 
 def _act(act: Act) -> Iterator[str]:
@@ -118,7 +136,9 @@ def _order(order: GuardOrder) -> str:
     when = f"less than {order.floor_bytes / _GIB:.1f} GiB are available"
     if order.empty_within_s is not None:
         when += f", or they would be gone within {order.empty_within_s:g} s"
-    stay = f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
+    stay = (
+        f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
+    )
     return f"the probe ends {order.container_name} ({order.container_id[:12]}) when {when}; it stays armed {stay}"
 
 
@@ -135,6 +155,10 @@ def _operation(operation: Operation) -> Iterator[str]:
         case Expect():
             facts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in operation.equals.items())
             yield f"docker: GET {_short(operation.path)} must say {_short(facts)}"
+        case ImagePull():
+            yield f"docker pull {shlex.quote(sanitise.line(operation.image))}"
+        case Transfer():
+            yield from _operation(operation.command)
 
 
 def _sudo(privilege: Privilege) -> str:

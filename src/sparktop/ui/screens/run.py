@@ -135,7 +135,7 @@ class RunScreen(Dialog[None]):
                 self._abort()
 
         said = [abort_means(self.run_shown)]
-        if self.run_shown.plan.way_back:
+        if self.run_shown.plan.way_back and not self.run_shown.plan.is_all_or_nothing:
             said.append("The way back is offered then.")
         self.app.push_screen(ConfirmScreen("abort this run?", said, yes="Abort", no="Let it run"), decided)
 
