@@ -313,6 +313,13 @@ def test_what_is_not_known_is_said_and_the_recipes_figures_stand_in() -> None:
     assert budget(order(made.QWEN_RECIPE), [room(total_bytes=0)], made.QWEN, values={}).fit is Fit.UNKNOWN
 
 
+def test_a_recipe_s_figure_that_none_can_be_is_left_out_of_a_half_fetched_model_too() -> None:
+    half = replace(made.QWEN, weights_bytes=GIB, is_complete=False)
+    recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=1e299))
+    weights = [one for one in budget(order(recipe), DESKTOP, half, values={}).nodes[0].after if "weights" in one.label]
+    assert [one.label for one in weights] == ["weights 1.0"]
+
+
 def test_a_draft_model_is_counted_where_it_is_known_and_named_where_not() -> None:
     of = replace(
         made.MISTRAL_RECIPE, command="python3 -m sglang.launch_server --speculative-draft-model-path {draft_model}"

@@ -37,15 +37,16 @@ def weights_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, 
 
 
 def _whole(need: Need, facts: ModelFacts | None) -> tuple[int | None, str]:
+    own_gib = need.weights_gib if need.weights_gib is not None and 0 < need.weights_gib < 1e6 else None
     if facts is not None and facts.weights_bytes is not None and facts.weights_bytes > 0:
         note = (
             "" if facts.is_complete else f"{facts.name} is not complete on disk: its weights are those that are there"
         )
-        if not facts.is_complete and need.weights_gib is not None and need.weights_gib * GIB > facts.weights_bytes:
-            return int(need.weights_gib * GIB), f"weights by the recipe, {need.weights_gib:g} GiB: {note}"
+        if not facts.is_complete and own_gib is not None and own_gib * GIB > facts.weights_bytes:
+            return int(own_gib * GIB), f"weights by the recipe, {own_gib:g} GiB: {note}"
         return facts.weights_bytes, note
-    if need.weights_gib is not None and 0 < need.weights_gib < 1e6:
-        return int(need.weights_gib * GIB), f"weights by the recipe, {need.weights_gib:g} GiB, not by the model's files"
+    if own_gib is not None:
+        return int(own_gib * GIB), f"weights by the recipe, {own_gib:g} GiB, not by the model's files"
     if facts is not None and facts.size_bytes is not None and facts.size_bytes > 0:
         return facts.size_bytes, "weights by the size of the model's files, which may hold more than is loaded"
     return None, "how large the weights are: neither the model's files nor the recipe tell"
