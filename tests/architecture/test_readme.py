@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.ui.readme import README, with_table
 
 import sparktop
 from sparktop.cli import main
+from sparktop.model.recipe import Expected, Need, Proof, Requirement
+from sparktop.recipe.extension import KEYS
 
 TEXT = README.read_text("utf-8")
 
@@ -64,6 +67,22 @@ def test_the_readme_lists_every_scenario_by_command_only() -> None:
     names = {path.stem for path in (Path(sparktop.__file__).parent / "sim/scenarios").glob("*.toml")}
     for name in re.findall(r"--scenario ([a-z-]+)", TEXT):
         assert name in names
+
+
+def test_every_key_that_is_added_to_a_recipe_is_in_the_reference_and_no_other() -> None:
+    page = (README.parent / "recipes/README.md").read_text("utf-8").split("## What sparktop adds")[1]
+    told = set()
+    for row in re.findall(r"^\| (`.+?) \|", page, re.MULTILINE):
+        parts = re.findall(r"`([a-z_.]+)`", row)
+        section = parts[0].partition(".")[0]
+        told |= {f"{section}{one}" if one.startswith(".") else one for one in parts}
+    sections = {
+        "need": Need, "requires": Requirement, "expected": Expected, "smoke_test": Proof,
+    }  # fmt: skip
+    for name, made in sections.items():
+        known = {each.name.removeprefix("is_") for each in fields(made)} - {"ready_limit_s"}
+        assert {one.partition(".")[2] for one in told if one.startswith(f"{name}.")} == known, name
+    assert {one.partition(".")[0] for one in told} == set(KEYS)
 
 
 def test_the_rule_of_the_readme_is_a_good_one(tmp_path: Path) -> None:
