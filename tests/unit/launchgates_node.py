@@ -16,6 +16,7 @@ from tests.unit.launchgates_support import (
     WARNED,
     World,
     case,
+    disk,
     fits,
     hub,
     rendered,
@@ -30,6 +31,7 @@ from sparktop.operate.launching import (
     gates_docker,
     gates_node,
 )
+from sparktop.operate.launching.seats import disk_ask
 from sparktop.operate.survey import Answer
 
 # --- driver, linger, port
@@ -325,3 +327,36 @@ def _(world: World) -> None:
 @case("same-driver", "", UNKNOWN, "nothing is known of spark2")
 def _(world: World) -> None:
     world.view("spark2", facts=None)
+
+
+# --- context
+
+
+def _asks_for_tokens(world: World, tokens: int, **config: Any) -> None:
+    world.budget = fits(context_tokens=tokens)
+    told = disk()
+    told["models"][0]["config"] = config
+    for node in world.nodes:
+        world.answers[disk_ask(node)] = Answer(value=told)
+
+
+@case(
+    "context", "", WARNED, "65,536 tokens are more than the 40,960 that the model was made for", "--set max_model_len="
+)
+def _(world: World) -> None:
+    _asks_for_tokens(world, 65536, max_position_embeddings=40960)
+
+
+@case("context", "", PASSED, "32,768 tokens of the 40,960")
+def _(world: World) -> None:
+    _asks_for_tokens(world, 32768, max_position_embeddings=40960)
+
+
+@case("context", "", PASSED, "as long as the engine chooses")
+def _(world: World) -> None:
+    world.budget = fits()
+
+
+@case("context", "", UNKNOWN, "how long the model's context may be is not known")
+def _(world: World) -> None:
+    _asks_for_tokens(world, 32768)

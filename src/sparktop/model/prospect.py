@@ -97,7 +97,7 @@ class Gate:
 
     name: str
     """One of recipe-lint, docker, gpu-runtime, driver, image, image-version, model, hub, disk, port, name, linger,
-    memory, secrets, link, rate, mtu, hca, gid, peer, ssh, equal-memory, same-driver."""
+    memory, context, secrets, link, rate, mtu, hca, gid, peer, ssh, equal-memory, same-driver."""
     node: str
     """Empty: of all."""
     state: GateState

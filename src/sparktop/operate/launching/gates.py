@@ -28,7 +28,21 @@ from sparktop.operate.survey import Ask
 
 NAMES = (
     *("recipe-lint", "docker", "gpu-runtime", "driver", "image", "image-version", "model", "hub", "disk", "port"),
-    *("name", "linger", "memory", "secrets", "link", "rate", "mtu", "hca", "gid", "peer", "ssh", "equal-memory"),
+    *(
+        "name",
+        "linger",
+        "memory",
+        "context",
+        "secrets",
+        "link",
+        "rate",
+        "mtu",
+        "hca",
+        "gid",
+        "peer",
+        "ssh",
+        "equal-memory",
+    ),
     "same-driver",
 )
 """In the order in which they are shown where nothing else tells them apart."""

@@ -1,4 +1,4 @@
-"""Gates of the launch as it is written: what lint finds in it, whether it fits, and the secrets that it wants. Pure."""
+"""Gates of the launch as it is written: what lint finds, whether it fits, its context, its secrets. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.launching.gates_model import is_missing
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
+from sparktop.operate.launching.seats import facts
 from sparktop.recipe.lint import lint
 from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, PLACE, needed, unusable, wanted
+from sparktop.recipe.parameters import main_name
 
 
 def gates(looked: Looked) -> Iterator[Gate]:
-    """recipe-lint, memory and secrets."""
+    """recipe-lint, memory, context and secrets."""
     yield from _lint(looked)
     yield _memory(looked)
+    yield _context(looked)
     yield from _secrets(looked)
 
 
@@ -60,6 +63,30 @@ def _memory(looked: Looked) -> Gate:
         case Fit.NO:
             return failed("memory", "", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
     return unknown("memory", "", "; ".join((budget.sentence, *budget.unknowns)).strip("; "), lever)
+
+
+def _context(looked: Looked) -> Gate:
+    """Both engines refuse a longer context than the model was made for, unless they are told otherwise; a scaling that
+    its config.json has may make it longer, so it is no more than warned of."""
+    asked = looked.budget.context_tokens if looked.budget is not None else None
+    model = facts(looked.order, looked.nodes, looked.survey)
+    longest = model.longest_tokens if model is not None else None
+    if asked is None:
+        return passed("context", "", "as long as the engine chooses")
+    if longest is None:
+        return unknown("context", "", f"{asked:,} tokens; how long the model's context may be is not known")
+    if asked <= longest:
+        return passed("context", "", f"{asked:,} tokens of the {longest:,} that the model was made for")
+    context = main_name("max_model_len")
+    own = looked.rendered.values if looked.rendered is not None else looked.order.recipe.defaults
+    name = next((one for one in own if main_name(one) == context), context)
+    return warned(
+        "context",
+        "",
+        f"{asked:,} tokens are more than the {longest:,} that the model was made for (its max_position_embeddings): "
+        "the engine is likely to refuse its start",
+        f"--set {name}={longest}",
+    )
 
 
 def _secrets(looked: Looked) -> Iterator[Gate]:
