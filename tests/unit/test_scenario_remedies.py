@@ -137,11 +137,13 @@ async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:
     assert stage.firing("desktop.frozen")
 
 
-async def test_a_relaunch_that_fails_brings_the_old_one_back(tmp_path: Path) -> None:
-    """Into what a leak left: SGLang refuses, and the old container is there again under its name."""
+async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_path: Path) -> None:
+    """Its memory doesn't come: it is told who has it, and the old container is there under its name."""
     stage = Stage("leak-after-kill").run(49)
     run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
-    assert run.state is RunState.ROLLED_BACK, (run.message, told(run))
+    assert run.state is RunState.FAILED, (run.message, told(run))
+    assert "16.3 GiB are held by nobody" in run.message
+    assert run.can_go_back
     spark, t = stage.spark("spark2")
     names = [live.script.name for live in spark.containers(t)]
     assert "sglang-minimax-1" in names
