@@ -130,7 +130,7 @@ def test_ctrl_c_in_a_wait_gets_out_and_the_way_back_is_offered(spark: Spark) -> 
         at.reads("Run this? (yes/no)", after=seen)
         at.types("no\r")
         assert at.ends() == 130, at.text
-        assert "the way back was not gone" in at.text
+        assert "the way back was not taken" in at.text
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"
     assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
 

@@ -120,7 +120,7 @@ async def test_how_it_ended_is_the_exit_code(state: RunState, code: int, capsys:
     said = capsys.readouterr()
     assert "it stands there" in said.out
     assert "Way back of Safe restart" in said.err
-    assert "the way back was not gone" in said.err
+    assert "the way back was not taken" in said.err
     assert len(side.executions) == 1
 
 

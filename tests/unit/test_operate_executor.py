@@ -164,7 +164,7 @@ async def test_each_kind_of_failure(tmp_path: Path, kind: str, state: RunState, 
     assert run.can_go_back is (kind == "stop")
     if kind == "stop":
         assert run.message == "Do stop failed: it would not. Done: Do policy. Not begun: Do start."
-        assert run.hint == "The way back can be gone: Do old; Do policy."
+        assert run.hint == "The way back can be taken: Do old; Do policy."
 
 
 async def test_a_way_back_that_fails_tells_both_problems(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ async def test_a_first_request_that_fails_rolls_back(tmp_path: Path) -> None:
     assert run.state is RunState.ROLLED_BACK
     assert stage.node.begun == ["policy", "stop", "start", "old", "back-policy"]
     assert run.message == (
-        "Do smoke failed: memory fell to 1.2 GiB. It is as it was before: the way back has been gone."
+        "Do smoke failed: memory fell to 1.2 GiB. It is as it was before: the way back was taken."
     )
 
 

@@ -61,7 +61,7 @@ def test_what_the_way_back_has_done_is_not_to_be_done_again() -> None:
 def test_a_run_that_can_go_back_says_the_commands_too() -> None:
     run = run_until(restarting(), "gone")
     told = hint(run, can_go_back=True)
-    assert told.startswith("The way back can be gone: ")
+    assert told.startswith("The way back can be taken: ")
     assert told.endswith(f"By hand it is: docker start {NAME}; docker update --restart=unless-stopped {NAME}")
     assert hint(replace(run, steps=run.steps[:1]), can_go_back=False) == ""
 

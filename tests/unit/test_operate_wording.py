@@ -123,8 +123,8 @@ def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_
 
     waiting, running, done = StepState.WAITING, StepState.RUNNING, StepState.DONE
     assert "way back" not in means(running, waiting, waiting)
-    assert "the way back is gone by itself" in means(done, running, waiting)
-    assert "the way back is gone by itself" in means(done, done, running)
+    assert "the way back is taken by itself" in means(done, running, waiting)
+    assert "the way back is taken by itself" in means(done, done, running)
     assert "stays done" not in means(done, done, running)
 
 

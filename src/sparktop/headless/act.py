@@ -239,7 +239,7 @@ async def carry_out(operating: Operating, plan: Plan, manner: Manner, secret: As
             run_back = await _run(operating, back, secret, clock)
             _show(replace(manner, as_json=True), run_text(run_back))
         else:
-            say("the way back was not gone")
+            say("the way back was not taken")
     return 0 if run.state is RunState.DONE else INTERRUPTED if run.state is RunState.ABORTED else 1
 
 

@@ -183,7 +183,7 @@ class OnFailure(StrEnum):
     STOP = "stop"
     """Nothing more is done; the way back is offered."""
     ROLL_BACK = "roll back"
-    """The plan's way back is gone at once."""
+    """The plan's way back is taken at once."""
     GO_ON = "go on"
     """It is told, and the run goes on."""
 
@@ -321,12 +321,12 @@ class Run:
     plan: Plan
     state: RunState = RunState.RUNNING
     steps: tuple[StepRun, ...] = ()
-    """Those of the plan, then those of the way back as far as it was gone."""
+    """Those of the plan, then those of the way back as far as it was taken."""
     message: str = ""
     """How it ended, in a sentence: what was done, and what was not."""
     hint: str = ""
     """What to do next."""
-    can_go_back: bool = False  # the way back is there to be gone
+    can_go_back: bool = False  # the way back is there to be taken
     evidence_path: str = ""
     before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     """By node: "available_gib", "free_gib", "cache_gib" ..."""

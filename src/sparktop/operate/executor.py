@@ -184,7 +184,7 @@ class PlanExecution:
         self._beginning = Beginning(picture=self._means.picture())  # what failed is not what is waited for from here on
         self._record.skip_waiting()
         self._record.update(state=self._state, message=why)
-        self._record.note("note", text="the way back is gone", why=self.run.message)
+        self._record.note("note", text="the way back is taken", why=self.run.message)
         used = {one.step.id for one in self.run.steps}
         steps = [replace(one, id=f"back-{one.id}") if one.id in used else one for one in self._plan.way_back]
         for index, step in zip(self._record.add(steps), steps, strict=True):
@@ -199,7 +199,7 @@ class PlanExecution:
                 continue
             return await self._over(RunState.FAILED, f"{why}. The way back failed too: {telling.failed(told)}")
         self._course.has_touched = False
-        await self._over(then, f"{why}. It is as it was before: the way back has been gone.")
+        await self._over(then, f"{why}. It is as it was before: the way back was taken.")
         return None
 
     async def _take(self, index: int, step: Step) -> Ended:

@@ -33,7 +33,7 @@ def hint(run: Run, *, can_go_back: bool) -> str:
     """What to do next: the way back as a plan, and as commands for whom that is no longer there."""
     lines = by_hand(run)
     if can_go_back:
-        parts = [f"The way back can be gone: {_listed([step.title for step in run.plan.way_back])}."]
+        parts = [f"The way back can be taken: {_listed([step.title for step in run.plan.way_back])}."]
         parts += [f"By hand it is: {_listed(lines)}"] if lines else []
         return " ".join(parts)
     return f"How to undo what was done: {_listed(lines)}" if lines else ""

@@ -91,7 +91,7 @@ def _taken_back(run: Run) -> str:
     acted = any(isinstance(act, Remote) and not only_fetches(act) for act in begun)
     if not (acted and run.plan.is_all_or_nothing and run.plan.way_back):
         return ""
-    return " Then the way back is gone by itself, as half of it is worse than none."
+    return " Then the way back is taken by itself, as half of it is worse than none."
 
 
 _OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)

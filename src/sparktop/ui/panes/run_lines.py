@@ -35,7 +35,7 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
-_WAY_BACK = "The way back can be gone"
+_WAY_BACK = "The way back can be taken"
 """So a hint begins to tell what `b` shows better."""
 KEY_FIGURES = ("available_gib",)
 """Of those before and after, what is told of them in a few words."""
