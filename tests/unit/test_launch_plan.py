@@ -373,6 +373,11 @@ def test_as_many_nodes_as_the_recipe_is_for() -> None:
     found = refused(Sparks(), order(RAY))
     assert found.reason == f"{RAY} is for 2 nodes, and 1 is named"
     assert found.remedies == (f"sparktop launch {RAY} HOST HOST",)
+    either = order(TINY)
+    either = replace(either, recipe=replace(either.recipe, max_nodes=2))
+    many = launch.plan(Request(action="launch", nodes=("a", "b", "c"), order=either), Sparks().picture, Survey())
+    assert isinstance(many, Refusal)
+    assert many.remedies == (f"sparktop launch {TINY} HOST [HOST]",)
     assert Sparks().asked == []
 
 

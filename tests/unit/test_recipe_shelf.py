@@ -278,3 +278,9 @@ def test_a_path_that_is_no_file_is_told_as_what_it_is(own: Path, tmp_path: Path)
         with pytest.raises(UsageError) as caught:
             find(name)
         assert said in str(caught.value), name
+
+
+def test_a_recipe_without_a_title_has_no_empty_line_for_it(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "mine.yaml").write_text(GOOD)
+    assert main(["recipes", "show", "mine"]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["mine", "", "  org/name"]

@@ -106,7 +106,8 @@ def _broken(line: str, width: int) -> str:
 
 def _page(found: Entry, recipe: Recipe, values: Mapping[str, str]) -> Iterator[str]:
     yield found.id
-    yield f"  {_line(recipe.title)}"
+    if recipe.title:
+        yield f"  {_line(recipe.title)}"
     if recipe.description and recipe.description != recipe.title:
         yield f"  {_line(' '.join(recipe.description.split()))}"
     yield ""

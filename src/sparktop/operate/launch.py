@@ -60,11 +60,15 @@ def _unfit(request: Request) -> Refusal | None:
         return Refusal(
             request=request,
             reason=f"{recipe.id} is for {wanted}, and {count} {'is' if count == 1 else 'are'} named",
-            remedies=(f"sparktop launch {shlex.quote(recipe.id)} {' '.join(['HOST'] * recipe.min_nodes)}",),
+            remedies=(f"sparktop launch {shlex.quote(recipe.id)} {_hosts(recipe.min_nodes, recipe.max_nodes)}",),
         )
     if len(set(request.nodes)) != count:
         return Refusal(request=request, reason="a node is named twice", remedies=("name each Spark once",))
     return None
+
+
+def _hosts(least: int, most: int) -> str:
+    return " ".join(["HOST"] * least + ["[HOST]"] * (most - least))
 
 
 def _nodes(least: int, most: int) -> str:
