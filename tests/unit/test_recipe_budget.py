@@ -12,6 +12,7 @@ from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.budget import budget
 from sparktop.recipe.modelfacts import ModelFacts
+from sparktop.recipe.reserve import HOST_BYTES
 from sparktop.recipe.room import Room
 
 DESKTOP = [room()]
@@ -118,7 +119,21 @@ def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
     assert found.share_source == "as you set it"
     (node,) = found.nodes
     assert node.left_bytes < 0
-    assert next(one for one in node.after if one.kind is SliceKind.SHORT).size_bytes == -node.left_bytes
+    missing = HOST_BYTES - node.left_bytes
+    assert next(one for one in node.after if one.kind is SliceKind.SHORT).size_bytes == missing
+    assert node.sentence.endswith(f"{missing / GIB:.1f} short"), "and the same in words"
+
+
+def test_what_a_host_cannot_do_without_is_missing_in_the_picture_where_it_would_be_taken() -> None:
+    """It goes in, and leaves less than any host needs: what is refused shows what is missing."""
+    of = replace(made.GPT_OSS_RECIPE, defaults={**made.GPT_OSS_RECIPE.defaults, "enforce_eager": True})
+    found = budget(order(of, gpu_memory_utilization="0.89"), DESKTOP, made.GPT_OSS, values={})
+    (node,) = found.nodes
+    assert found.fit is Fit.NO
+    assert 0 < node.left_bytes < HOST_BYTES
+    sizes = {one.kind: one.size_bytes for one in node.after}
+    assert sizes[SliceKind.RESERVE] == HOST_BYTES
+    assert sizes[SliceKind.SHORT] == HOST_BYTES - node.left_bytes
 
 
 def test_without_the_known_spike_the_share_alone_is_the_lever() -> None:

@@ -95,7 +95,7 @@ def test_never_raises_and_slices_fill_the_machine(engine, command, defaults, val
         assert sum(one.size_bytes for one in node.before) == node.total_bytes
         short = sum(one.size_bytes for one in node.after if one.kind is SliceKind.SHORT)
         assert sum(one.size_bytes for one in node.after) == node.total_bytes + short
-        assert short == max(0, -node.left_bytes)
+        assert short == max(0, HOST_BYTES - node.left_bytes)
         assert all(one.size_bytes > 0 for one in (*node.before, *node.after))
         assert max(widths(node, width)) == max(0, width)
         for is_after in (False, True):

@@ -85,7 +85,7 @@ def _node(case: Case, demand: Demand, room: Room, pool: _Pool) -> NodeBudget:
     reserve, _ = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     fit = Fit.NO if left < HOST_BYTES else Fit.TIGHT if left < reserve else Fit.FITS
     said = f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for it, {_gib(pool.beyond_bytes)} beside that, "
-    said += f"{_gib(left)} left to the host" if left >= 0 else f"{_gib(-left)} short"
+    said += f"{_gib(left)} left to the host" if fit is not Fit.NO else f"{_gib(HOST_BYTES - left)} short"
     return NodeBudget(
         node=room.node,
         total_bytes=room.total,
@@ -180,7 +180,10 @@ def _before(room: Room) -> tuple[Slice, ...]:
 
 
 def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
-    """When it serves: slices of one after the other fill what can be available; what is over is SHORT."""
+    """When it serves: slices of one after the other fill what can be given; what is over is SHORT.
+
+    What a host can't do without is nobody else's: where it would be taken, that is what is missing.
+    """
     used = room.total - room.reach
     others = []
     for name, size in room.stays:
@@ -188,22 +191,25 @@ def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
         used -= part
         others.append(Slice(kind=SliceKind.OTHERS, label=f"{name} {_gib(part)}", size_bytes=part))
     slices = [Slice(kind=SliceKind.HOST, label=f"host {_gib(used)}", size_bytes=used), *others]
-    space, asked = room.reach, 0
+    left = room.reach - pool.size_bytes - pool.beyond_bytes
+    short = max(0, HOST_BYTES - left)
+    kept = min(HOST_BYTES if short else reserve, room.reach)
+    space = room.reach - (kept if short else 0)
     for kind, label, size in (
         (SliceKind.WEIGHTS, "weights", pool.weights_bytes),
         (SliceKind.CACHE, "KV cache", pool.context_bytes),
         (SliceKind.UNTOUCHED, "rest of its share", pool.rest_bytes),
         (SliceKind.OVERHEAD, _beside(pool.beyond_bytes), pool.beyond_bytes),
     ):
-        asked += size
         part = min(space, size)
         space -= part
         slices.append(Slice(kind=kind, label=f"{label} {_gib(size)}", size_bytes=part))
-    kept = min(space, reserve)
+    if not short:
+        kept = min(space, kept)
+        space -= kept
     said = f"reserve {_gib(kept)}" + (f" of {_gib(reserve)}" if kept < reserve else "")
     slices.append(Slice(kind=SliceKind.RESERVE, label=said, size_bytes=kept))
-    slices.append(Slice(kind=SliceKind.FREE, label=f"free {_gib(space - kept)}", size_bytes=space - kept))
-    short = max(0, asked - room.reach)
+    slices.append(Slice(kind=SliceKind.FREE, label=f"free {_gib(space)}", size_bytes=space))
     slices.append(Slice(kind=SliceKind.SHORT, label=f"short {_gib(short)}", size_bytes=short))
     return tuple(one for one in slices if one.size_bytes)
 
