@@ -29,6 +29,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "risk": str(plan.risk),
         "typed": plan.typed or None,
         "effect": said(plan.effect),
+        **({"outcome": said(plan.outcome), "outcome_command": said(plan.outcome_command)} if plan.outcome else {}),
         "warnings": [said(one) for one in plan.warnings],
         "differences": [
             {
@@ -98,6 +99,7 @@ def run_data(run: Run) -> dict[str, Any]:
         "state": str(run.state),
         "message": said(run.message),
         "hint": said(run.hint),
+        **({"outcome": said(run.plan.outcome)} if run.plan.outcome and run.state is RunState.DONE else {}),
         "can_go_back": run.can_go_back,
         "evidence_path": run.evidence_path or None,
         "steps": [
@@ -141,6 +143,8 @@ def plan_text(plan: Plan) -> list[str]:
         lines += ["", "the way back, if it goes wrong", *_steps(plan.way_back, plan)]
     if plan.equivalent:
         lines += ["", "the same by hand", *(f"  {masked(one, plan.secrets)}" for one in plan.equivalent)]
+    if plan.outcome:
+        lines += ["", "when it is done", *_outcome(plan)]
     return lines
 
 
@@ -179,6 +183,7 @@ def run_text(run: Run) -> list[str]:
     done = sum(one.state == "done" for one in run.steps)
     lines = said(f"{mark} {run.plan.title}: {run.state}, {done} of {len(run.steps)} steps done", 0)
     lines += said(ending(run)) if run.message else []
+    lines += _outcome(run.plan) if run.plan.outcome and run.state is RunState.DONE else []
     lines += said(run.hint) if run.hint else []
     for node, before in run.before.items():
         pairs = told(before, run.after.get(node, {}))
@@ -186,6 +191,12 @@ def run_text(run: Run) -> list[str]:
     if run.evidence_path:
         lines.append(f"  evidence: {run.evidence_path}")
     return lines
+
+
+def _outcome(plan: Plan) -> list[str]:
+    """What is there when all has gone well, and the line that shows it: neither is broken, so both can be pasted."""
+    lines = [f"  {masked(plan.outcome, plan.secrets)}"]
+    return [*lines, f"  {masked(plan.outcome_command, plan.secrets)}"] if plan.outcome_command else lines
 
 
 def step_line(number: int, count: int, one: StepRun, run: Run) -> str:

@@ -234,6 +234,10 @@ class Plan:
     """Whoever gets out in the middle is led back at once: half of it is worse than none."""
     effect: str = ""
     """What to expect, in a sentence or two."""
+    outcome: str = ""
+    """What is there once all has gone well: "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1"; empty: as it was."""
+    outcome_command: str = ""
+    """A line to paste that shows it; secrets named, never written."""
     warnings: tuple[str, ...] = ()
     """What is lost, what it will not help."""
     differences: tuple[Difference, ...] = ()

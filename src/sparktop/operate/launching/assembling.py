@@ -11,7 +11,7 @@ from sparktop.model.plan import OnFailure, Plan, Request, Risk, Step
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Executor
 from sparktop.operate.knownsecrets import secrets_of
-from sparktop.operate.launching import boxsteps, launchwords, makeroom, proofsteps
+from sparktop.operate.launching import boxsteps, launchwords, makeroom, proofsteps, served
 from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.launching.places import places
@@ -38,6 +38,8 @@ def assembled(request: Request, found: Outlook, grace_s: float) -> Plan:
         way_back=tuple(_way_back(found, made, up, grace_s)),
         is_all_or_nothing=True,
         effect=launchwords.effect(found, made),
+        outcome=served.outcome(found.rendered, has_key=bool(key)) if found.rendered is not None else "",
+        outcome_command=served.asking(found.rendered, has_key=bool(key)) if found.rendered is not None else "",
         warnings=tuple(dict.fromkeys(launchwords.warnings(found, made, steps))),
         equivalent=tuple(launchwords.equivalent(found, up, grace_s)),
         seen_monotonic_s=found.looked.picture.monotonic_s,

@@ -24,9 +24,12 @@ def plan_lines(plan: Plan, width: int) -> list[Line]:
     lines += _head(plan, width)
     if plan.effect:
         lines += [BLANK, *_said(plan.effect, width, plan.secrets)]
-    if plan.warnings:
+    if plan.outcome:
+        lines += _said(f"When all of it is done it {plan.outcome}.", width, plan.secrets)
+    told = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
+    if warnings := [one for one in plan.warnings if one not in told]:  # those of gates stand above, with what to do
         lines += [BLANK]
-        for warning in plan.warnings:
+        for warning in warnings:
             first, *rest = _said(warning, width - 2, plan.secrets)
             lines += [Line.of(("▲ ", "warning")) + first, *_indented(rest)]
     if plan.differences:
@@ -44,6 +47,8 @@ def plan_lines(plan: Plan, width: int) -> list[Line]:
         lines += [BLANK, Line.of(("The same by hand", "title"), ("   y copies it", "quiet"))]
         for command in plan.equivalent:
             lines += _command(command, width, plan.secrets)
+    if plan.outcome_command:
+        lines += [BLANK, Line.of(("To ask it then", "title")), *_command(plan.outcome_command, width, plan.secrets)]
     return lines
 
 
@@ -65,7 +70,8 @@ def refusal_lines(refusal: Refusal, width: int) -> list[Line]:
 def plan_text(plan: Plan) -> str:
     """The equivalent commands for the clipboard; where there are none, the steps' own."""
     own = [line for step in plan.steps for line in (f"# {step.node}: {step.title}", *step_lines(step, plan))]
-    return "\n".join(masked(line, plan.secrets) for line in (plan.equivalent or own))
+    lines = [*(plan.equivalent or own), *([plan.outcome_command] if plan.outcome_command else [])]
+    return "\n".join(masked(line, plan.secrets) for line in lines)
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -11,7 +11,7 @@ from sparktop.operate.asked import short_detail, waiting
 from sparktop.operate.beforeafter import brief, ending, told
 from sparktop.ui.format import countdown
 from sparktop.ui.widgets.bar import progress
-from sparktop.ui.widgets.ink import BLANK, Line, spread, wrapped
+from sparktop.ui.widgets.ink import BLANK, Line, broken, spread, wrapped
 
 STEP_SIGNS: dict[StepState, tuple[str, str]] = {
     StepState.WAITING: ("·", "quiet"),
@@ -108,7 +108,8 @@ def end_text(run: Run) -> str:
     figures = [
         f"{node}: {told(before, run.after.get(node, {}), only=KEY_FIGURES)}" for node, before in run.before.items()
     ]
-    lines = [f"{sign} {run.plan.title}: {run.state}{when}", said, *(figures if run.after else [])]
+    serves = run.plan.outcome if run.state is RunState.DONE else ""
+    lines = [f"{sign} {run.plan.title}: {run.state}{when}", serves, said, *(figures if run.after else [])]
     return "\n".join(line for line in lines if line)
 
 
@@ -120,7 +121,7 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> li
     lines = [state_line(run, now_wall_s).cut(width)]
     if not run.state.is_over:
         return lines
-    last = [*_measured(run, width), *_last_lines(run, width)]
+    last = [*_outcome(run, width), *_measured(run, width), *_last_lines(run, width)]
     room = max(2, limit - 1 - len(last)) if limit else 0
     next_words = run.hint.partition(_WAY_BACK)[0].rstrip(" ·") if limit and run.can_go_back else run.hint
     said = brief(run) if limit else ending(run)
@@ -130,6 +131,18 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0) -> li
     room = max(1, room - len(message)) if limit else 0
     hint = wrapped(next_words, width, "", room) if next_words else []
     return [*lines, *message, *hint, *last]
+
+
+def _outcome(run: Run, width: int) -> list[Line]:
+    """What is there now: where it serves, and by what name."""
+    if run.state is not RunState.DONE or not run.plan.outcome:
+        return []
+    word, _, rest = run.plan.outcome.partition(" ")
+    first, *more = broken(rest, max(10, width - len(word) - 2))
+    return [
+        Line.of((f"{word}  ", "quiet"), (first, "strong")),
+        *(Line.of(" " * (len(word) + 2), (line, "strong")) for line in more),
+    ]
 
 
 def _measured(run: Run, width: int) -> list[Line]:
@@ -177,6 +190,8 @@ def run_text(run: Run) -> str:
     now_wall_s = max((one.ended_wall_s or one.began_wall_s or 0.0 for one in run.steps), default=0.0)
     lines, _ = body_lines(run, 100, now_wall_s, is_whole=True)
     lines = [*head_lines(run, 100, now_wall_s), BLANK, *lines]
+    if run.state is RunState.DONE and run.plan.outcome_command:  # whole, to be pasted
+        lines += [BLANK, Line.of((run.plan.outcome_command, ""))]
     return "\n".join([run.plan.title, f"run {run.id}", *(line.plain.rstrip() for line in lines)])
 
 
