@@ -173,6 +173,10 @@ def test_so_is_whatever_it_knows_by_its_pattern(text: str) -> None:
     assert redaction._HINT.search(text)
 
 
+def test_a_secret_of_backslashes_alone_is_masked() -> None:
+    assert mask_text("password=\\") == "password=<masked>"
+
+
 def test_a_line_says_nothing_of_the_next() -> None:
     """As this machine's own kernel command line ends, and journalctl's next line begins."""
     redactor = Redactor()

@@ -324,7 +324,7 @@ def mask_text(text: str) -> str:
             gap = _ASSIGNS.match(text, at) or (_SPACE.match(text, at) if name.startswith("--") else None)
             value = _VALUE.match(text, gap.end()) if gap else None
             if value and value.group():
-                opening = value.group().lstrip("\\")[0]
+                opening = value.group().lstrip("\\")[:1]
                 masked += text[done : value.start()] + (opening if opening in "\"'[" else "") + MASK
                 done = at = value.end()
     return masked + text[done:]
