@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tests.operate_support import Stage, plan, step
+import pytest
+from tests.operate_support import FAILED, GO_ON, ROLL_BACK, Node, Stage, plan, step
 
-from sparktop.model.plan import AwaitMemory, AwaitReady, CollectEvidence, Plan, Run, RunState, StepState
+from sparktop.model.operation import DockerCall
+from sparktop.model.plan import AwaitMemory, AwaitReady, CollectEvidence, Plan, Remote, Run, RunState, StepState
 from sparktop.operate.judging import Judgement, Verdict
 
 WAITING = Judgement(verdict=Verdict.WAITING, detail="loading 3/8")
@@ -79,3 +82,87 @@ async def test_a_log_is_kept_only_of_what_was_started(tmp_path: Path) -> None:
     kept = step("log", CollectEvidence(nodes=("spark1",), needs="STARTED"))
     run = await stage.carry_out(plan(step("make"), kept))
     assert [one.state for one in run.steps] == [StepState.DONE, StepState.SKIPPED]
+
+
+# --- two nodes, one of which is lost
+
+
+def lost(stage: Stage, index: int, step_id: str) -> Node:
+    """The node goes in the middle of that step, and never comes back."""
+    node = stage.nodes[index]
+    node.cuts[step_id] = "begun"
+    node.is_back = False
+    return node
+
+
+def pair_of(*more: str) -> Plan:
+    """What is begun on both, and its way back."""
+    old = tuple(step(f"old@{name}", name=name, needs_nodes=more) for name in ("spark1", "spark2"))
+    return plan(
+        step("make@spark1", on_failure=ROLL_BACK),
+        step("start@spark2", name="spark2", on_failure=ROLL_BACK),
+        step("start@spark1", on_failure=ROLL_BACK),
+        back=(
+            step("away@spark1", on_failure=GO_ON),
+            step("away@spark2", name="spark2", on_failure=GO_ON),
+            step("remove@spark1"),
+            step("remove@spark2", name="spark2"),
+            *old,
+        ),
+        is_all_or_nothing=True,
+    )
+
+
+async def test_what_can_be_reached_is_led_back_when_the_other_node_is_lost(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "spark1", "spark2", link_patience_s=0.05)
+    lost(stage, 0, "start@spark1")
+    run = await stage.carry_out(pair_of())
+    assert run.state is RunState.FAILED
+    assert stage.nodes[1].begun == ["start@spark2", "away@spark2", "remove@spark2", "old@spark2"]
+    assert "Whether it was done is not known" in run.message
+    assert "The way back failed too: Do away@spark1 failed: there is no runner on spark1" in run.message
+    assert ".." not in run.message
+    assert run.can_go_back, "what is left on the other, once it is there again"
+
+
+async def test_half_of_a_pair_is_not_started_again(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "spark1", "spark2", link_patience_s=0.05)
+    lost(stage, 0, "start@spark1")
+    await stage.carry_out(pair_of("spark1", "spark2"))
+    assert stage.nodes[1].begun == ["start@spark2", "away@spark2", "remove@spark2"]
+
+
+async def test_a_way_back_that_fails_on_one_node_is_taken_on_the_other(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "spark1", "spark2")
+    stage.nodes[0].fails |= {"start@spark1": FAILED, "remove@spark1": replace(FAILED, problem="it is in use")}
+    run = await stage.carry_out(pair_of())
+    assert run.state is RunState.FAILED
+    assert "The way back failed too: Do remove@spark1 failed: it is in use." in run.message
+    assert stage.nodes[0].begun[-1] == "remove@spark1"
+    assert stage.nodes[1].begun[-2:] == ["remove@spark2", "old@spark2"]
+
+
+async def test_what_may_have_been_made_unseen_is_told(tmp_path: Path) -> None:
+    """Its id is not known, so nothing can take it away."""
+    stage = Stage(tmp_path, link_patience_s=0.05)
+    lost(stage, 0, "make")
+    make = step(
+        "make",
+        Remote(operations=(DockerCall(method="POST", path="/containers/create", saves="NEW"),)),
+        on_failure=ROLL_BACK,
+        undone_by="docker rm vllm",
+    )
+    back = step("remove", Remote(operations=(DockerCall(method="DELETE", path="/containers/{NEW}"),)))
+    run = await stage.carry_out(plan(make, back=(back,), is_all_or_nothing=True))
+    assert run.state is RunState.FAILED
+    assert "The way back was taken. If it was done after all: docker rm vllm." in run.message
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_what_matters_little_and_is_not_known_ends_no_launch(tmp_path: Path, is_whole: bool) -> None:
+    stage = Stage(tmp_path, link_patience_s=0.05)
+    lost(stage, 0, "policy")
+    made = plan(step("policy", on_failure=GO_ON), back=(step("remove"),), is_all_or_nothing=is_whole)
+    run = await stage.carry_out(made)
+    assert run.state is (RunState.DONE if is_whole else RunState.FAILED)
+    assert "Whether it was done is not known" in run.message

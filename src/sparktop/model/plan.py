@@ -206,6 +206,8 @@ class Step:
     undoes: tuple[str, ...] = ()
     """Ids of earlier steps on its node that it takes back: once it is done, nothing of either is left to be undone."""
     on_failure: OnFailure = OnFailure.STOP
+    needs_nodes: tuple[str, ...] = ()
+    """On the way back: nodes besides its own without which it is worth nothing, as one rank of a pair is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

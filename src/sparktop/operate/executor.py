@@ -160,12 +160,19 @@ class PlanExecution:
                 said = self._record.run.steps[index].detail if ended.state is StepState.FAILED else ""
                 why = f"You got out at: {step.title}{': ' + said.rstrip('.') if said else ''}"
                 if self._plan.is_all_or_nothing and self._plan.way_back and self._course.has_acted:
-                    return await self._roll_back(why, then=RunState.ABORTED)
+                    unknown = step if ended.state is StepState.UNKNOWN else None
+                    return await self._roll_back(why, then=RunState.ABORTED, unknown=unknown)
                 return await self._over(RunState.ABORTED, f"{why}.")
             if ended.state is StepState.DONE:
                 continue
             told = self._record.run.steps[index]
             if ended.state is StepState.UNKNOWN:
+                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back)
+                if is_whole and step.on_failure is OnFailure.GO_ON:
+                    self._course.problems.append(f"{step.title}: {told.detail}")
+                    continue
+                if is_whole and step.on_failure is OnFailure.ROLL_BACK:
+                    return await self._roll_back(f"{step.title}: {told.detail}", unknown=step)
                 return await self._over(RunState.FAILED, f"{step.title}: {told.detail}")
             if isinstance(step.act, AwaitResolved):
                 return await self._over(RunState.NO_HELP, f"All was done, and it did not help: {told.detail}.")
@@ -178,7 +185,10 @@ class PlanExecution:
         await self._over(RunState.DONE, "")
         return None
 
-    async def _roll_back(self, why: str, *, then: RunState = RunState.ROLLED_BACK) -> None:
+    async def _roll_back(self, why: str, *, then: RunState = RunState.ROLLED_BACK, unknown: Step | None = None) -> None:
+        """Take the way back. Of a plan that is all or nothing, what fails on one node keeps no other from being led
+        back; `unknown` is a step of which it isn't known whether it was done."""
+        why = why.strip().rstrip(".")
         self._abort.heeded()
         self._state = RunState.ROLLING_BACK
         self._beginning = Beginning(picture=self._means.picture())  # what failed is not what is waited for from here on
@@ -187,17 +197,30 @@ class PlanExecution:
         self._record.note("note", text="the way back is taken", why=self.run.message)
         used = {one.step.id for one in self.run.steps}
         steps = [replace(one, id=f"back-{one.id}") if one.id in used else one for one in self._plan.way_back]
+        stuck: dict[str, str] = {}
+        is_unmade = False
         for index, step in zip(self._record.add(steps), steps, strict=True):
+            if stuck.keys() & {step.node, *step.needs_nodes}:
+                continue
             ended = await self._take(index, step)
             told = self._record.run.steps[index]
             if ended.is_aborted:
                 return await self._over(RunState.ABORTED, f"{why}. You got out of the way back at: {step.title}.")
             if ended.state is StepState.DONE:
+                is_unmade |= unknown is not None and told.state is StepState.SKIPPED and step.node == unknown.node
                 continue
-            if step.on_failure is OnFailure.GO_ON and ended.state is StepState.FAILED:
+            is_cut = self._means.lines.line(step.node) is None
+            if step.on_failure is OnFailure.GO_ON and ended.state is StepState.FAILED and not is_cut:
                 self._course.problems.append(telling.failed(told))
                 continue
-            return await self._over(RunState.FAILED, f"{why}. The way back failed too: {telling.failed(told)}")
+            stuck[step.node] = telling.failed(told)
+            if not self._plan.is_all_or_nothing:
+                break
+        if stuck or is_unmade:
+            rest = f" If it was done after all: {unknown.undone_by}." if unknown is not None and is_unmade else ""
+            back = f"The way back failed too: {'; '.join(stuck.values())}" if stuck else "The way back was taken"
+            over = then if then is RunState.ABORTED else RunState.FAILED
+            return await self._over(over, f"{why}. {back.rstrip('.')}.{rest}")
         self._course.has_touched = False
         await self._over(then, f"{why}. It is as it was before: the way back was taken.")
         return None

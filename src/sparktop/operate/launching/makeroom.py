@@ -87,7 +87,8 @@ def back(found: Sequence[Going]) -> Iterator[Step]:
     """What can be started again is, as it was."""
     for one in found:
         if one.comes_back:
-            yield from bring_back(_starts(one), MEMORY_LIMIT_S)
+            nodes = tuple(part.node for part in one.parts)
+            yield from (replace(step, needs_nodes=nodes) for step in bring_back(_starts(one), MEMORY_LIMIT_S))
 
 
 def warnings(found: Sequence[Going]) -> Iterator[str]:
