@@ -95,6 +95,17 @@ def _(world: World) -> None:
     world.answers[gates_docker.list_ask("spark1")] = Answer(value=[ours])
 
 
+@case("name", "spark1", PASSED, "interrupted, never started: it goes")
+def _(world: World) -> None:
+    left = row(State="created", Labels={"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"})
+    world.answers[gates_docker.list_ask("spark1")] = Answer(value=[left])
+
+
+@case("name", "spark2", FAILED, "not made by a launch", "docker rename sparktop-model sparktop-model-old")
+def _(world: World) -> None:
+    world.answers[gates_docker.list_ask("spark2")] = Answer(value=[row(State="created")])
+
+
 @case("name", "spark1", PASSED, "is stopped first")
 def _(world: World) -> None:
     world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row()])

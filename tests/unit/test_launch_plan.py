@@ -132,6 +132,15 @@ def test_the_proof_is_the_recipe_s_own() -> None:
     assert smoke.api_key == measure.api_key == "sk-canary-4f2a9c77"
 
 
+@pytest.mark.parametrize(("thinks", "tokens"), [(True, 512), (False, 16)])
+def test_a_reasoning_model_gets_tokens_for_an_answer_behind_its_thoughts(thinks: bool, tokens: int) -> None:
+    asked = order(QWEN)
+    proof = replace(asked.recipe.proof, max_tokens=16, is_reasoning=thinks)
+    smoke = step_of(planned(Sparks(), replace(asked, recipe=replace(asked.recipe, proof=proof))), "smoke").act
+    assert isinstance(smoke, SmokeTest)
+    assert smoke.max_tokens == tokens
+
+
 def test_memory_is_waited_for_by_the_budget() -> None:
     plan = planned(Sparks(), order(QWEN))
     assert plan.prospect is not None
@@ -291,6 +300,25 @@ def test_a_stopped_one_of_before_gives_its_name_up_when_the_new_one_starts() -> 
     assert calls(remove) == ["DELETE /containers/{NEW}", f"POST /containers/{before}/rename"]
     guards = ids(plan.steps)
     assert guards.index("guard-load") > guards.index("start"), "before that it has another name"
+
+
+def test_what_an_interrupted_launch_never_started_is_removed_first() -> None:
+    """And what was made under the name that it would have changed; what has run is kept."""
+    spot = Sparks()
+    made_by = {**LABELS, "sparktop.launch": "20260528T190000"}
+    left = row("created", made_by)
+    renamed = row("created", made_by) | {"Id": "ab" * 32, "Names": ["/vllm-qwen3-0.6b-next-20260528T190000"]}
+    foreign = row("created", LABELS) | {"Id": "cd" * 32, "Names": ["/vllm-qwen3-0.6b-next-mine"]}
+    spot.listed["spark1"] = [left, renamed, foreign]
+    plan = planned(spot, order())
+    clear = step_of(plan, "clear")
+    assert ids(plan.steps).index("clear") + 1 == ids(plan.steps).index("make")
+    gone = [f"DELETE /containers/{'ef' * 32}", f"DELETE /containers/{'ab' * 32}"]
+    assert calls(clear) == ["expect", gone[0], "expect", gone[1]]
+    expected = [one for one in clear.act.operations if isinstance(one, Expect)]  # type: ignore[union-attr]
+    assert all(one.equals["State.Status"] == "created" for one in expected)
+    assert step_of(plan, "make").title == "Make the container vllm-qwen3-0.6b"
+    assert not [one for one in step_of(plan, "start").act.operations if isinstance(one, DockerCall) and one.query]  # type: ignore[union-attr]
 
 
 def test_one_that_nobody_here_made_is_left_alone() -> None:

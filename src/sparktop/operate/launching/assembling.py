@@ -12,6 +12,7 @@ from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Executor
 from sparktop.operate.knownsecrets import secrets_of
 from sparktop.operate.launching import boxsteps, launchwords, makeroom, proofsteps, served
+from sparktop.operate.launching.leftovers import clear
 from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.launching.places import places
@@ -62,6 +63,9 @@ def _views(found: Outlook) -> tuple[NodeView, ...]:
 def _steps(found: Outlook, made: Sequence[Place], up: Sequence[Place], key: str, grace_s: float) -> Iterator[Step]:
     recipe, survey = found.order.recipe, found.looked.survey
     yield from found.fetch.steps
+    for one in made:
+        if one.leftovers:
+            yield clear(one.node, one.mark, one.leftovers)
     for one in made:
         yield boxsteps.make(one)
     for step in makeroom.down(found.goings, grace_s, survey):

@@ -54,6 +54,12 @@ def info(looked: Looked, node: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def is_never_started(row: Mapping[str, Any]) -> bool:
+    """Whether it was made by a launch that was interrupted before it started it."""
+    said = row.get("Labels")
+    return row.get("State") == "created" and isinstance(said, Mapping) and bool(said.get(labels.LAUNCH))
+
+
 def rank_of(looked: Looked, node: str) -> Rank | None:
     return next((one for one in looked.rendered.ranks if one.node == node), None) if looked.rendered else None
 
@@ -146,6 +152,10 @@ def _name(looked: Looked, node: str, name: str, row: Mapping[str, Any]) -> Gate:
             node,
             f"{name} is there already: {whose}container {number}, {state}",
             f"--stop {name}   # or keep it, and launch under another name: --set name={name}-2",
+        )
+    if is_never_started(row):
+        return passed(
+            "name", node, f"{name} ({whose}{number}) was made by a launch that was interrupted, never started: it goes"
         )
     if recipe:
         return passed(

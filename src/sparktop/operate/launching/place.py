@@ -8,6 +8,7 @@ from typing import Any
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.prospect import NodeBudget
+from sparktop.operate.launching.leftovers import NEXT, Leftover
 from sparktop.recipe.rendered import Rank
 
 NEW = "{NEW}"
@@ -41,6 +42,8 @@ class Place:
     image: Mapping[str, Any] | None = None
     """GET /images/<ref>/json, for the line by hand."""
     taken: Taken | None = None
+    leftovers: tuple[Leftover, ...] = ()
+    """What an interrupted launch has left under its name: removed first."""
     stamp: str = ""
     """Of this plan: "20261121T031211"."""
     mark: str = ""
@@ -64,7 +67,7 @@ class Place:
     @property
     def made_name(self) -> str:
         """What it is called until it is started: its own name, unless another has that still."""
-        return f"{self.name}-next-{self.stamp}" if self.taken is not None else self.name
+        return f"{self.name}{NEXT}{self.stamp}" if self.taken is not None else self.name
 
     @property
     def is_head(self) -> bool:

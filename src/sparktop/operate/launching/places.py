@@ -11,6 +11,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Budget, NodeBudget, SliceKind
 from sparktop.model.recipe import Recipe
 from sparktop.operate.changing import image_path
+from sparktop.operate.launching.leftovers import leftovers
 from sparktop.operate.launching.outlook import Outlook
 from sparktop.operate.launching.place import Place
 from sparktop.operate.launching.running import taken
@@ -51,6 +52,7 @@ def _place(rank: Rank, found: Outlook, mark: str) -> Place:
     image = _image(rank.node, rank.container.image, looked.survey)
     budget = _of(found.budget, rank.node)
     target, need = room_for(budget)
+    was, left = taken(rank, looked.survey, stamp), leftovers(rank, looked.survey)
     return Place(
         rank=rank,
         view=view,
@@ -58,7 +60,8 @@ def _place(rank: Rank, found: Outlook, mark: str) -> Place:
         policy=policy_of(found.order.recipe),
         image_id=str(image.get("Id") or "") if image is not None else "",
         image=image,
-        taken=taken(rank, looked.survey, stamp),
+        taken=None if was is not None and was.container_id in {one.container_id for one in left} else was,
+        leftovers=left,
         stamp=stamp,
         mark=mark,
         budget=budget,
