@@ -22,6 +22,8 @@ from sparktop.operate.startsteps import MEMORY_LIMIT_S, SMOKE_LIMIT_S, drop_for,
 from sparktop.operate.survey import Survey
 
 MEASURE_LIMIT_S = 300.0
+REASONING_TOKENS = 512
+"""What a reasoning model needs at the least for its answer not to stay empty (facts/engines.md OPS-11)."""
 
 
 def memory(one: Place) -> Step | None:
@@ -74,6 +76,8 @@ def ready(places: Sequence[Place], recipe: Recipe) -> Iterator[Step]:
 
 
 def smoke(head: Place, recipe: Recipe, api_key: str) -> Step:
+    """The first request; a reasoning model gets tokens enough for an answer behind its thoughts."""
+    proof = recipe.proof
     return Step(
         id="smoke",
         title=f"One request to {head.name}, memory watched: below {gib(head.floor_bytes)} it has failed",
@@ -81,8 +85,8 @@ def smoke(head: Place, recipe: Recipe, api_key: str) -> Step:
         act=SmokeTest(
             engine=head.name,
             floor_bytes=head.floor_bytes,
-            prompt=recipe.proof.prompt,
-            max_tokens=recipe.proof.max_tokens,
+            prompt=proof.prompt,
+            max_tokens=max(proof.max_tokens, REASONING_TOKENS if proof.is_reasoning else 0),
             api_key=api_key,
         ),
         limit_s=SMOKE_LIMIT_S,
