@@ -33,7 +33,6 @@ SHORT_NAMES = {
     SliceKind.CACHE: "KV",
     SliceKind.OVERHEAD: "spike",
     SliceKind.UNTOUCHED: "rest",
-    SliceKind.FREE: "free",
 }
 NAME_CELLS = 14
 _FIGURE = re.compile(r"(.*?)\s*(\d+\.\d+(?: of \d+\.\d+)?)")

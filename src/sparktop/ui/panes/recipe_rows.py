@@ -12,8 +12,9 @@ from typing import Literal
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
-from sparktop.model.recipe import Expected, Provenance, Recipe
+from sparktop.model.recipe import Expected, Order, Provenance, Recipe
 from sparktop.operate.wording import masked
+from sparktop.recipe.settings import EAGER, read
 from sparktop.recipe.template import text_of
 from sparktop.ui.format import duration, gib
 from sparktop.ui.panes.budget_bar import spaced
@@ -185,6 +186,11 @@ def detail_lines(row: Shelved, width: int) -> list[Line]:
     )  # fmt: skip
 
 
+def _without_eager(recipe: Recipe) -> str:
+    """Of a spike that doesn't come as the recipe stands, and isn't counted in its budget."""
+    return f" unless {EAGER} is set, as it is here" if read(Order(recipe=recipe), {}).is_eager else ""
+
+
 def _facts(recipe: Recipe, width: int) -> list[Line]:
     revision = f" at {recipe.model_revision}" if recipe.model_revision else ""
     nodes = nodes_text(recipe) + (f", {recipe.executor}" if recipe.max_nodes > 1 else "")
@@ -192,7 +198,8 @@ def _facts(recipe: Recipe, width: int) -> list[Line]:
     takes = [
         f"weights {need.weights_gib:g} GiB{' on all nodes together' if recipe.max_nodes > 1 else ''}"
         if need.weights_gib is not None else "",
-        f"{need.spike_gib:g} GiB more at the first request" if need.spike_gib is not None else "",
+        f"{need.spike_gib:g} GiB more at the first request{_without_eager(recipe)}"
+        if need.spike_gib is not None else "",
         f"{need.reserve_gib:g} GiB left to the host" if need.reserve_gib is not None else "",
     ]  # fmt: skip
     expected = recipe.expected

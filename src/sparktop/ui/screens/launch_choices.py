@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich.cells import cell_len
 
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, OnDisk, Prospect
 from sparktop.operate.wording import masked
@@ -115,7 +115,7 @@ def rows(known: Known, width: int) -> list[Row]:
 
 
 def _review(known: Known, width: int) -> Row:
-    answer = known.answer
+    answer, stops = known.answer, ""
     if known.is_looking or answer is None:
         text, tone, beside = "Review and launch", "quiet", "▸ looking …"
     elif isinstance(answer, Plan):
@@ -124,10 +124,18 @@ def _review(known: Known, width: int) -> Row:
         text, tone = "Review and launch", "strong"
         beside = f"{count} step{'s' if count != 1 else ''}"
         beside += f", at most {duration(longest_s)}" if longest_s < FORETOLD_S else ""
+        found = (one for one in stoppables(known.fleet, known.draft.nodes) if known.draft.is_stopped(one, known.used))
+        stops = " and ".join(dict.fromkeys(masked(one.name) for one in found))
     else:
         text, tone, beside = "Review and launch", "quiet", "✖ not as it stands"
     told = "critical" if beside.startswith("✖") else "quiet"
-    return Row(kind="review", lines=(Line.of(("▶ ", tone), (text, tone), ("   ", ""), (beside, told)).cut(width),))
+    line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (beside, told))
+    if not stops:
+        return Row(kind="review", lines=(line.cut(width),))
+    warned = Line.of((f"▲ stops {stops}", "warning"))  # below, where it is chosen, it may be out of sight
+    if line.width + 3 + warned.width <= width:
+        return Row(kind="review", lines=(line + Line.of("   ") + warned,))
+    return Row(kind="review", lines=(line.cut(width), (Line.of("  ") + warned).cut(width)))
 
 
 def _levers(known: Known, width: int) -> list[Row]:
@@ -171,11 +179,21 @@ def _nodes(known: Known, width: int) -> list[Row]:
             for name in place
             if (view := known.fleet.node(name)) is not None and view.sample is not None
         ]
+        gone = [view for name in place if (view := known.fleet.node(name)) is not None and _is_gone(view)]
+        if gone:  # what it had is no more what it has
+            said = " and ".join(f"{masked(view.name)} {view.link.state}" for view in gone)
+            line += Line.of((f"   {said}", "warning"))
+            found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
+            continue
         told = f"   {' and '.join(free)} GiB" if free else ""
         room = width - line.width - cell_len(told) - len(" available")
         line += Line.of((f"{told} available" if free and room >= 0 else told, "quiet"))
         found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
     return found
+
+
+def _is_gone(view: NodeView) -> bool:
+    return view.link.state in (LinkState.LOST, LinkState.REFUSED)
 
 
 def _parameters(known: Known, width: int) -> list[Row]:
@@ -235,12 +253,19 @@ def _models(known: Known, width: int) -> list[Row]:
         if beside.width > width:
             lines = [name.cut(width), Line.of("  ", (f"{state}{about}", tone)).cut(width)]
         if one.note and not (one.is_wanted and one.is_complete):
-            lines += [Line.of("  ") + line for line in wrapped(masked(one.note), width - 2, "info")]
+            lines += [Line.of("  ") + line for line in wrapped(_note(one), width - 2, "info")]
         found.append(
             Row(kind="model", lines=tuple(lines), value=one, heading="" if found else "On disk already",
                 aside="" if found else "Enter takes it")
         )  # fmt: skip
     return found
+
+
+def _note(one: OnDisk) -> str:
+    """Without the nodes, which stand above it, and how it would be typed: Enter takes it. Where it lies is said."""
+    note = masked(one.note).replace(f", on {' and '.join(masked(node) for node in one.nodes)}", "", 1)
+    said, mark, _ = note.partition(": --set model=")
+    return f"{said}, {masked(use(one))}" if mark else note
 
 
 def _stops(known: Known, width: int) -> list[Row]:
