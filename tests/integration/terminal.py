@@ -36,6 +36,11 @@ sys.exit(main())
 """As `desk.hurried`: it doesn't look on for seconds where nothing is expected."""
 
 
+def hurried_program() -> tuple[str, ...]:
+    """What starts it so."""
+    return _HURRIED
+
+
 def sparktop(
     *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None, is_hurried: bool = False
 ) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,216 @@
+"""A launch that is interrupted at any of its steps leaves nothing half-running: every step that a plan has is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.desk import hurried, told
+from tests.integration.interrupting import FETCHES, Stage, is_at, kind, stage
+from tests.integration.spark import Spark, sparks
+from tests.integration.terminal import hurried_program
+from tests.integration.test_launch_pair import NAME
+from tests.integration.test_operate_pair import PairDesk
+
+from sparktop.headless.plans import STEP_MARKS
+from sparktop.model.plan import AwaitReady, Refusal, Remote, Run, RunState, Step, StepState
+from sparktop.operate.executor import PlanExecution
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+__all__ = ["sparks"]
+
+
+@pytest.fixture(params=[1, 2], ids=["one", "pair"])
+def launch(
+    request: pytest.FixtureRequest, sparks: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stage]:
+    hurried(monkeypatch)
+    with stage(sparks, tmp_path, request.param) as made:
+        yield made
+
+
+def at_step(step: Step, do: Callable[[], object]) -> Callable[[Run], None]:
+    """Once, when the step has been begun."""
+    done: list[str] = []
+
+    def changed(run: Run) -> None:
+        if not done and is_at(run, step.id):
+            done.append(step.id)
+            do()
+
+    return changed
+
+
+def on_the_node(step: Step) -> bool:
+    """It is done there, or all hangs on what is there: elsewhere things are as after the step before."""
+    return isinstance(step.act, Remote | AwaitReady)
+
+
+async def test_out_of_it_at_each_step(launch: Stage) -> None:
+    async with launch.console() as at:
+        steps = await launch.steps(at)
+        for step in steps:
+            begun: list[PlanExecution] = []
+            plan = await launch.plan(at, step)
+            begun.append(at.begin(plan, also=at_step(step, lambda begun=begun: begun[0].abort())))
+            run = await at.finished(begun[0])
+            if step is steps[-1] and run.state is RunState.DONE:
+                return  # it was finished, and nothing came after it
+            assert run.state is RunState.ABORTED, f"{step.id}: {told(run)}"
+            assert launch.is_as_before(), f"{step.id}: {launch.boxes()}: {told(run)}"
+            assert not run.can_go_back
+            await launch.seen(at)
+
+
+def never_ran(launch: Stage) -> list[str]:
+    """Names of containers that were made and never started."""
+    return [name for there in launch.boxes().values() for name, state in there.items() if state == "created"]
+
+
+# --- the link is cut
+
+
+async def test_the_link_is_cut_at_each_step_and_comes_back(launch: Stage) -> None:
+    async with launch.console() as at:
+        steps = await launch.steps(at)
+        plan = await launch.plan(at, steps[0])
+        cut: list[str] = []
+
+        def changed(run: Run) -> None:
+            for one in run.steps:
+                if one.state is StepState.RUNNING and one.step.id not in cut:
+                    cut.append(one.step.id)
+                    launch.spark(one.step.node).sshd.kill_sessions()
+
+        run = await at.finished(at.begin(plan, also=changed), within_s=240)
+        assert run.state is RunState.DONE, told(run)
+        assert set(cut) == {step.id for step in plan.steps}
+    assert not never_ran(launch)
+    assert all(there.get(NAME) == "running" for there in launch.boxes().values())
+
+
+async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> None:
+    """What can be reached is led back at once; the rest when it is there again, by the way back or the next launch."""
+    async with launch.console() as at:
+        at.operations._means = replace(at.operations._means, link_patience_s=2.0, first_line_s=2.0)
+        for step in filter(on_the_node, await launch.steps(at)):
+            if kind(step) in FETCHES:
+                continue  # what is fetched comes without us, however long a laptop is closed
+            plan = await launch.plan(at, step)
+            sshd = launch.spark(step.node).sshd
+            run = await at.finished(at.begin(plan, also=at_step(step, sshd.stop)), within_s=240)
+            left = launch.boxes()
+            sshd.run()
+            if run.state is RunState.DONE:  # the head's answer was its proof
+                assert kind(step) == "policy" or step.id == "ready@spark2", step.id
+                assert f"no runner on {step.node}" in run.message
+                assert all(there.get(NAME) == "running" for there in left.values())
+            else:
+                assert run.state is RunState.FAILED, f"{step.id}: {told(run)}"
+                assert step.node in run.message
+                assert all(not left[node] for node in launch.nodes if node != step.node), f"{step.id}: {left}"
+                back = at.operations.way_back(run)
+                assert back is not None, f"{step.id}: {told(run)}"
+                await launch.live(at)
+                back = at.operations.way_back(run)
+                ended = await at.finished(at.begin(back), within_s=120)
+                assert ended.state is RunState.DONE, f"{step.id}: {told(ended)}"
+                assert launch.is_as_before() or never_ran(launch) == [NAME], f"{step.id}: {launch.boxes()}"
+            launch.clear()
+            await launch.live(at)
+            await launch.seen(at)
+
+
+# --- the console is killed
+
+
+def killed_at(launch: Stage, step: Step, number: int) -> None:
+    """`sparktop launch` as it is typed, gone without a word when it has begun the step of this number."""
+    launch.has_to_fetch(step)
+    recipes = Path(os.environ["XDG_CONFIG_HOME"]) / "sparktop/recipes"
+    recipes.mkdir(parents=True, exist_ok=True)
+    (recipes / "tiny.yaml").write_text(launch.text)
+    stops = [word for _, name in launch.order().stops for word in ("--stop", name)]
+    process = subprocess.Popen(
+        [*hurried_program(), "launch", "tiny", *launch.nodes, *stops, "--yes", "--grace", "3"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "HF_ENDPOINT": launch.hub.url},
+    )
+    assert process.stdout is not None
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith(f"{STEP_MARKS[StepState.RUNNING]} {number}/"):
+                return
+        pytest.fail(f"it never came to {step.title}:\n{''.join(said)}")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        process.stdout.close()
+
+
+async def told_of(launch: Stage, at: PairDesk) -> None:
+    """The console that looks on has what is there now in its picture, and nobody changes anything any more."""
+
+    def is_seen() -> bool:
+        nodes = [at.monitor.state.node(name) for name in launch.nodes]
+        seen = {
+            one.name: {box.name: box.status for box in one.containers.containers} for one in nodes if one is not None
+        }
+        return seen == launch.boxes()
+
+    quiet = 0.0
+    last = launch.boxes()
+    while quiet < 1.0:  # what a node has begun it finishes by itself
+        await asyncio.sleep(0.25)
+        now = launch.boxes()
+        quiet, last = (quiet + 0.25 if now == last else 0.0), now
+    await at.until(is_seen, what="what is there now")
+
+
+async def dealt_with(launch: Stage, at: PairDesk) -> Run:
+    """What the next launch makes of it."""
+    runs = [node for node, there in launch.boxes().items() if there.get(NAME) == "running"]
+    stops = [(node, NAME) for node in runs]
+    if runs:
+        found = await launch.planned(at)
+        assert isinstance(found, Refusal), found
+        assert f"--stop {NAME}" in " ".join(found.remedies), found
+    deadline = time.monotonic() + 30
+    while True:
+        run = await at.finished(at.begin(await launch.possible(at, *stops)))
+        if run.state is not RunState.REFUSED:
+            return run
+        assert time.monotonic() < deadline, told(run)
+
+
+async def test_what_a_killed_console_leaves_at_any_step_the_next_launch_deals_with(launch: Stage) -> None:
+    async with launch.console() as at:
+        steps = await launch.steps(at)
+        fetches = sum(kind(step) in FETCHES for step in steps)
+        seen: list[object] = []
+        for number, step in enumerate(steps, 1):
+            if not on_the_node(step):
+                continue
+            killed_at(launch, step, max(1, number - fetches))
+            await told_of(launch, at)
+            left = launch.boxes()
+            if left not in seen:
+                seen.append(left)
+                run = await dealt_with(launch, at)
+                assert run.state is RunState.DONE, f"{step.id}: {left}: {told(run)}"
+                assert not never_ran(launch), step.id
+                assert all(there.get(NAME) == "running" for there in launch.boxes().values())
+            launch.clear()
+            await launch.seen(at)
