@@ -164,7 +164,7 @@ async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str])
         ((QWEN, "spark1", "--json", "--export", "run"), "--export prints a file"),
         ((QWEN, "spark1", "--set", "max_model_len"), "--set wants NAME=VALUE"),
         ((QWEN, "spark1", "--set", "prot=8000"), "did you mean port?"),
-        ((QWEN, "spark1", "--set", "port="), "a whole number is wanted"),
+        ((QWEN, "spark1", "--set", "port="), "a whole number above 0 is wanted"),
         ((QWEN, "spark1", "spark1"), "spark1 is named twice"),
         ((QWEN, "spark1", "--env-file", "/tmp"), "/tmp is no file"),
         ((QWEN, "spark1", "--set", "HF_TOKEN=hf_abcdefghijklmnop"), "looks like a secret"),

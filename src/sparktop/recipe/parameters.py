@@ -62,6 +62,7 @@ _SECRET = frozenset({"api_key", "admin_api_key", "hf_token", "ssl_keyfile_passwo
 _WHOLE = frozenset({
     "port", "tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs", "master_port", "ray_port",
 })  # fmt: skip
+_PORTS = ("port", "master_port", "ray_port")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IMAGE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?"  # a registry; without a dot or a port it is a name's first part
@@ -201,8 +202,9 @@ def _plausible(name: str, value: str) -> None:
     if main == "container" and not is_image_name(value):
         raise CannotRender(f"{name} is {value[:60]!r}: {NO_IMAGE_NAME}")
     if main in _WHOLE and not re.fullmatch(r"[1-9]\d{0,8}", value):
-        raise CannotRender(f"{name} is {value[:20]!r}: a whole number is wanted")
-    if main in ("port", "master_port", "ray_port") and not int(value[:6]) < 65536:
+        kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
+        raise CannotRender(f"{name} is {value[:20]!r}: {kind} is wanted")
+    if main in _PORTS and not int(value[:6]) < 65536:
         raise CannotRender(f"{name} is {value[:20]!r}: a port from 1 to 65535 is wanted")
     if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:\.\d+)?[kKmM]?|-1|auto", value):
         raise CannotRender(f"{name} is {value[:20]!r}: a number of tokens is wanted")
