@@ -320,6 +320,19 @@ async def test_planning_anew_after_a_failed_launch_opens_its_choices() -> None:
         assert side.asked[-1].order.recipe.id == QWEN.id
 
 
+async def test_after_the_way_back_the_log_of_what_was_removed_is_in_the_evidence() -> None:
+    async with launching() as (app, side, pilot):
+        await opened(pilot, QWEN.id, "✔ Fits")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen)
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "v memory")
+        side.executions[0].end(RunState.ROLLED_BACK, 4, message="no such image", evidence_path="/x/spark1.tar.gz")
+        await until(pilot, lambda: "rolled back" in screen(pilot))
+        await pilot.press("l")
+        assert "isn't among the engines of spark1 any more: see the evidence" in notified(app)
+
+
 async def test_the_run_shows_the_memory_on_request_the_log_and_what_was_measured() -> None:
     async with launching() as (app, side, pilot):
         await opened(pilot, QWEN.id, "✔ Fits")

@@ -211,7 +211,7 @@ def smoke(one: Start) -> Step:
     """The first request."""
     return Step(
         id="smoke",
-        title=f"One request to {one.part.name}, memory watched: below {gib(one.floor_bytes)} it has failed",
+        title=f"One request to {one.part.name}, with no less than {gib(one.floor_bytes)} left",
         node=one.part.node,
         act=SmokeTest(
             engine=one.part.name,

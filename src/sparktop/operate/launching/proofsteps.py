@@ -80,7 +80,7 @@ def smoke(head: Place, recipe: Recipe, api_key: str) -> Step:
     proof = recipe.proof
     return Step(
         id="smoke",
-        title=f"One request to {head.name}, memory watched: below {gib(head.floor_bytes)} it has failed",
+        title=f"One request to {head.name}, with no less than {gib(head.floor_bytes)} left",
         node=head.node,
         act=SmokeTest(
             engine=head.name,

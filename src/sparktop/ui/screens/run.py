@@ -123,7 +123,9 @@ class RunScreen(Dialog[None]):
         if self._logs(*where):
             self.dismiss(None)
         else:
-            text = f"{where[1]} isn't among the engines of {where[0]} yet"
+            run = self.run_shown
+            when = "yet" if not run.state.is_over else "any more" + (": see the evidence" if run.evidence_path else "")
+            text = f"{where[1]} isn't among the engines of {where[0]} {when}"
             self.notify(masked(text), markup=False, timeout=4)
 
     def action_abort(self) -> None:
