@@ -29,6 +29,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes is left to continuous integration; tests on real parts share a machine and run in one row."""
     for item in items:
