@@ -10,7 +10,7 @@ from tests.restart_support import ended, head, worker
 
 from sparktop.model.engine import Container, Containers, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Evidence, Finding
 from sparktop.model.plan import AwaitReady
 from sparktop.operate.judging import Judgement, Since, Verdict
 from sparktop.operate.readiness import judge_ready
@@ -112,6 +112,18 @@ def test_run_that_ended_has_failed_with_its_first_error_and_what_that_is() -> No
         'failed: its log says why (exit code 1). its log: "ValueError: No available memory for the cache blocks". '
         "No room is left for the KV cache"
     )
+
+
+def test_what_its_log_says_is_waited_for_and_told_where_no_line_of_it_is_a_failure_by_itself() -> None:
+    why = Evidence(source="vllm-qwen36", text="OSError: [Errno 98] Address already in use")
+    said = Finding(rule="start.port", severity=Severity.CRITICAL, title="The port is already in use", evidence=(why,))
+    for findings, verdict in (((), Verdict.WAITING), ((said,), Verdict.FAILED)):
+        log = LogFacts(phase="weights", findings=findings, last_line_wall_s=made.WALL_S)
+        engine = anew(EngineState.EXITED, log=log, exit_detail="ended with exit code 1")
+        box = replace(engine.container, status="exited", exit_code=1, finished_wall_s=made.WALL_S - 1)
+        found = judged(replace(engine, container=box, endpoint=None))
+        assert found.verdict is verdict
+    assert found.detail.endswith('its log: "OSError: [Errno 98] Address already in use". The port is already in use')
 
 
 def test_loop_has_failed() -> None:

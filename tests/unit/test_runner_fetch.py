@@ -23,6 +23,7 @@ from sparktop.operate.line import OutcomeState, Progress
 from sparktop.probe.runner_fetch import FOLLOWS, folder_bytes
 from sparktop.probe.runner_journal import Unable
 from sparktop.probe.runner_pull import Layers, as_reference, login_for, registry_of
+from sparktop.probe.runner_step import last_line
 
 IMAGE = "nvcr.io/nvidia/vllm:26.05.post1-py3"
 MEG = 1_000_000
@@ -457,3 +458,13 @@ def test_hostile_progress_breaks_nothing() -> None:
     )  # fmt: skip
     assert found.told() == (0, None, "0 of 2 layers")
     assert found.error == "why"
+
+
+def test_of_rsync_the_line_is_told_that_says_why() -> None:
+    said = """rsync: [receiver] write failed on "/x/model.safetensors": No space left on device (28)
+rsync error: error in file IO (code 11) at receiver.c(380) [receiver=3.2.7]
+rsync: [generator] write error: Broken pipe (32)
+"""
+    assert last_line(said).endswith("No space left on device (28)")
+    assert last_line("rsync error: received SIGINT\n\n") == "rsync error: received SIGINT"
+    assert last_line("") == ""

@@ -10,6 +10,7 @@ from sparktop.diagnose.live.ranks import Rank, other_ranks
 from sparktop.diagnose.live.window import span
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import AwaitReady
 from sparktop.operate.judging import Judgement, Since, Verdict
@@ -43,7 +44,7 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
         engine = None
     log = _of_this_run(engine, box)
     if box is not None and (ended := _ended(box, engine, log, since.before)) is not None:
-        is_over = log is not None or _is_past(box, view)
+        is_over = _says_why(log) or _is_past(box, view)
         return Judgement(verdict=Verdict.FAILED if is_over else Verdict.WAITING, detail=ended)
     if (lost := _lost_rank(act, picture, since)) is not None:
         return Judgement(verdict=Verdict.FAILED, detail=lost)
@@ -65,6 +66,15 @@ def _is_listed(act: AwaitReady, view: NodeView) -> bool:
     return any(one.name == act.name and one.container_id == act.container_id for one in view.containers.containers)
 
 
+def _says_why(log: LogFacts | None) -> bool:
+    """Whether its reason has been read; the last lines come after its end is known."""
+    return log is not None and bool(log.failure or _worst(log))
+
+
+def _worst(log: LogFacts) -> Finding | None:
+    return next((one for one in log.findings if one.severity is Severity.CRITICAL), None)
+
+
 def _is_past(box: Container, view: NodeView) -> bool:
     """Whether it ended so long ago that its log would have been read by now."""
     if view.sample is None or box.finished_wall_s is None:
@@ -83,7 +93,10 @@ def _lost_rank(act: AwaitReady, picture: FleetState, since: Since) -> str | None
         if view.sample.wall_s - box.started_wall_s > waited_s + STARTED_WITHIN_S:
             continue  # of the name, and of an earlier launch: containers are listed some seconds late
         other = _engine(name, view)
-        if (ended := _ended(box, other, _of_this_run(other, box), None)) is not None:
+        log = _of_this_run(other, box)
+        if not _says_why(log) and not _is_past(box, view):
+            continue
+        if (ended := _ended(box, other, log, None)) is not None:
             return f"its other rank, {name} on {node}, is not there any more: {ended}"
     return None
 
@@ -148,11 +161,14 @@ def _ended(box: Container, engine: Engine | None, log: LogFacts | None, before: 
 def _told(what: str, log: LogFacts | None) -> str:
     """How it ended, its first line of error, and what is known of that."""
     parts = [what]
-    if log is not None and log.failure:
-        parts.append(f'its log: "{log.failure[:200]}"')
-    worst = [one for one in (log.findings if log else ()) if one.severity is Severity.CRITICAL]
-    if worst:
-        parts.append(worst[0].title)
+    worst = _worst(log) if log is not None else None
+    said = log.failure if log is not None else ""
+    if not said and worst is not None and worst.evidence:
+        said = worst.evidence[0].text
+    if said:
+        parts.append(f'its log: "{said[:200]}"')
+    if worst is not None:
+        parts.append(worst.title)
     return ". ".join(parts)
 
 

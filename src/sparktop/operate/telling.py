@@ -26,7 +26,8 @@ def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
 
 def failed(one: StepRun) -> str:
     """A step that failed, with its reason."""
-    return f"{one.step.title} failed{': ' + one.detail if one.detail else ''}"
+    why = one.detail.removeprefix("failed: ")
+    return f"{one.step.title} failed{': ' + why if why else ''}"
 
 
 def hint(run: Run, *, can_go_back: bool) -> str:

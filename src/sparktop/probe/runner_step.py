@@ -41,13 +41,21 @@ class Failed(Exception):
         self.output = output
 
 
+_AFTERMATH = ("Broken pipe", "connection unexpectedly closed", "Connection reset")
+"""What one end of rsync says when the other has ended."""
+
+
 def kept(said: bytes) -> str:
     """The end of what a program said, masked; what a cut may have left of a secret is beyond what is kept."""
     return mask_text(said.decode("utf-8", "replace"))[-KEPT_CHARS:].strip()
 
 
 def last_line(text: str) -> str:
+    """Of what a program said; of rsync the first that says why, as what follows of both its ends is only of that."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    why = [line for line in lines if line.startswith("rsync: ") and not any(word in line for word in _AFTERMATH)]
+    if why and lines[-1].startswith(("rsync: ", "rsync error: ")):
+        return why[0][-300:]
     return lines[-1][-300:] if lines else ""
 
 
