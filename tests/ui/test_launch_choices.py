@@ -11,11 +11,12 @@ from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import FleetState, Link, LinkState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import OnDisk, Slice, SliceKind
+from sparktop.model.prospect import Budget, Fit, Gate, GateState, OnDisk, Slice, SliceKind
 from sparktop.ui.panes.budget_bar import bar
+from sparktop.ui.panes.prospect import verdict_lines, without_verdict
 from sparktop.ui.panes.recipe_rows import Shelved, detail_lines
-from sparktop.ui.screens.launch_choices import Known, Row, rows
-from sparktop.ui.screens.launch_draft import Draft, begun
+from sparktop.ui.screens.launch_choices import Known, Row, levers, rows
+from sparktop.ui.screens.launch_draft import Draft, applied, begun
 
 GIB = 1024**3
 
@@ -40,6 +41,21 @@ def test_what_would_be_stopped_is_said_where_it_is_launched() -> None:
     assert "▲ stops vllm-minimax" in said(rows(known(draft), 50)[0]), "on a line of its own where there is no room"
     assert "stops" not in said(rows(known(draft.set("port", "8001")), 100)[0])
     assert "stops" not in said(rows(known(draft.stopping("vllm-minimax", False)), 100)[0])
+
+
+def test_what_opens_a_gate_has_a_digit_too_and_what_can_only_be_read_has_none() -> None:
+    draft = begun(QWEN, fleet())
+    found = launches.answer(draft.request(fleet(), {}))
+    assert found.prospect is not None
+    gates = (
+        Gate(name="port", node="spark1", state=GateState.FAILED, detail="x", remedy="--stop old, or --set port=8001"),
+        Gate(name="name", node="spark2", state=GateState.FAILED, detail="x", remedy="--stop old"),
+        Gate(name="disk", node="spark1", state=GateState.FAILED, detail="x", remedy="df -h, or rm -r it"),
+        Gate(name="image", node="spark1", state=GateState.WARNED, detail="x", remedy="--set container=a:1"),
+    )
+    shown = known(draft, answer=replace(found, prospect=replace(found.prospect, gates=gates)))
+    assert [one.text for one in levers(shown)] == ["--stop old", "--set port=8001"]
+    assert applied(draft, levers(shown)[1], fleet()).values == {"port": "8001"}
 
 
 def test_ranks_of_one_name_are_named_once() -> None:
@@ -93,3 +109,27 @@ def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bo
     shown = " ".join(line.plain.strip() for line in detail_lines(Shelved(id=recipe.id, recipe=recipe), 200))
     assert "47 GiB more at the first request" in shown
     assert ("unless enforce_eager is set, as it is here" in shown) is is_eager
+
+
+@pytest.mark.parametrize(
+    ("fit", "state", "is_told"),
+    [
+        (Fit.NO, GateState.FAILED, False),
+        (Fit.TIGHT, GateState.WARNED, False),
+        (Fit.FITS, GateState.WARNED, True),
+        (Fit.TIGHT, GateState.UNKNOWN, True),
+    ],
+)
+def test_the_gate_that_says_what_the_verdict_says_is_left_out(fit: Fit, state: GateState, is_told: bool) -> None:
+    gate = Gate(name="memory", node="spark1", state=state, detail="Tight: 8.5 GiB")
+    assert bool(without_verdict([gate], Budget(fit=fit, sentence="Tight: 8.5 GiB"))) is is_told
+
+
+def test_beside_a_refusal_whether_it_fits_has_the_lines_that_are_left() -> None:
+    prospect = launches.fitting({}, ("spark1",))
+    assert prospect.budget is not None
+    prospect = replace(prospect, budget=replace(prospect.budget, sentence=f"Fits: {'a word ' * 40}end."))
+    lines = verdict_lines(prospect, 100, reason="port 8000 is held", limit=4)
+    assert len(lines) == 4
+    assert lines[-1].plain.endswith("end.")
+    assert len(verdict_lines(prospect, 100, reason="port 8000 is held", limit=1)) == 2

@@ -286,7 +286,7 @@ async def test_a_missing_secret_is_asked_for_unseen() -> None:
         request = await planned(pilot, side, 2)
         assert request.order is not None
         assert request.order.secrets == {"HF_TOKEN": "hf_hunter2hunter2"}
-        assert "as you typed it" in screen(pilot)
+        assert "as typed, for this launch" in screen(pilot)
         assert "hunter2" not in screen(pilot)
 
 

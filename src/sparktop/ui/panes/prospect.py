@@ -55,7 +55,7 @@ def verdict_lines(prospect: Prospect | None, width: int, *, reason: str = "", li
     lines = signed("✖", "critical", why, width, "strong", limit)
     if budget is None or is_said:
         return lines
-    return [*lines, *_verdict(budget.fit, told, width, 1)]
+    return [*lines, *_verdict(budget.fit, told, width, max(1, limit - len(lines)))]
 
 
 def _verdict(fit: Fit, sentence: str, width: int, limit: int) -> list[Line]:
@@ -91,9 +91,9 @@ def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True) ->
 
 
 def without_verdict(gates: Sequence[Gate], budget: Budget | None) -> list[Gate]:
-    """All but the gate that says once more what the verdict above says: that it does not fit."""
-    is_short = budget is not None and budget.fit is Fit.NO
-    return [one for one in gates if not (is_short and one.name == "memory" and one.state is GateState.FAILED)]
+    """All but the gate that says once more what the verdict above says: that it does not fit, or hardly."""
+    said = {Fit.NO: GateState.FAILED, Fit.TIGHT: GateState.WARNED}.get(budget.fit) if budget is not None else None
+    return [one for one in gates if one.name != "memory" or one.state is not said]
 
 
 def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool) -> list[Line]:

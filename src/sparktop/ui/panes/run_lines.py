@@ -138,10 +138,11 @@ def _outcome(run: Run, width: int) -> list[Line]:
     if run.state is not RunState.DONE or not run.plan.outcome:
         return []
     word, _, rest = run.plan.outcome.partition(" ")
-    first, *more = broken(rest, max(10, width - len(word) - 2))
+    head = f"{word:<8}  "  # below "measured"
+    first, *more = broken(rest, max(10, width - len(head)))
     return [
-        Line.of((f"{word}  ", "quiet"), (first, "strong")),
-        *(Line.of(" " * (len(word) + 2), (line, "strong")) for line in more),
+        Line.of((head, "quiet"), (first, "strong")),
+        *(Line.of(" " * len(head), (line, "strong")) for line in more),
     ]
 
 

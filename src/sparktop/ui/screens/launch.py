@@ -332,7 +332,7 @@ class LaunchScreen(Screen[Plan | None]):
 
         def given(value: str | None) -> None:
             if value:
-                self._secrets[name] = "as you typed it, for this launch alone"
+                self._secrets[name] = "as typed, for this launch alone"
                 self._set(self.draft.with_secret(name, value))
                 if then is not None:
                     then()

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import Budget, OnDisk, Prospect
+from sparktop.model.prospect import Budget, GateState, OnDisk, Prospect
 from sparktop.operate.wording import masked
 from sparktop.recipe import ownsecrets
 from sparktop.recipe.alternatives import use
@@ -95,9 +95,15 @@ def name_cells(width: int) -> int:
 
 
 def levers(known: Known) -> tuple[Lever, ...]:
-    """Those of the budget that can be applied here, then those that can only be read."""
+    """Those of the budget that can be applied here and those that open a gate, then those that can only be read."""
     most = max((len(place) for place in places(known.draft.recipe, known.fleet)), default=1)
     found = [lever(text, most_nodes=most) for text in (known.budget.levers if known.budget is not None else ())]
+    gates = known.prospect.gates if known.prospect is not None else ()
+    shut = [gate.remedy for gate in gates if gate.state is GateState.FAILED]
+    opening = [lever(text, most_nodes=most) for remedy in shut for text in remedy.split(", or ")]
+    for one in opening:
+        if one.can_be_applied and one not in found:
+            found.append(one)
     return tuple(sorted(found, key=lambda one: not one.can_be_applied))
 
 
