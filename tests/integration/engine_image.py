@@ -1,4 +1,5 @@
-"""The tests' own engine as an image: this machine's Python and busybox, engine_program.py as `vllm`, a `ray` beside it.
+"""The tests' own engine as an image: this machine's Python and busybox, engine_program.py as `vllm` and
+`sglang`, a `ray` beside them.
 
 `engines` is a fixture that starts such containers on the tests' Docker Engine and removes them, and what became of
 them (a relaunch makes others of the same name), when the test is over.
@@ -62,7 +63,11 @@ def _engine_tree() -> bytes:
             tree.add(path, f"usr/lib/{version}/{inside}", recursive=False)
         for path in sorted(needed):
             tree.add(path.resolve(), str(path).lstrip("/"))
-        for name, file in (("vllm", "engine_program.py"), ("ray", "ray_program.py")):
+        for name, file in (
+            ("vllm", "engine_program.py"),
+            ("sglang", "engine_program.py"),
+            ("ray", "ray_program.py"),
+        ):
             program = Path(__file__).with_name(file).read_bytes()
             info = tarfile.TarInfo(f"usr/local/bin/{name}")
             info.mode, info.size = 0o755, len(program)

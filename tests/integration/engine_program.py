@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """An inference server as far as an operator sees one: holds memory, logs like vLLM, serves figures and a completion.
 
-Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`. What it
+Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`; and as
+/usr/local/bin/sglang, where it logs and counts as SGLang does: `sglang serve --model-path MODEL --port 30000`. What it
 does beside that is set by its environment:
 
 ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds afterwards
@@ -42,13 +43,19 @@ def flag(name, default=None):
     return default
 
 
-MODEL = next((word for word in ARGUMENTS[1:] if not word.startswith("-")), "tiny")
+IS_SGLANG = os.path.basename(sys.argv[0]) == "sglang"
+MODEL = flag("--model-path") or next((word for word in ARGUMENTS[1:] if not word.startswith("-")), "tiny")
 NAME = flag("--served-model-name", MODEL)
-PORT = int(flag("--port", "8000"))
+PORT = int(flag("--port", "30000" if IS_SGLANG else "8000"))
+IS_FURTHER_RANK = flag("--headless") is not None or (IS_SGLANG and flag("--node-rank", "0") != "0")
 
 
 def say(text, level="INFO", place="api_server.py:100", who="APIServer pid=1"):
-    """One line of vLLM's log."""
+    """One line of its log, vLLM's unless told otherwise."""
+    if IS_SGLANG:
+        sys.stderr.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
+        sys.stderr.flush()
+        return
     sys.stderr.write(f"({who}) {level} {time.strftime('%m-%d %H:%M:%S')} [{place}] {text}\n")
     sys.stderr.flush()
 
@@ -76,22 +83,33 @@ def load():
     """The phases of a start, in ENGINE_LOAD_S seconds."""
     seconds = float(ENVIRONMENT.get("ENGINE_LOAD_S", "1"))
     mib = int(ENVIRONMENT.get("ENGINE_HOLD_MIB", "48"))
-    say("vLLM API server version 0.21.0", place="utils.py:299")
-    ranks_by_ray()
-    say(f"non-default args: {{'model_tag': '{MODEL}', 'port': {PORT}}}", place="utils.py:233")
+    if IS_SGLANG:
+        say(f"server_args=ServerArgs(model_path='{MODEL}', port={PORT})")
+        say("Init torch distributed begin.")
+        say("Load weight begin. avail mem=100.00 GB")
+    else:
+        say("vLLM API server version 0.21.0", place="utils.py:299")
+        ranks_by_ray()
+        say(f"non-default args: {{'model_tag': '{MODEL}', 'port': {PORT}}}", place="utils.py:233")
     if ENVIRONMENT.get("ENGINE_SAYS"):
         say(ENVIRONMENT["ENGINE_SAYS"])
+    who = "" if IS_SGLANG else "(Worker pid=90) "
     shards = 8
     for done in range(1, shards + 1):
         time.sleep(seconds * 0.6 / shards)
         hold(max(1, mib // shards))
         sys.stderr.write(
-            f"(Worker pid=90) Loading safetensors checkpoint shards: {100 * done // shards:3d}% Completed | "
+            f"{who}Loading safetensors checkpoint shards: {100 * done // shards:3d}% Completed | "
             f"{done}/{shards} [00:{done:02d}<00:{shards - done:02d},  1.00it/s]\n"
         )
         sys.stderr.flush()
         if done == shards // 2 and ENVIRONMENT.get("ENGINE_FAILS") == "load" and not is_mended():
             fail("CUDA error: out of memory")
+    if IS_SGLANG:
+        say(f"Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, mem usage={mib / 1024:.2f} GB.")
+        time.sleep(seconds * 0.4)
+        say("KV Cache is allocated. #tokens: 284160, K size: 0.10 GB, V size: 0.10 GB")
+        return
     say(f"Model loading took {mib / 1024:.2f} GiB memory and {seconds:.6f} seconds", place="gpu_model_runner.py:4821")
     if flag("--enforce-eager") is None:
         for done in range(1, 5):
@@ -222,14 +240,24 @@ class Endpoint(BaseHTTPRequestHandler):
 
 def metrics():
     label = f'{{engine="0",model_name="{NAME}"}}'
-    rows = {
-        "vllm:num_requests_running gauge": COUNTS["running"],
-        "vllm:num_requests_waiting gauge": 0,
-        "vllm:kv_cache_usage_perc gauge": 0.01,
-        "vllm:prompt_tokens_total counter": COUNTS["prompt"],
-        "vllm:generation_tokens_total counter": COUNTS["generated"],
-        "vllm:request_success_total counter": COUNTS["requests"],
-    }
+    rows = (
+        {
+            "sglang:num_running_reqs gauge": COUNTS["running"],
+            "sglang:num_queue_reqs gauge": 0,
+            "sglang:token_usage gauge": 0.01,
+            "sglang:prompt_tokens_total counter": COUNTS["prompt"],
+            "sglang:generation_tokens_total counter": COUNTS["generated"],
+        }
+        if IS_SGLANG
+        else {
+            "vllm:num_requests_running gauge": COUNTS["running"],
+            "vllm:num_requests_waiting gauge": 0,
+            "vllm:kv_cache_usage_perc gauge": 0.01,
+            "vllm:prompt_tokens_total counter": COUNTS["prompt"],
+            "vllm:generation_tokens_total counter": COUNTS["generated"],
+            "vllm:request_success_total counter": COUNTS["requests"],
+        }
+    )
     out = []
     for key, value in rows.items():
         name, kind = key.split()
@@ -246,10 +274,13 @@ def main():
     load()
     if ENVIRONMENT.get("ENGINE_FAILS") == "ready" and not is_mended():
         fail("NCCL error: unhandled system error")
-    if flag("--headless") is not None:
+    if IS_FURTHER_RANK:
         say("Headless: waiting for the head to send work", place="serve.py:140")
         threading.Event().wait()
     server = ThreadingHTTPServer((str(flag("--host", "127.0.0.1")), PORT), Endpoint)
+    if IS_SGLANG:
+        say("The server is fired up and ready to roll!")
+        server.serve_forever()
     say(f"Starting vLLM API server 0 on http://{flag('--host', '127.0.0.1')}:{PORT}", place="api_server.py:1971")
     sys.stderr.write("(APIServer pid=1) INFO:     Application startup complete.\n")
     sys.stderr.flush()
