@@ -29,12 +29,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests on real parts share a machine and run in one row; of the others, those of one file."""
+    is_real = "integration" in item.path.parts
+    item.add_marker(pytest.mark.xdist_group("real parts" if is_real else item.path.stem))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes is left to continuous integration; tests on real parts share a machine and run in one row."""
-    for item in items:
-        is_real = "integration" in item.path.parts
-        item.add_marker(pytest.mark.xdist_group("real parts" if is_real else item.path.stem))
+    """What takes minutes is left to continuous integration, and to who asks for it."""
     if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
         return
     skip = pytest.mark.skip(reason="takes minutes: SPARKTOP_REQUIRE_INTEGRATION=1 runs it")
