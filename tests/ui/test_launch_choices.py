@@ -70,7 +70,9 @@ def test_of_a_node_that_is_gone_no_memory_is_told(state: LinkState) -> None:
     one, other = (said(row) for row in rows(known(begun(QWEN, seen), seen), 100) if row.kind == "node")
     assert "GiB available" in one
     assert "GiB" not in other
-    assert f"spark2 {state}" in other
+    assert other.endswith(f"spark2   {state}")
+    pair, _ = (said(row) for row in rows(known(begun(MINIMAX, seen), seen), 100) if row.kind == "node")
+    assert f"spark2 is {state}" in pair
 
 
 def test_of_a_model_that_would_do_its_place_is_said_and_neither_its_nodes_twice_nor_what_enter_does() -> None:

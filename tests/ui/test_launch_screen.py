@@ -18,6 +18,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.plan import Refusal, Request, RunState
 from sparktop.model.prospect import GateState
 from sparktop.ui.app import SparktopApp
+from sparktop.ui.screens.ask import ConfirmScreen
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.launch_secret import LaunchSecret
 from sparktop.ui.screens.recipes import RecipesScreen
@@ -318,6 +319,19 @@ async def test_planning_anew_after_a_failed_launch_opens_its_choices() -> None:
         await at(pilot, LaunchScreen, "✔ Fits")
         assert side.asked[-1].order is not None
         assert side.asked[-1].order.recipe.id == QWEN.id
+
+
+async def test_leaving_during_a_fetch_says_that_it_goes_on() -> None:
+    async with launching() as (_, side, pilot):
+        await opened(pilot, QWEN.id, "✔ Fits")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen)
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "v memory")
+        side.executions[0].at(0, "1.7 GB", 0.1)
+        await pilot.press("escape", "q")
+        await at(pilot, ConfirmScreen, "goes on by itself")
+        assert "or is undone" not in screen(pilot)
 
 
 async def test_after_the_way_back_the_log_of_what_was_removed_is_in_the_evidence() -> None:

@@ -187,7 +187,8 @@ def _nodes(known: Known, width: int) -> list[Row]:
         ]
         gone = [view for name in place if (view := known.fleet.node(name)) is not None and _is_gone(view)]
         if gone:  # what it had is no more what it has
-            said = " and ".join(f"{masked(view.name)} {view.link.state}" for view in gone)
+            said = " and ".join(f"{masked(view.name)} is {view.link.state}" for view in gone)
+            said = said if len(place) > 1 else str(gone[0].link.state)
             line += Line.of((f"   {said}", "warning"))
             found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
             continue
