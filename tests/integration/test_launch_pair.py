@@ -18,7 +18,7 @@ from tests.integration.spark import Spark, sparks
 from tests.integration.terminal import sparktop, terminal
 from tests.integration.test_operate_pair import NODES, PairDesk, console
 
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.model.recipe import Order
 from sparktop.operate.audit import entries
 
@@ -93,32 +93,6 @@ async def test_a_head_that_fails_takes_its_worker_with_it(
         run = await at.finished(at.begin(plan))
         assert run.state is RunState.ROLLED_BACK, told(run)
         assert Path(run.evidence_path).exists()
-    assert [boxes(spark) for spark in pair] == [{}, {}]
-
-
-@pytest.mark.parametrize(
-    "step", ["make@spark1", "make@spark2", "start@spark2", "start@spark1", "ready@spark1", "smoke"]
-)
-async def test_out_of_it_at_any_step_leaves_nothing(
-    pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    hurried(monkeypatch)
-    async with console(pair, tmp_path) as at:
-        await seen(at)
-        slow = {"ENGINE_LOAD_S": "3", **({"ENGINE_COMPLETION": "hang"} if step == "smoke" else {})}
-        plan = await planned(at, order(free_port(), nodes=2, more=NO_RDMA, env=slow))
-        assert isinstance(plan, Plan), plan
-        asked: list[str] = []
-
-        def out(run: Run) -> None:
-            if not asked and any(one.step.id == step and one.state is StepState.RUNNING for one in run.steps):
-                asked.append(step)
-                execution.abort()
-
-        execution = at.begin(plan, also=out)
-        run = await at.finished(execution)
-        assert run.state is RunState.ABORTED, told(run)
-        assert not run.can_go_back
     assert [boxes(spark) for spark in pair] == [{}, {}]
 
 
