@@ -29,7 +29,7 @@ from sparktop.model.plan import (
     SmokeTest,
     Step,
 )
-from sparktop.model.prospect import Fit
+from sparktop.model.prospect import Fit, Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.operate import launch
 from sparktop.operate.masking import Masker, described
@@ -494,3 +494,20 @@ def test_its_risks_and_what_is_guessed_are_told() -> None:
     plan = planned(Sparks(nodes=BOTH), order(RAY))
     assert any("image has to be built first" in one for one in plan.warnings)
     assert "Its load took 18 min elsewhere" in plan.effect
+
+
+def test_of_several_gates_that_are_shut_one_is_told_whole_and_the_others_by_name() -> None:
+    def shut(name: str, node: str = "") -> Gate:
+        return Gate(name=name, node=node, state=GateState.FAILED, detail=f"{name} is not as it should be")
+
+    assert launch.why_shut([shut("port", "spark1")]) == "port on spark1: port is not as it should be"
+    several = [
+        shut("link", "spark1"),
+        shut("link", "spark2"),
+        shut("hca", "spark1"),
+        shut("hca", "spark2"),
+        shut("hub"),
+    ]
+    assert launch.why_shut(several) == (
+        "link on spark1: link is not as it should be; shut too: link on spark2, hca on spark1 and spark2, hub"
+    )

@@ -8,15 +8,18 @@ on a failure takes all of them away again, on both nodes, and starts again what 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.prospect import Fit
+from sparktop.model.prospect import Fit, Gate
 from sparktop.operate.containersteps import grace_option
 from sparktop.operate.launching import outlook as looking
+from sparktop.operate.launching import running
 from sparktop.operate.launching.assembling import assembled
 from sparktop.operate.launching.gates import blocking
 from sparktop.operate.launching.outlook import Outlook
+from sparktop.operate.launching.places import policy_of
 from sparktop.operate.privilege import docker_refusal
 from sparktop.operate.survey import Ask, Survey
 
@@ -96,10 +99,13 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
         name = shlex.quote(here[0][1])
         where = looking.listed([one for one, _ in here])
         hosts = " ".join(map(shlex.quote, request.nodes))
+        lacking = tuple(running.without_policy(here, policy_of(found.order.recipe), found.looked.picture))
+        why = ". Its restart policy is not on, as after a launch that was interrupted before its end" if lacking else ""
         return Refusal(
             request=request,
-            reason=f"{here[0][1]} runs on {where} already, launched from this recipe with these values",
+            reason=f"{here[0][1]} runs on {where} already, launched from this recipe with these values{why}",
             remedies=(
+                *lacking,
                 f"to start it again: sparktop act safe-restart {hosts} --engine {name}",
                 f"to launch it anew: --stop {name}",
             ),
@@ -113,8 +119,19 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
         remedies = [gate.remedy for gate in shut if gate.remedy]
         return Refusal(
             request=request,
-            reason="; ".join(gate.sentence for gate in shut) or "; ".join(found.fetch.problems),
+            reason=why_shut(shut) if shut else "; ".join(found.fetch.problems),
             remedies=tuple(dict.fromkeys(remedies or found.fetch.remedies)),
             prospect=prospect,
         )
     return None
+
+
+def why_shut(shut: Sequence[Gate]) -> str:
+    """The first in full, the others by their names: what each found stands among the gates, and all of it here is read
+    to its end by nobody."""
+    first, *others = shut
+    nodes: dict[str, list[str]] = {}
+    for gate in others:
+        nodes.setdefault(gate.name, []).append(gate.node)
+    names = [f"{name} on {' and '.join(on)}" if any(on) else name for name, on in nodes.items()]
+    return f"{first.sentence}; shut too: {', '.join(names)}" if names else first.sentence
