@@ -187,6 +187,11 @@ async def dealt_with(launch: Stage, at: PairDesk) -> Run:
         found = await launch.planned(at)
         assert isinstance(found, Refusal), found
         assert f"--stop {NAME}" in " ".join(found.remedies), found
+        if len(runs) < launch.count:
+            assert "alone: its other rank on spark1 doesn't run, as its launch was interrupted" in found.reason
+        else:
+            assert "Its restart policy is not on" in found.reason
+            assert f"docker update --restart=unless-stopped {NAME}" in found.remedies[0]
     deadline = time.monotonic() + 30
     while True:
         run = await at.finished(at.begin(await launch.possible(at, *stops)))

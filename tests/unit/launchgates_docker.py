@@ -106,6 +106,13 @@ def _(world: World) -> None:
     world.answers[gates_docker.list_ask("spark2")] = Answer(value=[row(State="created")])
 
 
+@case("name", "spark2", FAILED, "running, alone: its other rank on spark1 doesn't run", "--stop sparktop-model")
+def _(world: World) -> None:
+    made_by = {"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"}
+    world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row(State="created", Labels=made_by)])
+    world.answers[gates_docker.list_ask("spark2")] = Answer(value=[row(Labels=made_by)])
+
+
 @case("name", "spark1", PASSED, "is stopped first")
 def _(world: World) -> None:
     world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row()])

@@ -139,6 +139,22 @@ def _names(looked: Looked, node: str) -> Iterator[Gate]:
     yield _name(looked, node, name, row) if row is not None else passed("name", node, f"{name} is free")
 
 
+def _alone(looked: Looked, node: str, row: Mapping[str, Any]) -> str:
+    """That a launch was interrupted between its ranks: what it made on another node doesn't run."""
+    stamp = _stamp(row)
+    for other in looked.nodes:
+        listed = looked.survey.value(list_ask(other)) if other != node and stamp else None
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, Mapping) and _stamp(one) == stamp and one.get("State") != "running":
+                return f", alone: its other rank on {other} doesn't run, as its launch was interrupted"
+    return ""
+
+
+def _stamp(row: Mapping[str, Any]) -> str:
+    said = row.get("Labels")
+    return str(said.get(labels.LAUNCH) or "") if isinstance(said, Mapping) else ""
+
+
 def _name(looked: Looked, node: str, name: str, row: Mapping[str, Any]) -> Gate:
     state, said = str(row.get("State") or "not known"), row.get("Labels")
     recipe = str(said.get(labels.RECIPE) or "") if isinstance(said, Mapping) else ""
@@ -150,7 +166,7 @@ def _name(looked: Looked, node: str, name: str, row: Mapping[str, Any]) -> Gate:
         return failed(
             "name",
             node,
-            f"{name} is there already: {whose}container {number}, {state}",
+            f"{name} is there already: {whose}container {number}, {state}{_alone(looked, node, row)}",
             f"--stop {name}   # or keep it, and launch under another name: --set name={name}-2",
         )
     if is_never_started(row):

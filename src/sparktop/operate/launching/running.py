@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sparktop.model.fleet import FleetState
 from sparktop.operate.inspected import is_whole_id
 from sparktop.operate.launching.gates_docker import list_ask
 from sparktop.operate.launching.place import Taken
@@ -22,6 +24,15 @@ def as_asked(rendered: Rendered, survey: Survey) -> tuple[tuple[str, str], ...]:
             return ()
         found.append((rank.node, rank.container.name))
     return tuple(found)
+
+
+def without_policy(here: Sequence[tuple[str, str]], wanted: Mapping[str, Any], picture: FleetState) -> Iterator[str]:
+    """What gives each rank the restart policy that its recipe wants and it hasn't got: it gets it at a launch's end."""
+    for node, name in here if wanted else ():
+        view = picture.node(node)
+        box = next((one for one in view.containers.containers if one.name == name), None) if view else None
+        if box is not None and box.restart_policy in ("", "no"):
+            yield f"once it serves, on {node}: docker update --restart={wanted['Name']} {shlex.quote(name)}"
 
 
 def taken(rank: Rank, survey: Survey, stamp: str) -> Taken | None:
