@@ -13,6 +13,7 @@ from tests.unit.test_launch_plan import order, planned
 from sparktop.headless.plans import plan_data, plan_text, run_data, run_text
 from sparktop.model.engine import EngineKind
 from sparktop.model.plan import Plan, Run, RunState
+from sparktop.model.prospect import Gate, GateState
 from sparktop.operate.launching.served import asking, outcome
 from sparktop.recipe.rendered import ContainerSpec, Rank, Rendered
 from sparktop.ui.panes.plan_lines import plan_lines
@@ -105,3 +106,15 @@ def test_a_plan_without_an_outcome_says_nothing_of_it() -> None:
     plan: Plan = replace(planned(Sparks(), order()), outcome="", outcome_command="")
     assert "outcome" not in plan_data(plan)
     assert not any("When all of it is done" in line.plain for line in plan_lines(plan, 200))
+
+
+def test_what_is_lost_stands_above_what_was_looked_at_in_a_review() -> None:
+    gate = Gate(name="image", node="spark1", state=GateState.WARNED, detail="it is pulled first")
+    plan = planned(Sparks(), order())
+    assert plan.prospect is not None
+    plan = replace(
+        plan, warnings=("vllm-old is stopped", gate.sentence), prospect=replace(plan.prospect, gates=(gate,))
+    )
+    shown = "\n".join(line.plain for line in plan_lines(plan, 100))
+    assert shown.index("safe") < shown.index("vllm-old is stopped") < shown.index("it is pulled first")
+    assert shown.count("it is pulled first") == 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sparktop.model.plan import Difference, Plan, Refusal, Risk, Step
 from sparktop.operate.wording import masked, step_lines
 from sparktop.ui.format import duration
-from sparktop.ui.panes.prospect import compact_lines
+from sparktop.ui.panes.prospect import compact_lines, looked_lines
 from sparktop.ui.widgets.ink import BLANK, Line, broken, spread, wrapped
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
@@ -27,11 +27,13 @@ def plan_lines(plan: Plan, width: int) -> list[Line]:
     if plan.outcome:
         lines += _said(f"When all of it is done it {plan.outcome}.", width, plan.secrets)
     told = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
-    if warnings := [one for one in plan.warnings if one not in told]:  # those of gates stand above, with what to do
+    if warnings := [one for one in plan.warnings if one not in told]:  # those of gates stand below, with what to do
         lines += [BLANK]
         for warning in warnings:
             first, *rest = _said(warning, width - 2, plan.secrets)
             lines += [Line.of(("▲ ", "warning")) + first, *_indented(rest)]
+    if plan.prospect is not None and (looked := looked_lines(plan.prospect, width)):
+        lines += [BLANK, *looked]  # below what is lost by it: of that nothing may be out of sight
     if plan.differences:
         lines += [BLANK, Line.of(("What changes", "title"))]
         lines += [line for one in plan.differences for line in _difference(one, width, plan.secrets)]
@@ -55,7 +57,10 @@ def plan_lines(plan: Plan, width: int) -> list[Line]:
 def refusal_lines(refusal: Refusal, width: int) -> list[Line]:
     """Why not, and what would make it possible; of a launch, the picture of why."""
     if refusal.prospect is not None:
-        lines = compact_lines(refusal.prospect, width, reason=refusal.reason)
+        lines = [
+            *compact_lines(refusal.prospect, width, reason=refusal.reason),
+            *looked_lines(refusal.prospect, width),
+        ]
     else:
         lines = [Line.of(("✖ ", "critical")) + line if not n else Line.of("  ") + line
                  for n, line in enumerate(_said(refusal.reason, width - 2, (), "strong"))]  # fmt: skip

@@ -162,12 +162,16 @@ def told_lines(prospect: Prospect, width: int) -> list[Line]:
 
 
 def compact_lines(prospect: Prospect, width: int, *, reason: str = "") -> list[Line]:
-    """Verdict, picture and gates: above a plan's steps."""
+    """Verdict and picture: above a plan's steps."""
     return [
         *verdict_lines(prospect, width, reason=reason),
         *picture_lines(prospect, width, is_brief=width < 90),
-        *gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1),
     ]
+
+
+def looked_lines(prospect: Prospect, width: int) -> list[Line]:
+    """What its gates found."""
+    return gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1)
 
 
 def titled(title: str, lines: Sequence[Line]) -> list[Line]:
