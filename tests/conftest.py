@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,10 +30,17 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests on real parts share a machine and run in one row; of the others, those of one file."""
-    is_real = "integration" in item.path.parts
-    item.add_marker(pytest.mark.xdist_group("real parts" if is_real else item.path.stem))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByMachine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "real parts" if "/integration/" in file else file
+
+    return ByMachine(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
