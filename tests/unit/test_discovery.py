@@ -247,7 +247,7 @@ def test_what_a_relaunch_set_aside_is_no_engine_while_the_new_one_lives(word: st
         ({"code": 137}, "SIGKILL"),
         ({"code": 137, "oom_killed": True}, "out of memory (exit code 137)"),
         ({"code": 143}, "SIGTERM"),
-        ({"code": 0}, "by itself"),
+        ({"code": 0}, "ended without an error, by itself or as told"),
         ({"code": 132}, "signal 4"),
         ({"code": 77}, "exit code 77"),
     ],
