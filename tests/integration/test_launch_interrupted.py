@@ -188,7 +188,9 @@ async def dealt_with(launch: Stage, at: PairDesk) -> Run:
         assert isinstance(found, Refusal), found
         assert f"--stop {NAME}" in " ".join(found.remedies), found
         if len(runs) < launch.count:
-            assert "alone: its other rank on spark1 doesn't run, as its launch was interrupted" in found.reason
+            assert found.prospect is not None
+            said = " ".join(one.sentence for one in found.prospect.gates if one.name == "name")
+            assert "alone: its other rank on spark1 doesn't run, as its launch was interrupted" in said
         else:
             assert "Its restart policy is not on" in found.reason
             assert f"docker update --restart=unless-stopped {NAME}" in found.remedies[0]
