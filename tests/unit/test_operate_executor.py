@@ -377,9 +377,7 @@ async def test_a_first_request_that_fails_rolls_back(tmp_path: Path) -> None:
     run = await stage.carry_out(restart())
     assert run.state is RunState.ROLLED_BACK
     assert stage.node.begun == ["policy", "stop", "start", "old", "back-policy"]
-    assert run.message == (
-        "Do smoke failed: memory fell to 1.2 GiB. It is as it was before: the way back was taken."
-    )
+    assert run.message == ("Do smoke failed: memory fell to 1.2 GiB. It is as it was before: the way back was taken.")
 
 
 async def test_a_line_that_breaks_in_the_first_request_is_asked_again_where_the_engine_lives(tmp_path: Path) -> None:

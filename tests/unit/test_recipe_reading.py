@@ -344,7 +344,7 @@ def with_line(line: str) -> str:
         (PLAIN.replace("port: 8000", "port: !x 8000"), "r.yaml:8: defaults.port: the tag !x isn't YAML's own"),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),
         (PLAIN.replace("port: 8000", "port: abc"), "r.yaml:8: defaults.port: 'abc': a port from 1 to 65535 is wanted"),
-        (PLAIN.replace("port: 8000", "port: [8000]"), "r.yaml:8: defaults.port: '[8000]': a port from 1 to 65535 is wanted"),
+        (PLAIN.replace("port: 8000", "port: [8000]"), "r.yaml:8: defaults.port: '[8000]': a port from 1 to 65535 is"),
         (PLAIN.replace("port: 8000", "port: 80000"), "r.yaml:8: defaults.port: '80000': a port from 1 to 65535"),
         (PLAIN.replace("port: 8000", "'po rt': 8000"), "r.yaml:8: defaults.po rt: no name for a parameter"),
         (PLAIN.replace("org/name", "--evil"), "r.yaml:2: model: `--evil` is no name"),

@@ -136,9 +136,7 @@ def _order(order: GuardOrder) -> str:
     when = f"less than {order.floor_bytes / _GIB:.1f} GiB are available"
     if order.empty_within_s is not None:
         when += f", or they would be gone within {order.empty_within_s:g} s"
-    stay = (
-        f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
-    )
+    stay = f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
     return f"the probe ends {order.container_name} ({order.container_id[:12]}) when {when}; it stays armed {stay}"
 
 
