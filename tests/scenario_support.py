@@ -43,8 +43,8 @@ from sparktop.sim.scenario import Scenario, load
 from sparktop.sim.script import Fault, FaultKind, NodeScript, Repeat
 from sparktop.sim.spark import Spark
 from sparktop.sim.talk import Talk
-from sparktop.transport.containers import container_of
 from sparktop.transport.http import Reply
+from sparktop.transport.inspection import container_of
 from sparktop.transport.logstream import Frames, SplitState, lines_from_chunk
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import sequence_of

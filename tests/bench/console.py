@@ -89,9 +89,10 @@ class Flood:
             self._say()
 
     def _start_pump(self) -> None:
+        from sparktop.probe.remote import mask_text
         from sparktop.transport.dockerlog import Pump
 
-        pump = Pump(lambda batch: self._feed.accept(batch.lines), stamped=False)
+        pump = Pump(lambda batch: self._feed.accept(batch.lines), mask=mask_text, stamped=False)
 
         def read() -> None:
             begun = time.monotonic()

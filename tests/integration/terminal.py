@@ -118,11 +118,10 @@ def terminal(*words: str, size: tuple[int, int] = (40, 120)) -> Iterator[Termina
     pid, handle = pty.fork()
     if pid == 0:
         try:
-            os.environ["TERM"] = "xterm-256color"
-            for name in ("COLUMNS", "LINES"):
-                os.environ.pop(name, None)
+            given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-            os.execv(_SPARKTOP[0], [*_SPARKTOP, *words])
+            # Not execv: readline, where something imported it, has put a size of its own into the C library's environ.
+            os.execve(_SPARKTOP[0], [*_SPARKTOP, *words], given | {"TERM": "xterm-256color"})
         finally:
             os._exit(127)
     at = Terminal(pid, handle)

@@ -19,7 +19,7 @@ from sparktop.model.telemetry import GapReason, ProcessTable
 from sparktop.observe.discovery import discover
 from sparktop.observe.exposition import parse
 from sparktop.observe.logsource import log_source
-from sparktop.probe.remote import Scanner, mask_argv
+from sparktop.probe.remote import Scanner, mask_argv, mask_text
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.dockerlog import LogBatch
 from sparktop.transport.http import EndpointClient
@@ -90,7 +90,7 @@ async def test_an_engine_executed_into_a_sleeping_container(
     (tmp_path / "vllm").write_text(SERVER)
     python, binds = host_python()
     container_id = dockerd.run_container("vllm_node", ["sleep", "600"], binds=[*binds, f"{tmp_path}:/srv:ro"])
-    docker = DockerEngine(transport, mask=mask_argv, socket_path=dockerd.socket_path)
+    docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
 
     def look(containers: Containers, previous: tuple[Engine, ...] = ()) -> tuple[Engine, ...]:
         found = discover(scanned(), None, containers, previous, node_wall_s=time.time())

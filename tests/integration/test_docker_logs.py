@@ -12,7 +12,7 @@ import pytest
 from tests.integration.dockerd import Dockerd, processes_with
 
 from sparktop.observe.lines import LineRing
-from sparktop.probe.remote import mask_argv
+from sparktop.probe.remote import mask_argv, mask_text
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.dockerlog import PENDING_RECORDS, LogBatch
 from sparktop.transport.local import LocalTransport
@@ -78,7 +78,7 @@ class CutTransport(LocalTransport):
 
 @pytest.fixture
 async def engine(dockerd: Dockerd) -> AsyncIterator[DockerEngine]:
-    engine = DockerEngine(LocalTransport(), mask=mask_argv, socket_path=dockerd.socket_path)
+    engine = DockerEngine(LocalTransport(), mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
     yield engine
     await engine.close()
     dockerd.remove_all()
@@ -118,6 +118,24 @@ async def test_progress_bars_collapse(dockerd: Dockerd, engine: DockerEngine, tt
     seen = Seen()
     await engine.follow(container_id, on_batch=seen)
     assert seen.texts == ["begin", "Loading shards: 2000/2000", "end"]
+
+
+async def test_a_secret_is_masked_in_its_log_and_in_a_file_of_its_own(dockerd: Dockerd, engine: DockerEngine) -> None:
+    script = (
+        "echo the key is $API_KEY and $1; echo Authorization: Bearer f00dcafe99 >&2; "
+        'echo "mine: $1" >/tmp/log; exec sleep 600'
+    )
+    words = ["sh", "-c", script, "--api-key", "canary-of-argv"]
+    container_id = dockerd.run_container("secretive", words, env={"API_KEY": "canary-of-environment"})
+    await engine.list()
+    seen, kept = Seen(), Seen()
+    following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
+    beside = asyncio.create_task(engine.follow_file(container_id, "/tmp/log", on_batch=kept))
+    await until(lambda: len(seen.texts) == 2 and kept.texts)
+    assert sorted(seen.texts) == ["Authorization: <masked>", "the key is <masked> and <masked>"]
+    assert kept.texts == ["mine: <masked>"]
+    for task in (following, beside):
+        task.cancel()
 
 
 async def test_garbage_and_escape_sequences_come_out_as_plain_text(dockerd: Dockerd, engine: DockerEngine) -> None:
@@ -184,7 +202,7 @@ async def test_cancelling_ends_the_thread(dockerd: Dockerd, engine: DockerEngine
 
 async def test_a_cut_connection_is_said_and_not_silent(dockerd: Dockerd, tmp_path: Path) -> None:
     transport = CutTransport(tmp_path)
-    engine = DockerEngine(transport, mask=mask_argv, socket_path=dockerd.socket_path)
+    engine = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
     container_id = dockerd.run_container("cut", ["sh", "-c", "echo before; sleep 600"])
     seen = Seen()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
@@ -209,7 +227,7 @@ async def test_a_file_is_followed_and_its_tail_dies_with_the_connection(
     dockerd: Dockerd, tmp_path: Path, way: str
 ) -> None:
     transport = CutTransport(tmp_path)
-    engine = DockerEngine(transport, mask=mask_argv, socket_path=dockerd.socket_path)
+    engine = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
     path = f"/tmp/serve [x] $(touch pwned) {way}.log"
     container_id = dockerd.run_container(f"file-{way}", ["sh", "-c", 'echo early > "$1"; sleep 600', "sh", path])
     seen = Seen()

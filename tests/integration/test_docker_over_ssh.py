@@ -12,7 +12,7 @@ from tests.integration.dockerd import Dockerd, processes_with
 from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
 
 from sparktop.model.engine import EndpointState
-from sparktop.probe.remote import mask_argv
+from sparktop.probe.remote import mask_argv, mask_text
 from sparktop.transport.base import Transport
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.dockerlog import LogBatch
@@ -43,7 +43,7 @@ async def test_containers_and_logs_through_the_forwarded_socket(
     sshd: Sshd,  # noqa: F811
 ) -> None:
     container_id = dockerd.run_container("over-ssh", ["sh", "-c", "echo hello; echo x > /tmp/file.log; sleep 600"])
-    docker = DockerEngine(link, mask=mask_argv, socket_path=dockerd.socket_path)
+    docker = DockerEngine(link, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
     answer = await docker.list()
     assert answer.available, answer.detail
     assert [container.name for container in answer.containers] == ["over-ssh"]
@@ -65,7 +65,7 @@ async def test_containers_and_logs_through_the_forwarded_socket(
 
 
 async def test_no_socket_there_is_said(link: Transport) -> None:
-    docker = DockerEngine(link, mask=mask_argv, socket_path="/nonexistent/docker.sock")
+    docker = DockerEngine(link, mask=mask_argv, mask_text=mask_text, socket_path="/nonexistent/docker.sock")
     answer = await docker.list()
     assert answer.detail == "no Docker Engine here (no /nonexistent/docker.sock)"
     await docker.close()
@@ -75,7 +75,7 @@ async def test_forwarding_that_is_forbidden_is_said(dockerd: Dockerd, tmp_path: 
     with Sshd.start(tmp_path / "strict", options={"AllowStreamLocalForwarding": "no"}) as strict:
         strict.trust()
         transport = await strict.connector().connect(patience_s=10.0)
-        docker = DockerEngine(transport, mask=mask_argv, socket_path=dockerd.socket_path)
+        docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
         answer = await docker.list()
         assert "AllowStreamLocalForwarding" in answer.detail
         await docker.close()

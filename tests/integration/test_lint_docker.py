@@ -17,7 +17,7 @@ from sparktop.cli import main
 from sparktop.diagnose.live.config import RULES
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
-from sparktop.probe.remote import mask_argv
+from sparktop.probe.remote import mask_argv, mask_text
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.local import LocalTransport
 
@@ -63,7 +63,7 @@ def test_inspects_answer_piped_into_lint(
 
 async def test_the_running_container_as_the_follower_sees_it(dockerd: Dockerd, faulty: str) -> None:
     transport = LocalTransport()
-    docker = DockerEngine(transport, mask=mask_argv, socket_path=dockerd.socket_path)
+    docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
     try:
         answer = await docker.list()
     finally:

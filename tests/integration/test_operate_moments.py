@@ -13,7 +13,7 @@ from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
 from sparktop.operate.part import Part
-from sparktop.transport.containers import wall_s_of
+from sparktop.transport.inspection import wall_s_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]

@@ -200,7 +200,7 @@ def console(stage: Stage) -> None:
         at.reads("vllm-mine", within_s=30)
         for keys, then in (
             ("l", "GET /metrics"),
-            ("g", "the key is"),
+            ("g", "the key is <masked>; Auth"),
             ("1", ""),
             ("3", ""),
             ("R", "Safe restart of"),

@@ -26,7 +26,7 @@ from sparktop.operate import relaunch
 from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
 from sparktop.operate.undoing import by_hand
 from sparktop.probe.remote import mask_argv
-from sparktop.transport.containers import container_of
+from sparktop.transport.inspection import container_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.probe.remote import mask_argv
-from sparktop.transport.containers import container_of, wall_s_of
+from sparktop.transport.inspection import container_of, wall_s_of
 
 INSPECTED: dict[str, Any] = {
     "Id": "ab" * 32,

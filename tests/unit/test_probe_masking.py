@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.probe.remote import MASK, is_secret_name, mask_argv
+from sparktop.probe import remote
+from sparktop.probe.remote import MASK, is_secret_name, mask_argv, mask_text
 
 CANARY = "c4n4ry-Value/with+odd.chars"
 PLAIN_CANARY = "c4n4ryValue99"
@@ -130,3 +133,34 @@ def test_what_follows_a_secret_flag_never_survives(before: list[str], flag: str,
 @given(st.lists(st.text(max_size=60), max_size=6))
 def test_any_argv_is_masked_without_failing_and_keeps_its_length(argv: list[str]) -> None:
     assert len(mask_argv(argv)) == len(argv)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Prefill batch, #new-seq: 1, #new-token: 8192, #cached-token: 45, full token usage: 0.09,",
+        "args: Namespace(hf_token=None, api_key=None, allow_credentials=False, port=8000)",
+        "Avg prompt throughput: 13.1 tokens/s, Avg generation throughput: 29.4 tokens/s",
+    ],
+)
+def test_what_an_engine_logs_of_tokens_stays_readable(line: str) -> None:
+    assert mask_text(line) == line
+
+
+def test_a_number_too_long_for_a_count_and_a_password_of_digits_are_masked() -> None:
+    assert mask_text("token: 1234567890") == f"token: {MASK}"
+    assert mask_text("password=123456") == f"password={MASK}"
+
+
+WORDS = st.sampled_from(
+    ["hf_", "sk-", "eyJ", "://", "@", "Bearer ", "basic ", "token", "API", "api_key", "Key", "=", ": ", "--", '"', " "]
+)
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=6), st.just("a1B2c3D4e5F6g7H8")), max_size=12))
+def test_nothing_is_passed_by_for_speed(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    quick = mask_text(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remote, "_MAY_HIDE", re.compile(""))
+        assert mask_text(text) == quick

@@ -33,7 +33,7 @@ from sparktop.observe.exposition import NotMetrics, parse
 from sparktop.observe.feed import Feed
 from sparktop.observe.logsource import LogSource, log_source
 from sparktop.observe.rates import Scrapes, advance
-from sparktop.probe.remote import mask_argv
+from sparktop.probe.remote import mask_argv, mask_text
 from sparktop.transport.base import Transport
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.dockerlog import LogBatch
@@ -120,7 +120,7 @@ class Followers:
         return self._feeds.get(engine_key)
 
     async def _run(self, transport: Transport) -> None:
-        docker = DockerEngine(transport, mask=mask_argv, **self._docker_places)
+        docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, **self._docker_places)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_containers(docker))

@@ -14,6 +14,7 @@ guard is compiled in the main process, when the first order comes: `remote_guard
 from __future__ import annotations
 
 import errno
+import functools
 import gc
 import json
 import os
@@ -292,6 +293,15 @@ _PATTERNS = (
     (r"://[^/\s@]+@", "://" + MASK + "@"),
 )
 # Every piece is linear in the length of the text: whoever may start a process may name it to slow a scanner down.
+_MAY_HIDE = re.compile(
+    "|".join([*_SECRET_WORDS, *"key basic :// hf_ nvapi- gh[pousr]_ github_pat_ akia xox sk- eyj".split()]),
+    re.IGNORECASE,
+)
+"""A text without any of these has no secret: an engine's log brings thousands of such lines a second."""
+_COUNT = re.compile(r"\d{1,9}(?![\w.~+/=-])")
+"""What SGLang writes after `#new-token:`."""
+_UNSET = re.compile(r"(?:None|null|True|False)(?![\w.~+/=-])")
+"""What an engine that tells its arguments writes after `hf_token=`."""
 _WORD = re.compile(r"[\w.-]+")
 _ASSIGNS = re.compile(r"""[\\"'\]]{0,4}\s{0,8}[=:]\s{0,8}""")
 _SPACE = re.compile(r"\s{1,8}")
@@ -301,6 +311,7 @@ _VALUE = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=512)
 def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or JSON key names a secret: `--hf-token` does, `--max-tokens` and `--tokenizer` not."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
@@ -314,6 +325,8 @@ def is_secret_name(name: str) -> bool:
 
 def mask_text(text: str) -> str:
     """One argument with secrets masked: by pattern, and by name inside KEY=VALUE, JSON and whole command lines."""
+    if not _MAY_HIDE.search(text):
+        return text
     for pattern, replacement in _PATTERNS:
         text = re.sub(pattern, replacement, text)
     masked, done, at = "", 0, 0
@@ -323,7 +336,8 @@ def mask_text(text: str) -> str:
         if is_secret_name(name):
             gap = _ASSIGNS.match(text, at) or (_SPACE.match(text, at) if name.startswith("--") else None)
             value = _VALUE.match(text, gap.end()) if gap else None
-            if value and value.group():
+            is_count = value and name.endswith("token") and _COUNT.match(text, value.start())
+            if value and value.group() and not is_count and not _UNSET.match(text, value.start()):
                 opening = value.group().lstrip("\\")[:1]
                 masked += text[done : value.start()] + (opening if opening in "\"'[" else "") + MASK
                 done = at = value.end()

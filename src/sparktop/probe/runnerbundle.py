@@ -55,7 +55,7 @@ def masking_source() -> str:
     """The part of the probe that masks secrets, to be used by itself: there is one set of rules."""
     text = Path(__file__).with_name("remote.py").read_text("utf-8")
     begins, ends = text.index(_MASKING_BEGINS), text.index(_MASKING_ENDS)
-    return f"from __future__ import annotations\nimport re\n{text[begins:ends]}"
+    return f"from __future__ import annotations\nimport functools\nimport re\n{text[begins:ends]}"
 
 
 @functools.cache

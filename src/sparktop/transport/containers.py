@@ -1,28 +1,28 @@
 """The Docker Engine of one node, through its Unix socket: which containers there are, and their logs.
 
-The SDK blocks, so every call runs in a daemon thread with a time limit. Strings pass the sanitiser and argument lists
-the masking (probe.remote's, handed in) here, before anything else sees them. Nothing here changes a container.
+The SDK blocks, so every call runs in a daemon thread with a time limit. What comes back passes the sanitiser and the
+masking (probe.remote's, handed in) before anything else sees it. Nothing here changes a container.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.errors import ChannelRefused, TransportError
 from sparktop.model.engine import Container, Containers
 from sparktop.transport.base import Transport
-from sparktop.transport.dockerenv import Secrets, described
+from sparktop.transport.dockerenv import MaskArgv, Secrets
 from sparktop.transport.dockerlog import FollowEnd, OnBatch, Pump, Stop, read_file, read_log
+from sparktop.transport.inspection import container_of, secrets_of
 from sparktop.transport.threads import in_thread
 
-MaskArgv = Callable[[Iterable[str]], Sequence[str]]
-"""An argument list with the values of secrets replaced; sparktop.probe.remote.mask_argv is the one there is."""
+MaskText = Callable[[str], str]
+"""A line of text with what looks like a secret replaced; sparktop.probe.remote.mask_text is the one there is."""
 
 SOCKET = "/var/run/docker.sock"
 TIMEOUT_S = 10
@@ -50,15 +50,18 @@ _STOPPED_OR_FORBIDDEN = (
 class DockerEngine:
     """One node's Docker Engine over one connection; make a new one with each new Transport."""
 
-    def __init__(self, transport: Transport, *, mask: MaskArgv, socket_path: str = SOCKET) -> None:
+    def __init__(self, transport: Transport, *, mask: MaskArgv, mask_text: MaskText, socket_path: str = SOCKET) -> None:
         self._transport = transport
         self._mask = mask
+        self._mask_text = mask_text
         self._socket_path = socket_path
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._base_url: str | None = None
         self._api: Any = None
         self._known: dict[str, tuple[tuple[str, str], Container]] = {}
+        self._secrets: dict[str, Secrets] = {}
+        """Of each container that was inspected."""
         self._busy: asyncio.Task[Containers] | None = None
         self._unavailable: Containers | None = None
         self._retry_at = 0.0
@@ -87,6 +90,8 @@ class DockerEngine:
     ) -> FollowEnd:
         """Follow a container's log until it ends, the connection breaks or the caller is cancelled.
 
+        What looks like a secret is masked in it, and so is what was listed before as one of the container's own.
+
         Args:
             on_batch: called on the loop with at most some 20,000 lines a second.
             tail: lines of the past to begin with.
@@ -96,21 +101,27 @@ class DockerEngine:
             base_url = await self._open()
         except TransportError as error:
             return FollowEnd(reason=error.message, broken=True, last_wall_s=since)
-        pump = Pump(on_batch, stamped=True, after_wall_s=since)
+        mask = self._masking(container_id)
+        pump = Pump(on_batch, mask=mask, stamped=True, after_wall_s=since)
         end = await _pumped(pump, base_url, read_log, container_id, tail, since, True)
         if end.ended:
             # dockerd may close a follower before the last records have passed: an engine's last words, of all things
-            pump = Pump(on_batch, stamped=True, after_wall_s=end.last_wall_s)
+            pump = Pump(on_batch, mask=mask, stamped=True, after_wall_s=end.last_wall_s)
             await _pumped(pump, base_url, read_log, container_id, tail, end.last_wall_s, False)
         return replace(end, last_wall_s=pump.last_wall_s)
 
     async def follow_file(self, container_id: str, path: str, *, on_batch: OnBatch, tail: int = 500) -> FollowEnd:
-        """Follow a file inside a container (launchers that write one); its lines carry no time."""
+        """Follow a file inside a container (launchers that write one), masked as `follow` does; no line has a time."""
         try:
             base_url = await self._open()
         except TransportError as error:
             return FollowEnd(reason=error.message, broken=True)
-        return await _pumped(Pump(on_batch, stamped=False), base_url, read_file, container_id, path, tail)
+        pump = Pump(on_batch, mask=self._masking(container_id), stamped=False)
+        return await _pumped(pump, base_url, read_file, container_id, path, tail)
+
+    def _masking(self, container_id: str) -> MaskText:
+        known = self._secrets.get(container_id)
+        return self._mask_text if known is None else lambda text: self._mask_text(known.hide(text))
 
     async def close(self) -> None:
         """Let the socket go; followers are ended by cancelling them."""
@@ -178,10 +189,13 @@ class DockerEngine:
                 found[container_id] = known
                 continue
             try:
-                found[container_id] = (mark, container_of(api.inspect_container(container_id), self._mask))
+                raw = api.inspect_container(container_id)
             except docker.errors.NotFound:
                 continue  # removed meanwhile
+            self._secrets[container_id] = secrets_of(raw, self._mask)
+            found[container_id] = (mark, container_of(raw, self._mask))
         self._known = found
+        self._secrets = {container_id: self._secrets[container_id] for container_id in found}
         return tuple(container for _, container in found.values())
 
     async def _why_not(self, *, forwarded: bool = True) -> str:
@@ -232,104 +246,3 @@ def _with_client(base_url: str, read: Callable[..., FollowEnd], *args: Any) -> F
         return read(client, *args)
     finally:
         client.close()
-
-
-def container_of(raw: Mapping[str, Any], mask: MaskArgv) -> Container:
-    """One answer of `docker inspect` to the model; what is missing or odd is left at its default."""
-    state = _mapping(raw.get("State"))
-    config = _mapping(raw.get("Config"))
-    host = _mapping(raw.get("HostConfig"))
-    network = _mapping(raw.get("NetworkSettings"))
-    policy = _mapping(host.get("RestartPolicy"))
-    status = sanitise.name(str(state.get("Status") or ""))
-    secrets = Secrets(mask, [str(pair) for pair in _items(config.get("Env"))])
-    argv = [str(raw.get("Path") or ""), *(str(part) for part in _items(raw.get("Args")))]
-    addresses = (str(_mapping(net).get("IPAddress") or "") for net in _mapping(network.get("Networks")).values())
-    return Container(
-        container_id=sanitise.name(str(raw.get("Id") or "")),
-        name=sanitise.name(str(raw.get("Name") or "").lstrip("/")),
-        image=sanitise.name(str(config.get("Image") or "")),
-        image_id=sanitise.name(str(raw.get("Image") or "")),
-        status=status,
-        exit_code=_number(state.get("ExitCode")) if status in ("exited", "dead") else None,
-        oom_killed=bool(state.get("OOMKilled")),
-        started_wall_s=wall_s_of(state.get("StartedAt")),
-        finished_wall_s=wall_s_of(state.get("FinishedAt")),
-        restart_count=_number(raw.get("RestartCount")),
-        restart_policy=sanitise.name(str(policy.get("Name") or "")),
-        auto_remove=bool(host.get("AutoRemove")),
-        network_mode=sanitise.name(str(host.get("NetworkMode") or "")),
-        pid=_number(state.get("Pid")) or None,
-        published_ports=_published(_mapping(network.get("Ports"))),
-        addresses=tuple(sanitise.name(address) for address in addresses if address),
-        argv=tuple(sanitise.line(secrets.hide(part)) for part in mask([part for part in argv if part])),
-        environment=tuple(sanitise.line(pair) for pair in secrets.environment),
-        labels=described(config.get("Labels"), secrets),
-        ipc_mode=sanitise.name(str(host.get("IpcMode") or "")),
-        shm_bytes=_number(host.get("ShmSize")) or None,
-        memory_limit_bytes=_number(host.get("Memory")) or None,
-        is_privileged=bool(host.get("Privileged")),
-        has_gpus=_has_gpus(host, secrets.environment),
-        devices=tuple(
-            sanitise.name(str(_mapping(device).get("PathOnHost") or "")) for device in _items(host.get("Devices"))
-        ),
-        ulimits=tuple(
-            sanitise.name(f"{limit.get('Name')}={_number(limit.get('Soft'))}:{_number(limit.get('Hard'))}")
-            for limit in map(_mapping, _items(host.get("Ulimits")))
-        ),
-        mounts=tuple(
-            sanitise.line(f"{mount.get('Source') or mount.get('Name') or ''}:{mount.get('Destination') or ''}")
-            for mount in map(_mapping, _items(raw.get("Mounts")))
-        ),
-    )
-
-
-def _has_gpus(host: Mapping[str, Any], environment: Sequence[str]) -> bool:
-    """Whether GPUs were asked for: an image's own NVIDIA_VISIBLE_DEVICES does nothing under plain runc."""
-    requests = [_mapping(request) for request in _items(host.get("DeviceRequests"))]
-    if any(
-        request.get("Driver") in ("nvidia", "cdi")
-        or any("gpu" in _items(one) for one in _items(request.get("Capabilities")))
-        for request in requests
-    ):
-        return True
-    if any("nvidia" in str(_mapping(device).get("PathOnHost")) for device in _items(host.get("Devices"))):
-        return True
-    runtime = str(host.get("Runtime") or "")
-    visible = next((pair.partition("=")[2] for pair in environment if pair.startswith("NVIDIA_VISIBLE_DEVICES=")), "")
-    return "nvidia" in runtime or (not runtime and visible not in ("", "void", "none"))
-
-
-def _published(ports: Mapping[str, Any]) -> dict[int, int]:
-    """TCP ports that the node's loopback reaches."""
-    out: dict[int, int] = {}
-    for port, bindings in ports.items():
-        number, _, protocol = str(port).partition("/")
-        if protocol == "udp" or not number.isdecimal():
-            continue
-        for binding in _items(bindings):
-            host_port = str(_mapping(binding).get("HostPort") or "")
-            if host_port.isdecimal() and str(_mapping(binding).get("HostIp") or "") in ("", "0.0.0.0", "127.0.0.1"):  # noqa: S104
-                out[int(number)] = int(host_port)
-    return out
-
-
-def wall_s_of(stamp: object) -> float | None:
-    """Docker's RFC 3339 time; None for its year 1, which means never."""
-    try:
-        moment = datetime.fromisoformat(str(stamp))
-        return moment.timestamp() if moment.year > 1 else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -1,4 +1,5 @@
-"""What a container was given by its environment and labels, with the values of secrets hidden, wherever they stand."""
+"""What a container was given by its environment, labels and command, with the values of secrets hidden, wherever they
+stand."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 from sparktop import sanitise
 
 MaskArgv = Callable[[Iterable[str]], Sequence[str]]
+"""An argument list with the values of secrets replaced; sparktop.probe.remote.mask_argv is the one there is."""
 
 MAX_VARIABLES = 200
 MAX_LABELS = 64
@@ -16,9 +18,9 @@ _KNOWN_BY_VALUE = 8
 
 
 class Secrets:
-    """A container's environment, and the values in it that may be seen nowhere else either."""
+    """A container's environment, and the values in it and in its command that may be seen nowhere else either."""
 
-    def __init__(self, mask: MaskArgv, environment: Sequence[str]) -> None:
+    def __init__(self, mask: MaskArgv, environment: Sequence[str], argv: Sequence[str] = ()) -> None:
         self._mask = mask
         self._values: list[str] = []
         self.environment: list[str] = []
@@ -29,6 +31,10 @@ class Secrets:
             if masked != pair and masked == f"{name}=<masked>" and len(value) >= _KNOWN_BY_VALUE:
                 self._values.append(value)
             self.environment.append(masked)
+        for word, masked in zip(argv, mask(argv), strict=True):
+            told = masked.removesuffix("<masked>")
+            if masked != word and told != masked and word.startswith(told) and len(word) - len(told) >= _KNOWN_BY_VALUE:
+                self._values.append(word[len(told) :])
         self._values.sort(key=len, reverse=True)
         self.environment = [self.hide(pair) for pair in self.environment]
 

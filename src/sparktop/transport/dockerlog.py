@@ -61,9 +61,13 @@ OnBatch = Callable[[LogBatch], None]
 class Pump:
     """Carries records from the reading thread to the loop, bounded: when the loop lags the oldest are dropped."""
 
-    def __init__(self, on_batch: OnBatch, *, stamped: bool, after_wall_s: float | None = None) -> None:
+    def __init__(
+        self, on_batch: OnBatch, *, mask: Callable[[str], str], stamped: bool, after_wall_s: float | None = None
+    ) -> None:
+        """`mask` hides the secrets in a line's text: nothing beyond this sees them."""
         self._loop = asyncio.get_running_loop()
         self._on_batch = on_batch
+        self._mask = mask
         self._stamped = stamped
         self._after_wall_s = after_wall_s
         self._lock = threading.Lock()
@@ -156,7 +160,11 @@ class Pump:
             lines = tuple(line for line in lines if line.wall_s is None or line.wall_s > after)
         if lines and lines[-1].wall_s is not None:
             self.last_wall_s = lines[-1].wall_s
-        return lines
+        return tuple(self._masked(line) for line in lines)
+
+    def _masked(self, line: LogLine) -> LogLine:
+        text = self._mask(line.text)
+        return line if text == line.text else replace(line, text=text)
 
 
 class Stop:
