@@ -14,6 +14,7 @@ from tests.integration.dockerd import Dockerd
 
 from sparktop.model.engine import Container, Containers
 from sparktop.probe.remote import mask_argv, mask_text
+from sparktop.transport import containers
 from sparktop.transport.containers import DockerEngine
 from sparktop.transport.local import LocalTransport
 
@@ -71,6 +72,17 @@ async def test_a_change_is_seen_and_a_removed_container_goes(dockerd: Dockerd, e
     assert by_name(await engine.list(), "changes").exit_code == 137
     dockerd.remove_all()
     assert (await engine.list()).containers == ()
+
+
+async def test_what_docker_update_changed_is_seen_though_the_list_looks_the_same(
+    dockerd: Dockerd, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container_id = dockerd.run_container("updated", ["sleep", "600"])
+    assert by_name(await engine.list(), "updated").restart_policy in ("", "no")
+    dockerd.api.update_container(container_id, restart_policy={"Name": "unless-stopped"})
+    monkeypatch.setattr(containers, "INSPECTED_AGE_S", 0.0)
+    assert by_name(await engine.list(), "updated").restart_policy == "unless-stopped"
+    dockerd.remove_all()
 
 
 async def test_hostile_words_are_plain_text_and_secrets_are_masked(dockerd: Dockerd, engine: DockerEngine) -> None:

@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
-import pytest
-from tests import pictures_support as made
+from typing import Any
 
-from sparktop.operate.launching.running import without_policy
+import pytest
+from tests import recipe_support as recipes
+
+from sparktop.operate import inspected
+from sparktop.operate.launching import running
+from sparktop.operate.launching.gates_docker import list_ask
+from sparktop.operate.survey import Answer, Ask, Survey
+from sparktop.recipe.rendered import Rendered
+from sparktop.recipe.rendering import render
 
 ALWAYS = {"Name": "always", "MaximumRetryCount": 0}
+ID = "ab" * 32
+
+
+def running_one(policy: str, **row: Any) -> tuple[Rendered, Survey]:
+    rendered = render(recipes.order(), (recipes.seat(0),))
+    box = rendered.ranks[0].container
+    listed = {"Names": [f"/{box.name}"], "State": "running", "Id": ID, "Labels": box.labels, **row}
+    told = {"Id": ID, "Name": f"/{box.name}", "HostConfig": {"RestartPolicy": {"Name": policy}}}
+    answers: dict[Ask, Answer] = {
+        list_ask("spark1"): Answer(value=[listed]),
+        inspected.ask("spark1", ID): Answer(value=told),
+    }
+    return rendered, Survey(answers=answers)
 
 
 @pytest.mark.parametrize(
-    ("policy", "wanted", "lines"),
+    ("policy", "wanted", "is_told"),
     [
-        ("no", ALWAYS, ["once it serves, on spark1: docker update --restart=always vllm-tiny"]),
-        ("", ALWAYS, ["once it serves, on spark1: docker update --restart=always vllm-tiny"]),
-        ("always", ALWAYS, []),
-        ("unless-stopped", ALWAYS, []),
-        ("no", {}, []),
+        ("no", ALWAYS, True),
+        ("", ALWAYS, True),
+        ("always", ALWAYS, False),
+        ("unless-stopped", ALWAYS, False),
+        ("no", {}, False),
     ],
 )
-def test_a_restart_policy_that_was_never_given_is_told(
-    policy: str, wanted: dict[str, object], lines: list[str]
-) -> None:
-    box = made.container("vllm-tiny", restart_policy=policy)
-    picture = made.picture(made.node("spark1", engines=(made.engine("vllm-tiny", container=box),)))
-    assert list(without_policy([("spark1", "vllm-tiny"), ("spark3", "vllm-tiny")], wanted, picture)) == lines
+def test_a_restart_policy_that_was_never_given_is_told(policy: str, wanted: dict[str, object], is_told: bool) -> None:
+    rendered, survey = running_one(policy)
+    name = rendered.ranks[0].container.name
+    lines = [f"once it serves, on spark1: docker update --restart=always {name}"] if is_told else []
+    assert list(running.without_policy(rendered, wanted, survey)) == lines
+
+
+def test_docker_is_asked_about_what_runs_as_asked_and_nothing_else() -> None:
+    rendered, survey = running_one("no")
+    assert list(running.asks(rendered, survey)) == [inspected.ask("spark1", ID)]
+    for other in (running_one("no", State="exited"), running_one("no", Labels={}), running_one("no", Id="x")):
+        assert not list(running.asks(*other))
+    assert not list(running.without_policy(rendered, ALWAYS, Survey())), "not known, not told"

@@ -99,7 +99,7 @@ def _refused(request: Request, found: Outlook) -> Refusal | None:
         name = shlex.quote(here[0][1])
         where = looking.listed([one for one, _ in here])
         hosts = " ".join(map(shlex.quote, request.nodes))
-        lacking = tuple(running.without_policy(here, policy_of(found.order.recipe), found.looked.picture))
+        lacking = tuple(running.without_policy(found.rendered, policy_of(found.order.recipe), found.looked.survey))
         why = ". Its restart policy is not on, as after a launch that was interrupted before its end" if lacking else ""
         return Refusal(
             request=request,

@@ -7,6 +7,7 @@ masking (probe.remote's, handed in) before anything else sees it. Nothing here c
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -28,6 +29,8 @@ SOCKET = "/var/run/docker.sock"
 TIMEOUT_S = 10
 MAX_STOPPED = 30
 """Of stopped containers only the newest are looked at."""
+INSPECTED_AGE_S = 30.0
+"""A running container is inspected so often all the same: `docker update` changes nothing that the list shows."""
 RETRY_S = 15.0
 """Where the Docker Engine can't be used it is asked again so often, whatever the caller's rate."""
 
@@ -59,7 +62,8 @@ class DockerEngine:
         self._opening = asyncio.Lock()
         self._base_url: str | None = None
         self._api: Any = None
-        self._known: dict[str, tuple[tuple[str, str], Container]] = {}
+        self._known: dict[str, tuple[tuple[str, str], float, Container]] = {}
+        """By id: what of its row a change would show in, when it was inspected, and what was found."""
         self._secrets: dict[str, Secrets] = {}
         """Of each container that was inspected."""
         self._busy: asyncio.Task[Containers] | None = None
@@ -180,12 +184,14 @@ class DockerEngine:
 
         running = [row for row in rows if row.get("State") not in ("exited", "dead", "created")]
         stopped = sorted((row for row in rows if row not in running), key=lambda row: -int(row.get("Created") or 0))
-        found: dict[str, tuple[tuple[str, str], Container]] = {}
+        found: dict[str, tuple[tuple[str, str], float, Container]] = {}
+        now_s = time.monotonic()
         for row in (*running, *stopped[:MAX_STOPPED]):
             container_id = str(row["Id"])
             mark = (str(row.get("State")), str(row.get("Status")))  # the words age ("Up 2 hours"): a restart shows
             known = self._known.get(container_id)
-            if known is not None and known[0] == mark:
+            is_fresh = known is not None and (row not in running or now_s - known[1] < INSPECTED_AGE_S)
+            if known is not None and known[0] == mark and is_fresh:
                 found[container_id] = known
                 continue
             try:
@@ -193,10 +199,10 @@ class DockerEngine:
             except docker.errors.NotFound:
                 continue  # removed meanwhile
             self._secrets[container_id] = secrets_of(raw, self._mask)
-            found[container_id] = (mark, container_of(raw, self._mask))
+            found[container_id] = (mark, now_s, container_of(raw, self._mask))
         self._known = found
         self._secrets = {container_id: self._secrets[container_id] for container_id in found}
-        return tuple(container for _, container in found.values())
+        return tuple(container for *_, container in found.values())
 
     async def _why_not(self, *, forwarded: bool = True) -> str:
         try:

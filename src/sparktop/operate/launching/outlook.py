@@ -66,6 +66,8 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> Iterator[Ask]
     if isinstance(found, Refusal):
         return
     yield from gates.asks(found.looked)
+    if found.rendered is not None:
+        yield from running.asks(found.rendered, survey)
     yield from fetchsteps.asks(order, found.looked.seats, survey)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sparktop.model.fleet import FleetState
+from sparktop.operate import inspected
 from sparktop.operate.inspected import is_whole_id
 from sparktop.operate.launching.gates_docker import list_ask
 from sparktop.operate.launching.place import Taken
-from sparktop.operate.survey import Survey
+from sparktop.operate.survey import Ask, Survey
 from sparktop.recipe import labels
 from sparktop.recipe.rendered import Rank, Rendered
 
@@ -26,13 +26,23 @@ def as_asked(rendered: Rendered, survey: Survey) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def without_policy(here: Sequence[tuple[str, str]], wanted: Mapping[str, Any], picture: FleetState) -> Iterator[str]:
+def asks(rendered: Rendered, survey: Survey) -> Iterator[Ask]:
+    """Of ranks that all run as asked already: how each stands now. The picture's restart policies may be half a minute
+    old."""
+    for rank in rendered.ranks if as_asked(rendered, survey) else ():
+        row = row_of(rank, survey)
+        if row is not None and is_whole_id(str(row.get("Id"))):
+            yield inspected.ask(rank.node, str(row["Id"]))
+
+
+def without_policy(rendered: Rendered, wanted: Mapping[str, Any], survey: Survey) -> Iterator[str]:
     """What gives each rank the restart policy that its recipe wants and it hasn't got: it gets it at a launch's end."""
-    for node, name in here if wanted else ():
-        view = picture.node(node)
-        box = next((one for one in view.containers.containers if one.name == name), None) if view else None
-        if box is not None and box.restart_policy in ("", "no"):
-            yield f"once it serves, on {node}: docker update --restart={wanted['Name']} {shlex.quote(name)}"
+    for rank in rendered.ranks if wanted else ():
+        row = row_of(rank, survey)
+        box = inspected.inspected(rank.node, str(row.get("Id")), survey) if row is not None else None
+        if box is not None and not box.restarts:
+            name = shlex.quote(rank.container.name)
+            yield f"once it serves, on {rank.node}: docker update --restart={wanted['Name']} {name}"
 
 
 def taken(rank: Rank, survey: Survey, stamp: str) -> Taken | None:
