@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
+
+_CHANCE = random.SystemRandom()
+"""Not the one that hypothesis gives the same seed in every process."""
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -16,6 +22,19 @@ def unavailable(reason: str) -> NoReturn:
     if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
         pytest.fail(f"required, and unavailable: {reason}")
     pytest.skip(reason)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody has, below those that the kernel lends to connections.
+
+    What stops and starts again on it, as a restarted engine does, finds it free again.
+    """
+    for _ in range(200):
+        port = _CHANCE.randint(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
+    pytest.fail("no port is free here")
 
 
 def poll(condition: Callable[[], object], *, within_s: float = 10.0, what: str = "the condition") -> None:

@@ -11,7 +11,6 @@ import http.client
 import io
 import json
 import re
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -23,7 +22,7 @@ from typing import Any
 
 import pytest
 from tests.integration.dockerd import Dockerd, busybox_tree
-from tests.support import poll
+from tests.support import free_port, poll
 
 IMAGE = "sparktop-engine:test"
 _LEFT_OUT = {"test", "site-packages", "dist-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "turtledemo",
@@ -73,13 +72,6 @@ def _engine_tree() -> bytes:
             info.mode, info.size = 0o755, len(program)
             tree.addfile(info, io.BytesIO(program))
     return out.getvalue()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hub import Hub
-from tests.integration.engine_image import EngineLike, free_port
+from tests.integration.engine_image import EngineLike
 from tests.integration.launch_support import COMMIT, MODEL, cache_with_model, text_of
 from tests.integration.spark import Spark
 from tests.integration.test_launch_pair import NAME, NO_RDMA, boxes
 from tests.integration.test_operate_pair import PairDesk, console
-from tests.support import unavailable
+from tests.support import free_port, unavailable
 
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import LinkState

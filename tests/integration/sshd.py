@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import poll, unavailable
+from tests.support import free_port, poll, unavailable
 
 if TYPE_CHECKING:
     from sparktop.transport.ssh import SshConnector
@@ -72,10 +72,7 @@ class Sshd:
             os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         user = pwd.getpwuid(os.getuid()).pw_name
-        if port is None:
-            with socket.socket() as probe:
-                probe.bind((host, 0))
-                port = probe.getsockname()[1]
+        port = port or free_port(host)
         client_key = make_key(folder / "client_key")
         host_key = make_key(folder / "host_key")
         (folder / "authorized_keys").write_bytes(Path(f"{client_key}.pub").read_bytes())

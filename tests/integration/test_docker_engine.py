@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.dockerd import Dockerd
+from tests.support import free_port
 
 from sparktop.diagnose.enginelog import EngineLogState, advance_all, resolve_state
 from sparktop.model.engine import Containers, EndpointState, Engine, EngineMetrics, EngineState
@@ -69,12 +69,6 @@ def scanned() -> ProcessTable:
     message = decode(json.dumps(Scanner().scan(set())).encode())
     assert isinstance(message, ProcessTable), message
     return message
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def host_python() -> tuple[str, list[str]]:

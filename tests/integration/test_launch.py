@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.integration.desk import NODE, Desk, desk, told
 from tests.integration.dockerd import Dockerd
-from tests.integration.engine_image import EngineLike, Engines, free_port
+from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.launch_support import cache_with_model, order
 from tests.integration.sshd import Sshd
+from tests.support import free_port
 
 from sparktop.model.engine import EngineState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, RunState, StepState

@@ -12,11 +12,12 @@ import pytest
 from tests.integration.desk import NODE, Desk, hurried, told
 from tests.integration.dockerd import IMAGE as BUSYBOX
 from tests.integration.dockerd import Dockerd
-from tests.integration.engine_image import IMAGE, EngineLike, Engines, free_port
+from tests.integration.engine_image import IMAGE, EngineLike, Engines
 from tests.integration.interrupting import Stage, stage
 from tests.integration.launch_support import order
 from tests.integration.spark import Spark, sparks
 from tests.integration.test_launch import NAME, at_desk, boxes, planned, sshd
+from tests.support import free_port
 
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.integration.desk import hurried
 from tests.integration.dockerd import busybox_tree
-from tests.integration.engine_image import IMAGE, free_port
+from tests.integration.engine_image import IMAGE
 from tests.integration.launch_support import cache_with_model, order
 from tests.integration.spark import Spark, image_tree, sparks
+from tests.support import free_port
 
 from sparktop.model.plan import Request
 from sparktop.model.prospect import Gate, GateState

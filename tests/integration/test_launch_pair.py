@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.integration.desk import hurried, told
-from tests.integration.engine_image import free_port
 from tests.integration.launch_support import cache_with_model, order, text_of
 from tests.integration.spark import Spark, sparks
 from tests.integration.terminal import sparktop, terminal
 from tests.integration.test_operate_pair import NODES, PairDesk, console
+from tests.support import free_port
 
 from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.model.recipe import Order

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.integration.desk import hurried, told
-from tests.integration.engine_image import free_port
 from tests.integration.interrupting import is_at
 from tests.integration.launch_support import text_of
 from tests.integration.spark import Spark, sparks
 from tests.integration.test_launch_pair import NAME, NO_RDMA, boxes, pair, planned, seen
 from tests.integration.test_operate_pair import PairDesk, console
+from tests.support import free_port
 
 from sparktop.model.plan import Plan, Run, RunState, StepState
 from sparktop.model.recipe import Order

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.integration.desk import hurried, told
-from tests.integration.engine_image import free_port
 from tests.integration.launch_support import text_of
 from tests.integration.spark import Spark, sparks
 from tests.integration.test_launch_pair import NAME, NO_RDMA, pair, planned, seen
 from tests.integration.test_operate_pair import NODES, PairDesk, console
+from tests.support import free_port
 
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineState

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.integration.desk import hurried, told
-from tests.integration.engine_image import free_port
 from tests.integration.launch_support import text_of
 from tests.integration.spark import Spark, sparks
 from tests.integration.test_launch_pair import NO_RDMA, boxes, pair, planned, seen
 from tests.integration.test_operate_pair import console
+from tests.support import free_port
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.plan import Plan, RunState

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tests.integration.desk import Desk, desk, hurried
 from tests.integration.dockerd import Dockerd
-from tests.integration.engine_image import IMAGE, EngineLike, Engines, free_port
+from tests.integration.engine_image import IMAGE, EngineLike, Engines
 from tests.integration.sshd import Sshd
 from tests.integration.test_operate_relaunch import assert_nowhere, told
-from tests.support import unavailable
+from tests.support import free_port, unavailable
 
 from sparktop.model.change import Change
 from sparktop.model.plan import Plan, Run, RunState

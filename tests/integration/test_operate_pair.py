@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from tests.integration.desk import Desk, hurried
-from tests.integration.engine_image import EngineLike, free_port
+from tests.integration.engine_image import EngineLike
 from tests.integration.spark import Spark, sparks
+from tests.support import free_port
 
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine

@@ -22,10 +22,10 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from tests.integration.engine_image import EngineLike, free_port
+from tests.integration.engine_image import EngineLike
 from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop, terminal
-from tests.support import unavailable
+from tests.support import free_port, unavailable
 
 from sparktop.operate.secretforms import forms
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.integration.engine_image import free_port
 from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop, terminal
-from tests.support import unavailable
+from tests.support import free_port, unavailable
 
 from sparktop.operate.audit import audit_path, entries
 
