@@ -281,28 +281,35 @@ _SECRET_PAIRS = (
     ["secret", "key"],
     ["auth", "key"],
 )
-_PATTERNS = (
-    (
-        r"\b(?:hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AKIA[0-9A-Z]{12,}|xox[abpr]-[\w-]{8,})",
-        MASK,
-    ),
-    (r"(?<![A-Za-z0-9])sk-[\w-]{12,}", MASK),
-    (r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?", MASK),
-    # "Basic information" is prose: base64 has capitals or digits.
-    (r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}", r"\1 " + MASK),
-    (r"://[^/\s@]+@", "://" + MASK + "@"),
+_PATTERNS = tuple(
+    (needles.split(), re.compile(pattern), replacement)
+    for needles, pattern, replacement in (
+        (
+            "hf_ nvapi- gh akia xox",
+            r"\b(?:hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AKIA[0-9A-Z]{12,}|xox[abpr]-[\w-]{8,})",
+            MASK,
+        ),
+        ("sk-", r"(?<![A-Za-z0-9])sk-[\w-]{12,}", MASK),
+        ("eyj", r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?", MASK),
+        # "Basic information" is prose: base64 has capitals or digits.
+        (
+            "bearer basic",
+            r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}",
+            r"\1 " + MASK,
+        ),
+        ("://", r"://[^/\s@]+@", "://" + MASK + "@"),
+    )
 )
+"""What a text in lower case must have a piece of, what is masked then, and by what."""
 # Every piece is linear in the length of the text: whoever may start a process may name it to slow a scanner down.
-_MAY_HIDE = re.compile(
-    "|".join([*_SECRET_WORDS, *"key basic :// hf_ nvapi- gh[pousr]_ github_pat_ akia xox sk- eyj".split()]),
-    re.IGNORECASE,
-)
-"""A text without any of these has no secret: an engine's log brings thousands of such lines a second."""
+_NAMED = [word for word in {*_SECRET_WORDS, "key"} if not any(one in word for one in {*_SECRET_WORDS, "key"} - {word})]
+"""Whatever names a secret has one of these in it."""
+_NAMING = re.compile("|".join(_NAMED), re.IGNORECASE)
+_WORD_CHARS = re.compile(r"[\w.-]*")
 _COUNT = re.compile(r"\d{1,9}(?![\w.~+/=-])")
 """What SGLang writes after `#new-token:`."""
 _UNSET = re.compile(r"(?:None|null|True|False)(?![\w.~+/=-])")
 """What an engine that tells its arguments writes after `hf_token=`."""
-_WORD = re.compile(r"[\w.-]+")
 _ASSIGNS = re.compile(r"""[\\"'\]]{0,4}\s{0,8}[=:]\s{0,8}""")
 _SPACE = re.compile(r"\s{1,8}")
 _VALUE = re.compile(
@@ -324,15 +331,23 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """One argument with secrets masked: by pattern, and by name inside KEY=VALUE, JSON and whole command lines."""
-    if not _MAY_HIDE.search(text):
+    """One argument with secrets masked: by pattern, and by name inside KEY=VALUE, JSON and whole command lines.
+
+    An engine's log brings thousands of lines a second: what has no piece of a secret costs next to nothing.
+    """
+    lower = text.lower()
+    for needles, pattern, replacement in _PATTERNS:
+        if any(needle in lower for needle in needles):
+            text = pattern.sub(replacement, text)
+    if not any(word in lower for word in _NAMED):
         return text
-    for pattern, replacement in _PATTERNS:
-        text = re.sub(pattern, replacement, text)
     masked, done, at = "", 0, 0
-    while word := _WORD.search(text, at):
-        at = word.end()
-        name = word.group()[-100:]
+    while found := _NAMING.search(text, at):
+        start = found.start()
+        while start > at and _is_of_word(text[start - 1]):
+            start -= 1
+        at = _WORD_CHARS.match(text, found.end()).end()  # type: ignore[union-attr]
+        name = text[start:at][-100:]
         if is_secret_name(name):
             gap = _ASSIGNS.match(text, at) or (_SPACE.match(text, at) if name.startswith("--") else None)
             value = _VALUE.match(text, gap.end()) if gap else None
@@ -342,6 +357,10 @@ def mask_text(text: str) -> str:
                 masked += text[done : value.start()] + (opening if opening in "\"'[" else "") + MASK
                 done = at = value.end()
     return masked + text[done:]
+
+
+def _is_of_word(char: str) -> bool:
+    return char.isalnum() or char in "_.-"
 
 
 def mask_argv(argv: Iterable[str]) -> list[str]:
