@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.pictures_support import container, engine
 from tests.unit.launchgates_support import (
     BOTH,
     FAILED,
@@ -18,6 +19,7 @@ from tests.unit.launchgates_support import (
     rendered,
 )
 
+from sparktop.model.engine import EngineState
 from sparktop.model.recipe import Requirement
 from sparktop.operate.launching import (
     gates_docker,
@@ -78,10 +80,39 @@ def row(**more: Any) -> dict[str, Any]:
     "spark1",
     FAILED,
     "sparktop-model is there already: container abababababab, running",
-    "--stop sparktop-model",
+    "--stop sparktop-model, or --set name=sparktop-model-3",
 )
 def _(world: World) -> None:
+    """A name is offered that is free on the other node too."""
+    world.view("spark1", engines=(engine("sparktop-model", container=container("sparktop-model")),))
     world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row()])
+    world.answers[gates_docker.list_ask("spark2")] = Answer(value=[row(Names=["/sparktop-model-2"])])
+
+
+@case(
+    "name",
+    "spark1",
+    FAILED,
+    "running, of image img; it is no engine that sparktop knows",
+    "--set name=sparktop-model-2, or on spark1: docker rename sparktop-model sparktop-model-old-2",
+)
+def _(world: World) -> None:
+    """Nor is an engine that ended there, or one that runs in another container."""
+    ended = engine("sparktop-model", container=container("sparktop-model"), state=EngineState.EXITED)
+    world.view("spark1", engines=(ended, engine("sparktop-model", container=None)))
+    world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row(), row(Names=["/sparktop-model-old"])])
+
+
+@case(
+    "name",
+    "spark1",
+    FAILED,
+    "of the recipe model-fp8, container abababababab, running; no engine is seen in it",
+    "--set name=sparktop-model-2, or on spark1: docker stop sparktop-model",
+)
+def _(world: World) -> None:
+    ours = row(Labels={"sparktop.recipe": "model-fp8"})
+    world.answers[gates_docker.list_ask("spark1")] = Answer(value=[ours])
 
 
 @case("name", "spark2", FAILED, "not made by a launch", "docker rename sparktop-model sparktop-model-old")
@@ -111,6 +142,7 @@ def _(world: World) -> None:
     made_by = {"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"}
     world.answers[gates_docker.list_ask("spark1")] = Answer(value=[row(State="created", Labels=made_by)])
     world.answers[gates_docker.list_ask("spark2")] = Answer(value=[row(Labels=made_by)])
+    world.view("spark2", engines=(engine("sparktop-model", container=container("sparktop-model")),))
 
 
 @case("name", "spark1", PASSED, "is stopped first")

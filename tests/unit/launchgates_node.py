@@ -113,9 +113,33 @@ def listens(world: World, *ports: int) -> None:
     world.answers[gates_node.port_ask("spark1", "/proc/net/tcp6")] = Answer(value=f"head\n{rows}")
 
 
-@case("port", "spark1", FAILED, "port 8000 is held by a process that is no engine", "--set port=8003")
+@case(
+    "port",
+    "spark1",
+    FAILED,
+    "port 8000 is held by a process that is no engine",
+    "--set port=8003, or on spark1: sudo ss -ltnp 'sport = :8000'",
+)
 def _(world: World) -> None:
     listens(world, 8000, 8001, 8002)
+
+
+@case("port", "spark1", FAILED, "port 8000 is held by", "--set port=8003, or ")
+def _(world: World) -> None:
+    """What another node has of an engine that loads, and what Docker publishes there, is offered neither."""
+    listens(world, 8000)
+    box = container("vllm-other", network_mode="bridge", published_ports={8000: 8001})
+    world.view("spark2", engines=(engine("vllm-other", container=box),))
+    web = row(Names=["/open-webui"], Ports=[{"PrivatePort": 8080, "PublicPort": 8002}])
+    world.answers[gates_docker.list_ask("spark2")] = Answer(value=[web])
+
+
+@case("port", "spark1", FAILED, "port 65535 is held by", "--set port=1024, or ")
+def _(world: World) -> None:
+    """There is none above it."""
+    assert world.rendered is not None
+    world.rendered = replace(world.rendered, port=65535)
+    listens(world, 65535)
 
 
 @case("port", "spark1", FAILED, "port 8000 is held by vllm-qwen36", "--stop vllm-qwen36, or --set port=8001")
@@ -125,7 +149,13 @@ def _(world: World) -> None:
     world.view("spark1", engines=(engine("vllm-qwen36", container=box),))
 
 
-@case("port", "spark1", FAILED, "held by the container open-webui", "ss -ltnp")
+@case(
+    "port",
+    "spark1",
+    FAILED,
+    "held by the container open-webui, which is no engine that sparktop knows",
+    "--set port=8001, or on spark1: docker stop open-webui",
+)
 def _(world: World) -> None:
     listens(world, 8000)
     box = row(Names=["/open-webui"], Ports=[{"PrivatePort": 8080, "PublicPort": 8000}])

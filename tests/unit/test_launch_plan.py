@@ -345,11 +345,20 @@ def test_what_runs_as_it_is_asked_for_is_launched_anew_once_it_may_be_stopped() 
 
 
 def test_what_runs_with_other_values_is_to_be_stopped_first() -> None:
-    spot = Sparks()
+    spot = Sparks(made.engine("vllm-qwen3-0.6b", gpu_bytes=4 * GIB, container=made.container("vllm-qwen3-0.6b")))
     spot.listed["spark1"] = [row("running", {**LABELS, "sparktop.values": '{"max_model_len":"4096"}'})]
-    found = refused(spot, order())
+    found = refused(spot, order(values={"port": "8001"}))
     assert found.reason.startswith("name on spark1: vllm-qwen3-0.6b is there already")
     assert any(one.startswith("--stop vllm-qwen3-0.6b") for one in found.remedies)
+
+
+def test_a_container_that_holds_no_engine_is_not_offered_to_be_stopped() -> None:
+    spot = Sparks()
+    spot.listed["spark1"] = [row("running")]
+    found = refused(spot, order())
+    assert "no engine that sparktop knows" in found.reason
+    assert not any("--stop" in one for one in found.remedies)
+    assert isinstance(spot.planned(order(values={"name": "vllm-qwen3-0.6b-2"})), Plan), "what is offered works"
 
 
 # --- why not

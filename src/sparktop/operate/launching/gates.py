@@ -20,6 +20,7 @@ from sparktop.operate.launching import (
     gates_launch,
     gates_link,
     gates_model,
+    gates_name,
     gates_node,
     gates_pair,
 )
@@ -74,6 +75,7 @@ def gates(looked: Looked) -> tuple[Gate, ...]:
         for part in (
             gates_launch,
             gates_docker,
+            gates_name,
             gates_image,
             gates_node,
             gates_model,

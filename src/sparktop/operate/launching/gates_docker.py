@@ -1,4 +1,4 @@
-"""Gates of the Docker Engine: that it may be used, that it hands out the GPU, and that the names are free. Pure."""
+"""Gates of the Docker Engine: that it may be used, and that it hands out the GPU. Pure."""
 
 from __future__ import annotations
 
@@ -40,18 +40,28 @@ def asks(nodes: Sequence[str]) -> Iterator[Ask]:
 
 
 def gates(looked: Looked) -> Iterator[Gate]:
-    """docker, gpu-runtime and name, for each node."""
+    """docker and gpu-runtime, for each node."""
     for node in looked.nodes:
-        docker = _docker(looked, node)
-        yield docker
+        yield _docker(looked, node)
         yield _gpu_runtime(looked, node)
-        yield from _names(looked, node)
 
 
 def info(looked: Looked, node: str) -> Mapping[str, Any]:
     """GET /info of the node; empty where it isn't known."""
     found = looked.survey.value(info_ask(node))
     return found if isinstance(found, Mapping) else {}
+
+
+def rows(looked: Looked, node: str) -> tuple[Mapping[str, Any], ...] | None:
+    """The node's containers as Docker lists them; None where it hasn't."""
+    found = looked.survey.value(list_ask(node))
+    return tuple(one for one in found if isinstance(one, Mapping)) if isinstance(found, list) else None
+
+
+def names_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a listed container is called."""
+    found = row.get("Names")
+    return tuple(str(one).removeprefix("/") for one in found) if isinstance(found, list) else ()
 
 
 def is_never_started(row: Mapping[str, Any]) -> bool:
@@ -118,72 +128,3 @@ def _gpu_runtime(looked: Looked, node: str) -> Gate:
 def _wants_gpu(rank: Rank) -> bool:
     host = rank.container.host
     return bool(host.get("DeviceRequests")) or host.get("Runtime") == "nvidia"
-
-
-# --- names
-
-
-def _names(looked: Looked, node: str) -> Iterator[Gate]:
-    rank = rank_of(looked, node)
-    if rank is None:
-        why = looked.unrendered or "the launch was not rendered"
-        yield unknown("name", node, f"the container's name is not known: {why}")
-        return
-    listed = looked.survey.value(list_ask(node))
-    name = rank.container.name
-    if not isinstance(listed, list):
-        why = why_not(looked.survey, list_ask(node), "Docker has not answered")
-        yield unknown("name", node, f"whether {name} is free is not known: {why}")
-        return
-    row = next((one for one in listed if isinstance(one, Mapping) and f"/{name}" in (one.get("Names") or ())), None)
-    yield _name(looked, node, name, row) if row is not None else passed("name", node, f"{name} is free")
-
-
-def _alone(looked: Looked, node: str, row: Mapping[str, Any]) -> str:
-    """That a launch was interrupted between its ranks: what it made on another node doesn't run."""
-    stamp = _stamp(row)
-    for other in looked.nodes:
-        listed = looked.survey.value(list_ask(other)) if other != node and stamp else None
-        for one in listed if isinstance(listed, list) else ():
-            if isinstance(one, Mapping) and _stamp(one) == stamp and one.get("State") != "running":
-                return f", alone: its other rank on {other} doesn't run, as its launch was interrupted"
-    return ""
-
-
-def _stamp(row: Mapping[str, Any]) -> str:
-    said = row.get("Labels")
-    return str(said.get(labels.LAUNCH) or "") if isinstance(said, Mapping) else ""
-
-
-def _name(looked: Looked, node: str, name: str, row: Mapping[str, Any]) -> Gate:
-    state, said = str(row.get("State") or "not known"), row.get("Labels")
-    recipe = str(said.get(labels.RECIPE) or "") if isinstance(said, Mapping) else ""
-    number = str(row.get("Id") or "")[:12]
-    whose = f"of the recipe {recipe}, " if recipe else ""
-    if looked.is_stopped(node, name):
-        return passed("name", node, f"{name} ({whose}{number}) is stopped first, and gives its name up to the new one")
-    if state in ("running", "restarting", "paused"):
-        return failed(
-            "name",
-            node,
-            f"{name} is there already: {whose}container {number}, {state}{_alone(looked, node, row)}",
-            f"--stop {name}   # or keep it, and launch under another name: --set name={name}-2",
-        )
-    if is_never_started(row):
-        return passed(
-            "name", node, f"{name} ({whose}{number}) was made by a launch that was interrupted, never started: it goes"
-        )
-    if recipe:
-        return passed(
-            "name",
-            node,
-            f"{name} of an earlier launch ({recipe}, {number}, {state}) gives its name up when the new one starts, and "
-            "stays under another",
-        )
-    return failed(
-        "name",
-        node,
-        f"{name} is there already: container {number}, {state}, of image {row.get('Image') or 'not known'}; it was not "
-        "made by a launch, so it is left alone",
-        f"on {node}: docker rename {name} {name}-old   # or: docker rm {name}; or --set name={name}-2",
-    )

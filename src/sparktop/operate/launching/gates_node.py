@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
 from sparktop.model.prospect import Gate
 from sparktop.model.telemetry import GapReason
-from sparktop.operate.launching.gates_docker import list_ask, rank_of
+from sparktop.operate.launching.gates_docker import names_of, rank_of, rows
 from sparktop.operate.launching.looked import Looked, failed, passed, port_of, unknown, warned, why_not
 from sparktop.operate.survey import Ask, FileText
+from sparktop.recipe.ranks import MASTER_PORT
+from sparktop.recipe.ray import RAY_PORT
 
 SUPPORTED_BRANCH = "580"
 """Of GB10; 590 is reported to deadlock in CUDA graphs, 595 not to be supported (facts/engines.md KRN-16)."""
@@ -148,15 +152,15 @@ def _port(looked: Looked) -> Gate:
     heard = [said for ask in asked if isinstance(said := looked.survey.value(ask), str)]
     taken = frozenset[int]().union(*map(listening, heard))
     view = looked.view(node)
-    holders = [one for one in view.engines if is_alive(one) and _has_port(one, port)] if view is not None else []
+    holders = [one for one in view.engines if is_alive(one) and port in _ports(one)] if view is not None else []
     going = [one.name for one in holders if looked.is_stopped(node, one.name, _box(one))]
     staying = [one.name for one in holders if one.name not in going]
-    if staying or (port in taken and not going):
-        holder = " and ".join(staying) or _published(looked, node, port) or "a process that is no engine"
-        stop = f"--stop {staying[0]}, or " if staying else ""
-        by_hand = "" if staying else f"   # who it is: sudo ss -ltnp 'sport = :{port}'"
-        free = _free_port(port, taken)
-        return failed("port", node, f"port {port} is held by {holder}", f"{stop}--set port={free}{by_hand}")
+    other = f"--set port={_free_port(looked, port, taken)}"
+    if staying:
+        stops = " ".join(f"--stop {shlex.quote(one)}" for one in staying)
+        return failed("port", node, f"port {port} is held by {' and '.join(staying)}", f"{stops}, or {other}")
+    if port in taken and not going:
+        return _not_ours(looked, node, port, other)
     if going:
         return passed("port", node, f"port {port} is free when {' and '.join(going)} is stopped")
     if not heard:
@@ -165,28 +169,42 @@ def _port(looked: Looked) -> Gate:
     return passed("port", node, f"port {port} is free")
 
 
-def _has_port(engine: Engine, port: int) -> bool:
-    """Whether it has the node's port, or will have when it has loaded."""
+def _ports(engine: Engine) -> frozenset[int]:
+    """Those of the node's that it has, or will have when it has loaded."""
     box = engine.container
     if box is None or box.network_mode == "host":
-        return engine.endpoint is not None and engine.endpoint.port == port
-    return port in (box.published_ports or {}).values()
+        return frozenset((engine.endpoint.port,)) if engine.endpoint is not None else frozenset()
+    return frozenset((box.published_ports or {}).values())
 
 
 def _box(engine: Engine) -> str:
     return engine.container.name if engine.container else ""
 
 
-def _free_port(port: int, taken: frozenset[int]) -> int:
-    return next((one for one in range(port + 1, min(port + 200, 65536)) if one not in taken), port + 1)
+def _not_ours(looked: Looked, node: str, port: int, other: str) -> Gate:
+    """A port that no engine has: what has it is for its owner to end."""
+    box = next((one for one in rows(looked, node) or () if port in _published(one)), None)
+    if box is None:
+        holder, by_hand = "a process that is no engine", f"sudo ss -ltnp 'sport = :{port}'   # tells which"
+    else:
+        name = (names_of(box) or ("?",))[0]
+        holder = f"the container {name}, which is no engine that sparktop knows"
+        by_hand = f"docker stop {shlex.quote(name)}"
+    return failed("port", node, f"port {port} is held by {holder}", f"{other}, or on {node}: {by_hand}")
 
 
-def _published(looked: Looked, node: str, port: int) -> str:
-    """The container that Docker publishes the port for."""
-    listed = looked.survey.value(list_ask(node))
-    for row in listed if isinstance(listed, list) else ():
-        ports = row.get("Ports") if isinstance(row, dict) else None
-        names = row.get("Names") if isinstance(row, dict) else None
-        if isinstance(ports, list) and any(isinstance(one, dict) and one.get("PublicPort") == port for one in ports):
-            return f"the container {str((names or ['?'])[0]).lstrip('/')}"
-    return ""
+def _free_port(looked: Looked, port: int, taken: frozenset[int]) -> int:
+    """The next that nobody has on any of the nodes, as far as is known, and that no rank meets at."""
+    there = {*taken, MASTER_PORT, RAY_PORT}
+    for node in looked.nodes:
+        view = looked.view(node)
+        there.update(*(_ports(one) for one in (view.engines if view is not None else ()) if is_alive(one)))
+        there.update(*(_published(row) for row in rows(looked, node) or ()))
+    return next((one for one in (*range(port + 1, 65536), *range(1024, port)) if one not in there), port)
+
+
+def _published(row: Mapping[str, Any]) -> frozenset[int]:
+    """The node's ports that Docker publishes for a listed container."""
+    found = row.get("Ports")
+    ports = [one.get("PublicPort") for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return frozenset(port for port in ports if isinstance(port, int))
