@@ -61,6 +61,12 @@ def test_what_the_operator_sets_counts_over_the_recipe_whatever_the_name_is_spel
     assert made.values["gpu_memory_utilization"] == "0.5"
 
 
+def test_a_recipe_that_calls_it_container_name_can_be_launched_under_another() -> None:
+    own = {"container_name": "mine", "port": 8000, "gpu_memory_utilization": 0.8}
+    assert render(order(defaults=own), [seat()]).head.container.name == "mine"
+    assert render(order({"name": "mine-2"}, defaults=own), [seat()]).head.container.name == "mine-2"
+
+
 def test_a_computed_share_stands_where_the_recipe_has_its_own() -> None:
     assert flags.value_of(render(order(), [seat()], share=0.61).head.argv, "gpu-memory-utilization") == "0.61"
     fixed = order(command="vllm serve {model} --gpu-memory-utilization 0.9 --port {port}")

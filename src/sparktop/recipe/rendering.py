@@ -61,7 +61,7 @@ def render(order: Order, seats: Sequence[Seat], *, share: float | None = None, l
         fixed=frozenset(fixed),
         executor=executor,
         seats=seats,
-        name=container_name(used.get("name") or f"{recipe.engine}-{recipe.id}"),
+        name=container_name(parameters.get(used, "name") or f"{recipe.engine}-{recipe.id}"),
         launch=launch,
     )
     made = [_rank(wanted, seat) for seat in seats]
