@@ -72,6 +72,15 @@ def test_states() -> None:
     assert state_cell(replace(silent, is_old=True)).plain == "◌ was serving"
 
 
+def test_one_whose_container_was_removed_is_no_alarm() -> None:
+    _, killed, _ = rows("loading")
+    box = killed.engine.container
+    assert box is not None
+    removed = replace(killed, engine=replace(killed.engine, container=replace(box, is_gone=True)))
+    assert state_cell(removed).plain == "– removed OOM"
+    assert state_cell(removed).runs[0][1] == "quiet"
+
+
 @pytest.mark.parametrize(("code", "tone"), [(0, "quiet"), (1, "critical")])
 def test_a_clean_exit_is_no_alarm(code: int, tone: str) -> None:
     killed = rows("loading")[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.unit.test_discovery import BOX, CID, NOW, docker, find, process, table
 
 from sparktop.model.engine import EngineKind, EngineState
+from sparktop.observe.discovery import discover
 from sparktop.recipe import labels, ray
 
 JOINS = replace(
@@ -44,6 +45,30 @@ def test_a_rank_that_ended_is_not_taken_for_one_that_waits_until_its_container_s
     assert still.state is EngineState.EXITED
     (anew,) = find(table(RAYLET), None, docker(replace(JOINS, started_wall_s=NOW - 1)), (still,))
     assert anew.state is EngineState.STARTING
+
+
+def test_one_that_was_removed_is_told_as_that_and_not_for_a_day() -> None:
+    """A way back stops and removes what it made: nothing of it runs on, and nobody is woken by it hours later."""
+    (there,) = find(table(RAYLET, ACTOR), None, docker(JOINS))
+    (ended,) = find(table(RAYLET), None, docker(JOINS), (there,))
+    (gone,) = find(table(), None, docker(), (ended,))
+    assert gone.container is not None
+    assert (gone.state, gone.exit_detail, gone.container.is_gone) == (
+        EngineState.EXITED,
+        "its container was removed",
+        True,
+    )
+    assert discover(table(), None, docker(), (gone,), node_wall_s=NOW + 300) == (gone,)
+    assert discover(table(), None, docker(), (gone,), node_wall_s=NOW + 601) == ()
+
+
+def test_one_that_was_removed_after_it_ended_keeps_its_exit_code() -> None:
+    over = replace(JOINS, status="exited", exit_code=1, finished_wall_s=NOW - 5)
+    (ended,) = find(table(), None, docker(over))
+    (gone,) = find(table(), None, docker(), (ended,))
+    assert "exit code 1" in gone.exit_detail
+    assert gone.exit_detail.endswith("; its container was removed")
+    assert find(table(), None, docker(), (gone,)) == (gone,)
 
 
 def test_one_that_has_ended_is_known_for_what_it_is_whatever_its_image_is_called() -> None:

@@ -77,6 +77,8 @@ class Container:
     """NAME=soft:hard."""
     mounts: tuple[str, ...] = ()
     """source:destination of binds and volumes."""
+    is_gone: bool = False
+    """It was removed: Docker knows it no more, and this is how it was last seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,14 @@ from sparktop.recipe import labels
 
 EXITED_KEPT = 3
 EXITED_FOR_S = 24 * 3600.0
+REMOVED_FOR_S = 600.0
+"""Of a launch of ours whose container was removed, as a way back does: so long its memory is asked for."""
 _OVER = ("exited", "dead")
 _ALIVE = ("running", "paused", "restarting", "removing")
 _ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
 """As operate.swap names them."""
+_STILL_RUNS = "its process ended and the container still runs: see its log, or start it again there"
+_REMOVED = "its container was removed"
 _ANY_ADDRESS = ("", "0.0.0.0", "::", "localhost", "::1")  # noqa: S104 - compared, never bound
 
 
@@ -198,11 +202,29 @@ def _ended(
             continue
         if was.state is EngineState.EXITED:
             gone = was.container is not None and containers.available and was.container.container_id not in boxes
-            ended[key] = replace(was, exit_detail="its container was removed") if gone and not was.exit_detail else was
+            ended[key] = _removed(was) if gone else was
         else:
             ended[key] = _vanished(was, boxes, containers, node_wall_s)
-    recent = [engine for engine in ended.values() if node_wall_s - (engine.exited_wall_s or 0.0) <= EXITED_FOR_S]
+    recent = [one for one in ended.values() if node_wall_s - (one.exited_wall_s or 0.0) <= _kept_s(one)]
     return tuple(sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))[:EXITED_KEPT])
+
+
+def _kept_s(engine: Engine) -> float:
+    box = engine.container
+    is_ours = box is not None and box.is_gone and bool(labels.recipe_of(box.labels))
+    return REMOVED_FOR_S if is_ours else EXITED_FOR_S
+
+
+def _removed(was: Engine) -> Engine:
+    """An engine that had ended, and now its container is gone too."""
+    if was.container is None or was.container.is_gone:
+        return was
+    said = "" if was.exit_detail == _STILL_RUNS else was.exit_detail
+    return replace(
+        was,
+        container=replace(was.container, is_gone=True),
+        exit_detail=f"{said}; {_REMOVED}" if said else _REMOVED,
+    )
 
 
 def _set_aside(live: Mapping[str, Engine], boxes: Mapping[str, Container]) -> frozenset[str]:
@@ -220,10 +242,11 @@ def _set_aside(live: Mapping[str, Engine], boxes: Mapping[str, Container]) -> fr
 
 def _vanished(was: Engine, boxes: Mapping[str, Container], containers: Containers, node_wall_s: float) -> Engine:
     box = boxes.get(was.container.container_id) if was.container else None
+    last = box or was.container
     if box is not None:
-        detail = "its process ended and the container still runs: see its log, or start it again there"
+        detail = _STILL_RUNS
     elif was.container is not None and containers.available:
-        detail = "its container was removed"
+        detail, last = _REMOVED, replace(was.container, is_gone=True)
     else:
         detail = "its process ended"
     return replace(
@@ -235,7 +258,7 @@ def _vanished(was: Engine, boxes: Mapping[str, Container], containers: Container
         rates=None,
         gpu_bytes=None,
         uptime_s=None,
-        container=box or was.container,
+        container=last,
         exit_detail=detail,
         exited_wall_s=node_wall_s,
     )

@@ -59,7 +59,7 @@ class Column:
 
 
 def state_cell(row: Row, *, bar: bool = True) -> Line:
-    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "◌ was serving"."""
+    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– removed", "◌ was serving"."""
     engine = row.engine
     if row.is_old:
         return Line.of((f"◌ was {engine.state}", "quiet"))
@@ -75,9 +75,11 @@ def state_cell(row: Row, *, bar: bool = True) -> Line:
     if engine.state is EngineState.EXITED and engine.container is not None:
         code = engine.container.exit_code
         why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
-        if code == 0 and not engine.container.oom_killed:
+        if engine.container.is_gone:
+            runs, why = Line.of(("– removed", "quiet")), "" if code == 0 else why
+        elif code == 0 and not engine.container.oom_killed:
             runs = Line.of((f"{glyph} {engine.state}", "quiet"))
-        return runs + Line.of((f" {why}", "value"))
+        return runs + Line.of((f" {why}", "value")) if why else runs
     return runs
 
 

@@ -205,7 +205,7 @@ def details(engine: Engine, width: int) -> list[Line]:
 def _container(engine: Engine) -> str:
     box = engine.container
     assert box is not None
-    parts = [box.name, box.container_id[:12], box.status]
+    parts = [box.name, box.container_id[:12], "removed" if box.is_gone else box.status]
     if box.exit_code is not None and box.status == "exited":
         parts.append(f"exit code {box.exit_code}")
     if box.oom_killed:
