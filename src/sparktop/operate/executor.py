@@ -19,7 +19,7 @@ from sparktop.operate.acting import Beginning, LocalStep
 from sparktop.operate.audit import AuditError
 from sparktop.operate.ended import Ended
 from sparktop.operate.fetching import only_fetches
-from sparktop.operate.figures import figures, is_newer
+from sparktop.operate.figures import figures
 from sparktop.operate.gate import Barred, changes
 from sparktop.operate.hold import RETRY_S, Hold, NoLine, Taken
 from sparktop.operate.line import AskSecret, OperationResult, Progress, Told
@@ -29,12 +29,10 @@ from sparktop.operate.pace import Pace
 from sparktop.operate.record import Record, new_run
 from sparktop.operate.remoting import Hears, RemoteStep
 from sparktop.operate.saved import filled
+from sparktop.operate.settling import settled
 from sparktop.operate.undoing import armed_yet
-from sparktop.operate.waiting import POLL_S
 
 _LEADS_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
-NEWER_FIGURES_S = 3.0
-"""How long the end waits for figures that are newer than the last step."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -363,7 +361,8 @@ class PlanExecution:
     async def _over(self, state: RunState, how: str, *, hint: str = "") -> None:
         """Newer figures, the nodes given back, the last entry, and then it is told."""
         self._record.skip_waiting()
-        await self._newer_figures()
+        if self._course.has_acted:
+            await settled(self._means, self._nodes, was_led_back=len(self.run.steps) > len(self._plan.steps))
         await self._hold.release()
         self._record.update(after=figures(self._means.picture(), self._nodes), is_told=False)
         self._record.update(**self._end(state, how, hint), is_told=False)
@@ -413,14 +412,6 @@ class PlanExecution:
         if self._is_known:
             self._record.end_at_once()
         self._record.update()
-
-    async def _newer_figures(self) -> None:
-        clock, nodes = self._means.clock, self._nodes
-        since_s = clock.monotonic()
-        while self._course.has_acted and not is_newer(self._means.picture(), nodes, since_s):
-            if clock.monotonic() - since_s > NEWER_FIGURES_S:
-                return
-            await self._means.pause(POLL_S)
 
 
 async def _answered(question: Awaitable[str | None]) -> str | None:

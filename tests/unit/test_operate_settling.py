@@ -1,0 +1,55 @@
+"""The figures after a run: taken when what a way back let go of is there again, and not for ever waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
+from tests.pictures_support import node
+
+from sparktop.model.plan import RunState
+
+GIB = 1024**3
+STEP_S = 1.0
+
+
+def with_memory_back_after(stage: Stage, seconds: float) -> float:
+    """Available memory of spark1 rises from 60 to 110 GiB until then, in samples a second apart; returns now."""
+    began_s = stage.clock.monotonic()
+    view = node("spark1", step_s=300.0)
+    assert view.sample is not None
+    sample = view.sample
+
+    def sampled() -> None:
+        now_s = stage.clock.monotonic() // STEP_S * STEP_S
+        available = round((60 + 50 * min(1.0, (now_s - began_s) / seconds)) * GIB)
+        memory = replace(sample.memory, available_bytes=available)
+        fresh = replace(sample, boot_s=sample.boot_s + now_s, memory=memory)
+        stage.views["spark1"] = {"sample": fresh, "sample_at_s": now_s}
+
+    stage.at_pause = sampled
+    sampled()
+    return began_s
+
+
+@pytest.mark.parametrize(("seconds", "available"), [(6.0, 110.0), (200.0, 63.0)])
+async def test_after_a_way_back_memory_is_told_when_it_is_back(
+    tmp_path: Path, seconds: float, available: float
+) -> None:
+    stage = Stage(tmp_path)
+    began_s = with_memory_back_after(stage, seconds)
+    stage.node.fails["start"] = FAILED
+    run = await stage.carry_out(plan(step("stop"), step("start", on_failure=ROLL_BACK), back=(step("old"),)))
+    assert run.state is RunState.ROLLED_BACK
+    assert run.after["spark1"]["available_gib"] == pytest.approx(available, abs=1.0)
+    assert stage.clock.monotonic() - began_s < 20
+
+
+async def test_what_was_not_led_back_ends_with_the_next_sample(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    began_s = with_memory_back_after(stage, 6.0)
+    run = await stage.carry_out(plan(step("stop")))
+    assert run.state is RunState.DONE
+    assert stage.clock.monotonic() - began_s < 3
