@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields
@@ -15,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from sparktop import sanitise
 from sparktop.errors import ConfigError
 
 INTERVAL_LIMITS_S = (0.25, 60.0)
@@ -56,6 +58,14 @@ def state_home() -> Path:
     """The directory of what sparktop writes by itself (logs saved, recordings, audit)."""
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
+
+
+def shown(path: Path) -> str:
+    """A place of the operator's as a sentence names it and a shell takes it: below their home with `~`."""
+    home = Path.home()
+    if not path.is_relative_to(home) or path == home:
+        return shlex.quote(sanitise.line(str(path)))
+    return f"~/{shlex.quote(sanitise.line(str(path.relative_to(home))))}"
 
 
 def load(path: Path | None = None) -> Config:

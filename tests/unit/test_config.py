@@ -73,6 +73,15 @@ def test_resources_are_found_in_the_checkout() -> None:
         config.resource_dir("no-such-files")
 
 
+def test_a_place_is_shown_as_a_shell_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.shown(config.config_home() / ".env") == "~/.config/sparktop/.env"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/of mine")
+    assert config.shown(config.config_home() / ".env") == "'/etc/of mine/sparktop/.env'"
+    assert config.shown(Path.home() / "a b" / "c") == "~/'a b/c'"
+    assert config.shown(Path.home()) == str(Path.home())
+    assert config.shown(Path("/a\x1b[2Jb")).isprintable()
+
+
 def test_how_to_be_told() -> None:
     config.config_home().mkdir(parents=True)
     text = 'notify = []\nnotify_command = ["notify-send", "{title}", "{{}}"]\n'

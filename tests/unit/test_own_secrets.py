@@ -6,11 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.recipe_support import seat
+from tests.unit.launchgates_support import World, hub
 
 from sparktop.config import resource_dir
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Dialect, Recipe
-from sparktop.recipe.ownsecrets import found, held, needed, places, read, unusable, wanted
+from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.recipe.ownsecrets import found, held, needed, place, places, read, unusable, wanted
+from sparktop.recipe.rendered import CannotRender
+from sparktop.recipe.rendering import render
+from sparktop.ui.screens.launch_secret import LaunchSecret
 
 
 def recipe(**environment: str) -> Recipe:
@@ -67,6 +72,20 @@ def test_an_own_recipe_has_the_file_beside_it_and_then_sparktops(homes: tuple[Pa
     written(recipes / ".env", "A=beside\n")
     got = held(replace(recipe(X="$A"), path=str(mine)))
     assert got.values == {"A": "beside", "HF_TOKEN": "own"}
+
+
+def test_what_would_do_names_the_file_where_it_is(homes: tuple[Path, Path]) -> None:
+    named = str(homes[1] / ".env")
+    assert place() == named
+    assert named in "".join(str(line) for line in LaunchSecret("X").paragraphs())
+    with pytest.raises(CannotRender) as cannot:
+        render(Order(recipe=recipe(X="$A")), [seat()])
+    assert f"A=... in {named}" in cannot.value.remedies[0]
+    world = World()
+    world.asks_for(environment={"X": "$A"})
+    assert f"chmod 600 {named}" in next(gate.remedy for gate in world.gates() if gate.name == "secrets")
+    world.model_is_missing("spark1", "spark2", **hub(gated="manual"))
+    assert any(f"HF_TOKEN=... in {named}" in gate.remedy for gate in world.gates() if gate.name == "hub")
 
 
 def test_a_shipped_recipe_and_one_without_a_file_have_sparktops_alone(

@@ -16,6 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
+from sparktop.config import config_home, shown
 from sparktop.diagnose import exits, kernel, kernelfindings, xid
 from sparktop.diagnose.catalogue import cards, live_rules
 from sparktop.diagnose.lint import rules as lintrules
@@ -258,7 +259,7 @@ def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) 
         elif not own.every and not own.problems:
             print(f"▲ {name}: no [[rule]] and no [[lint]] in it", file=out)
     if not files:
-        print("no rule file: yours go to $XDG_CONFIG_HOME/sparktop/rules/*.toml", file=out)
+        print(f"no rule file: yours go to {shown(config_home() / 'rules')}/*.toml", file=out)
     return 1 if wrong else 0
 
 

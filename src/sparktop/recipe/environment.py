@@ -14,7 +14,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order
 from sparktop.probe.remote import is_secret_name
 from sparktop.recipe import template
-from sparktop.recipe.ownsecrets import PLACE
+from sparktop.recipe.ownsecrets import place
 from sparktop.recipe.rendered import CannotRender, Seat
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -159,7 +159,7 @@ def _filled(name: str, text: str, values: Mapping[str, str], secrets: Mapping[st
         if wanted not in secrets:
             raise CannotRender(
                 f"the recipe's env takes {name} from your own ${wanted}, which isn't set",
-                f"export {wanted} before you start sparktop, or a line {wanted}=... in {PLACE} (mode 0600)",
+                f"export {wanted} before you start sparktop, or a line {wanted}=... in {place()} (mode 0600)",
             )
         pieces += [template.fill(text[done : found.start()], values), secrets[wanted]]
         done = found.end()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparktop.config import config_home, resource_dir
+from sparktop.config import config_home, resource_dir, shown
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
 
@@ -21,8 +21,6 @@ HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
 """Of use to every recipe: a gated model can't be fetched without it."""
 ENGINE_KEY = "VLLM_API_KEY"
 """Of use to every recipe on vLLM: its requests want it then."""
-PLACE = "~/.config/sparktop/.env"
-"""The operator's own .env for sparktop, as remedies name it; `places` has the path."""
 MAX_FILE_BYTES = 1 << 16
 _NAMED = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _UNUSABLE = "the value of "
@@ -80,7 +78,17 @@ def places(path: str, named: Path | None = None) -> tuple[Path, ...]:
     file = Path(path)
     is_own = file.is_file() and not file.resolve().is_relative_to(resource_dir("recipes").resolve())
     beside = (file.parent / ".env",) if is_own else ()
-    return tuple(dict.fromkeys((*beside, config_home() / ".env")))
+    return tuple(dict.fromkeys((*beside, own_file())))
+
+
+def own_file() -> Path:
+    """The operator's own .env for sparktop, whatever the recipe."""
+    return config_home() / ".env"
+
+
+def place() -> str:
+    """The same as remedies name it."""
+    return shown(own_file())
 
 
 def found(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[Path]) -> Found:
@@ -120,7 +128,7 @@ def _read(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], str]:
         if not stat.S_ISREG(status.st_mode):
             return {}, {}, f"{path} is no file: it was not read"
         if status.st_mode & 0o077:
-            return {}, {}, f"{path} can be read by others, so it was not read: chmod 600 {path}"
+            return {}, {}, f"{path} can be read by others, so it was not read: chmod 600 {shown(path)}"
         if status.st_size > MAX_FILE_BYTES:
             return {}, {}, f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read"
         text = path.read_text("utf-8-sig")

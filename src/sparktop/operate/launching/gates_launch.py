@@ -11,7 +11,7 @@ from sparktop.operate.launching.gates_model import is_missing
 from sparktop.operate.launching.looked import Looked, failed, passed, unknown, warned
 from sparktop.operate.launching.seats import facts
 from sparktop.recipe.lint import lint
-from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, PLACE, needed, unusable, wanted
+from sparktop.recipe.ownsecrets import ENGINE_KEY, HUB_TOKEN, needed, place, unusable, wanted
 from sparktop.recipe.parameters import main_name
 
 
@@ -106,15 +106,15 @@ def _secrets(looked: Looked) -> Iterator[Gate]:
             make = warned if name == HUB_TOKEN and not missing else failed
             yield make("secrets", "", problem, f"give {name} on one line, in quotes where it has blanks or a #")
             continue
-        path = problem.partition(" ")[0]
         make = failed if missing or is_open else warned
-        yield make("secrets", "", problem, f"chmod 600 {path}" if "by others" in problem else f"ls -l {path}")
+        by_hand = problem.rpartition(": ")[2] if "by others" in problem else f"ls -l {problem.partition(' ')[0]}"
+        yield make("secrets", "", problem, by_hand)
     for name in missing:
         yield failed(
             "secrets",
             "",
             f"the recipe takes {name} from its operator, and it is not set",
-            f"export {name}=..., or a line {name}=... in {PLACE} (chmod 600 {PLACE})",
+            f"export {name}=..., or a line {name}=... in {place()} (chmod 600 {place()})",
         )
     if not missing and not problems:
         names += [name for name, value in order.secrets.items() if value and name not in names]

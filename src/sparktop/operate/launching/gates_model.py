@@ -12,7 +12,7 @@ from sparktop.operate.launching.looked import Looked, failed, gb, passed, unknow
 from sparktop.operate.launching.seats import TOKEN, disk_ask, hub_ask
 from sparktop.operate.survey import Ask, FileText
 from sparktop.recipe.models import Found, is_path, is_repo
-from sparktop.recipe.ownsecrets import PLACE
+from sparktop.recipe.ownsecrets import place
 from sparktop.recipe.rendered import Seat
 
 _PAGES = "https://huggingface.co"
@@ -124,13 +124,13 @@ def _hub(looked: Looked, wanted: Wanted) -> Gate:
         return unknown("hub", node, f"whether {order.hub} has {model} is not known: it was not asked")
     has_token = bool(order.secrets.get(TOKEN)) or any(disk.has_token for disk in wanted.disks.values())
     page = f"{(order.hub or _PAGES).rstrip('/')}/{wanted.model}"
-    give = f"export {TOKEN}=..., or {TOKEN}=... in {PLACE} (chmod 600 {PLACE}), or on {node}: hf auth login"
+    give = f"export {TOKEN}=..., or {TOKEN}=... in {place()} (chmod 600 {place()}), or on {node}: hf auth login"
     if said.status in (401, 403):
         if has_token:
             detail = f"the hub does not give {model} to this token (HTTP {said.status}): no access, or no such model"
             return failed("hub", node, detail, f"ask for access at {page} with the token's account; or another: {give}")
         detail = f"the hub does not give {model} without a token (HTTP {said.status}): gated, private or not there"
-        return failed("hub", node, detail, f"accept its terms at {page}, then give a token: {give}")
+        return failed("hub", node, detail, f"accept its terms at {page}, then give a token by {give}")
     if said.status == 404:
         return failed("hub", node, f"the hub has no {model} (HTTP 404)", f"look at {page}; {wanted.remedy}")
     if not said.is_there:
@@ -144,7 +144,7 @@ def _hub(looked: Looked, wanted: Wanted) -> Gate:
         )
     if said.is_gated and not has_token:
         detail = f"{model} is gated: its files come only with a token of an account that has been granted access"
-        return failed("hub", node, detail, f"accept its terms at {page}, then give a token: {give}")
+        return failed("hub", node, detail, f"accept its terms at {page}, then give a token by {give}")
     size = f", {gb(said.size_bytes)} in {len(said.needed)} files" if said.size_bytes else ""
     return passed("hub", node, f"{model} can be had{size}{', gated, with a token' if said.is_gated else ''}")
 

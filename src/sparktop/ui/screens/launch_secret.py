@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparktop import sanitise
+from sparktop.recipe import ownsecrets
 from sparktop.transport.base import SecretQuestion
 from sparktop.ui.screens.prompts import SecretScreen
 from sparktop.ui.widgets.ink import Line
@@ -20,6 +21,6 @@ class LaunchSecret(SecretScreen):
         return [
             Line.of((f"{self._question.prompt} isn't set where sparktop was started.", "strong")),
             Line.of(("It is used for this launch, never shown, and written into no log, plan or archive.", "quiet")),
-            Line.of(("A line NAME=value in ~/.config/sparktop/.env (chmod 600) spares typing it.", "quiet")),
+            Line.of((f"A line NAME=value in {ownsecrets.place()} (chmod 600) spares typing it.", "quiet")),
             Line(),
         ]
