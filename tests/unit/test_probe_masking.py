@@ -140,6 +140,7 @@ def test_any_argv_is_masked_without_failing_and_keeps_its_length(argv: list[str]
     [
         "Prefill batch, #new-seq: 1, #new-token: 8192, #cached-token: 45, full token usage: 0.09,",
         "args: Namespace(hf_token=None, api_key=None, allow_credentials=False, port=8000)",
+        "export HF_TOKEN=..., or HF_TOKEN=... in a file",
         "Avg prompt throughput: 13.1 tokens/s, Avg generation throughput: 29.4 tokens/s",
     ],
 )

@@ -308,8 +308,8 @@ _NAMING = re.compile("|".join(_NAMED), re.IGNORECASE)
 _WORD_CHARS = re.compile(r"[\w.-]*")
 _COUNT = re.compile(r"\d{1,9}(?![\w.~+/=-])")
 """What SGLang writes after `#new-token:`."""
-_UNSET = re.compile(r"(?:None|null|True|False)(?![\w.~+/=-])")
-"""What an engine that tells its arguments writes after `hf_token=`."""
+_UNSET = re.compile(r"(?:None|null|True|False|\.{3})(?![\w.~+/=-])")
+"""What an engine that tells its arguments writes after `hf_token=`, and a remedy in place of what is to be typed."""
 _ASSIGNS = re.compile(r"""[\\"'\]]{0,4}\s{0,8}[=:]\s{0,8}""")
 _SPACE = re.compile(r"\s{1,8}")
 _VALUE = re.compile(
