@@ -269,6 +269,31 @@ def with_line(line: str) -> str:
             with_line("executor_config: {restart_policy: always, auto_remove: true}"),
             "executor_config.restart_policy: a container that Docker removes when it ends can't be restarted by it",
         ),
+        (
+            with_line("executor_config: {auto_remove: true}"),
+            "r.yaml:7: executor_config.auto_remove: can't be honoured: with --rm the log of a failure is lost",
+        ),
+        (with_line("executor_config: {shm_size: lots}"), "executor_config.shm_size: is 'lots': a size like 16gb is"),
+        (with_line("executor_config: {memory_limit: x}"), "executor_config.memory_limit: is 'x': a size like 16gb"),
+        (with_line("executor_config: {devices: [gpu]}"), "executor_config.devices: 'gpu' is no device of the node"),
+        (with_line("executor_config: {ulimit: [much]}"), "executor_config.ulimit: 'much' isn't NAME=SOFT:HARD"),
+        (with_line("executor_config: {volumes: ['/a:b']}"), "executor_config.volumes: '/a:b' isn't SOURCE:TARGET"),
+        (with_line("executor_config: {labels: ['=1']}"), "executor_config.labels: '=1' has no name"),
+        (with_line("executor_config: {gpus: two}"), "executor_config.gpus: is 'two': all, 1, or device=0"),
+        (with_line("executor_config: {gpus: 2}"), "executor_config.gpus: is '2': all, 1, or device=0"),
+        (with_line("executor_config: {ipc: mine}"), "executor_config.ipc: is 'mine': host, private, shareable or none"),
+        (with_line("executor_config: {network: none}"), "executor_config.network: 'none' lets no request reach"),
+        (with_line("executor_config: {network: a b}"), "executor_config.network: is 'a b': host, bridge or"),
+        (with_line("executor_config: {user: 'root; id'}"), "executor_config.user: is 'root; id': a user, or"),
+        (
+            with_line("executor_config: {restart_policy: sometimes}"),
+            "executor_config.restart_policy: is 'sometimes': no, always, unless-stopped or on-failure:N is wanted",
+        ),
+        (
+            PLAIN.replace("--port {port}", "--port {port} --api-key sk-abcdefgh"),
+            "r.yaml:9: command: --api-key would put a secret on the command line",
+        ),
+        (PLAIN.replace("org/image", "Org/Image"), "r.yaml:4: container: is 'docker.io/Org/Image:1': an image is named"),
         (with_line("executor_config: {pid_dir: /x}"), "executor_config.pid_dir: is for engines without a container"),
         (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: patches an image while it starts; sparktop starts an image"),
         (with_line("mods: fix-x"), "r.yaml:7: mods: patches an image while it starts"),
@@ -382,6 +407,10 @@ def test_problems_stand_at_their_place(text: str, said: str) -> None:
             "titel: x",
             "r.yaml:14: runtime_config.sparktop.titel: unknown key: did you mean `runtime_config.sparktop.title`",
         ),
+        (
+            "gats: [a]",
+            "r.yaml:14: runtime_config.sparktop.gats: unknown key; known here: executor, expected, models, mute, need",
+        ),
         ("executor: rya", "executor: `rya` is none of native, ray: did you mean `ray`?"),
         ("need: {weights: 3}", "runtime_config.sparktop.need.weights: unknown key: did you mean"),
         ("need: {share: 1.2}", "need.share: 1.2 is out of range: from 0.05 to 0.98"),
@@ -439,6 +468,11 @@ def test_what_changes_nothing_or_is_empty_is_no_problem(line: str) -> None:
         ("env: {A: true}", "is handed on as `True`"),
         ("mods: [mods/drop-caches]", "`drop-caches` is what a launch does anyway"),
         ("runtime_cache: true", "kernels that were compiled are not kept"),
+        ("builder_config: {rebuild: true}", "is for a builder, and sparktop builds none: it changes nothing"),
+        ("readiness: {inference: false}", "changes nothing: every launch is proven by a first request"),
+        ("readiness: {inference_style: completion}", "changes nothing: the first request is a chat"),
+        ("env: {DB_PASSWORD: hunter2}", "a secret stands here, for everybody who reads the file"),
+        ("env: {INNOCENT: hf_abcdefghijklmnopqrstuvwx}", "a secret stands here"),
     ],
 )
 def test_notes_are_no_errors(line: str, said: str) -> None:
@@ -446,6 +480,28 @@ def test_notes_are_no_errors(line: str, said: str) -> None:
     assert reading.recipe is not None
     assert [each.kind for each in reading.problems] == [ProblemKind.NOTE]
     assert said in reading.problems[0].text
+
+
+def test_a_secret_of_a_file_is_in_no_problem_and_no_repr() -> None:
+    reading = read(with_line("env: {DB_PASSWORD: hunter2, INNOCENT: hf_abcdefghijklmnopqrstuvwx}"), "r.yaml")
+    assert reading.recipe is not None
+    assert reading.recipe.environment["DB_PASSWORD"] == "hunter2"
+    assert "hunter2" not in repr(reading)
+    assert "hf_abcdefgh" not in repr(reading)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        with_line('env: {A: "Bearer $HF_TOKEN", DB_PASSWORD: $DB_PASSWORD}'),
+        PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 2\nmax_nodes: 2"),
+        PLAIN.replace("org/name", "/models/name"),
+        with_line("executor_config: {gpus: 1, user: '1000:1000', restart_policy: on-failure:3, network: bridge}"),
+    ],
+    ids=["secrets of the operator's", "what --set mends", "a folder", "options"],
+)
+def test_what_a_launch_can_mend_or_has_is_no_problem_of_the_file(text: str) -> None:
+    assert problems_of(text) == []
 
 
 def test_anchors_multiply_nothing() -> None:

@@ -344,6 +344,15 @@ def test_an_option_that_can_not_be_honoured_is_refused_by_name(options: dict[str
         render(order(options=options), [seat()])
 
 
+@pytest.mark.parametrize(
+    ("gpus", "count", "ids"),
+    [("all", -1, None), (1, -1, None), ("device=0", 0, ["0"]), ('"device=GPU-1a,0"', 0, ["GPU-1a", "0"])],
+)
+def test_a_number_of_gpus_is_how_many_and_no_name_of_one(gpus: object, count: int, ids: list[str] | None) -> None:
+    (request,) = body(render(order(options={"gpus": gpus}), [seat()]).head.container)["HostConfig"]["DeviceRequests"]
+    assert (request["Count"], request.get("DeviceIDs")) == (count, ids)
+
+
 def test_options_become_dockers_own() -> None:
     made = render(
         order(options={"network": "bridge", "ipc": "private", "shm_size": "8gb", "privileged": True, "user": "root",

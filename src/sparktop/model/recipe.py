@@ -137,9 +137,9 @@ class Recipe:
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     """The parameters and what they are unless told otherwise: port, host, tensor_parallel, gpu_memory_utilization,
     max_model_len ..."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of every rank; a value may hold {parameters}, and "$NAME" is the operator's own variable."""
-    node_environment: Mapping[str, str] = field(default_factory=dict)
+    node_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of each rank, with what is detected on its node in {fabric_ip}, {fabric_interface}, {hcas}, {node_rank}."""
     command: str = ""
     """A template of {parameters}; empty: made from `defaults`, which then are flags by their names."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from sparktop.recipe.fields import Fields
+from sparktop.recipe.hostconfig import options as host_options
 from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.rendered import CannotRender, Seat
 
 TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
 LISTS = ("security_opt", "cap_add", "ulimit", "devices", "volumes", "labels")
@@ -47,8 +49,21 @@ def read_options(fields: Fields | None) -> dict[str, object]:
     if options.get("restart_policy") not in (None, "", "no") and options.get("auto_remove") is True:
         text = "a container that Docker removes when it ends can't be restarted by it"
         fields.add("restart_policy", text, remedy="set `auto_remove: false`, or leave the policy out")
+    for name, option in options.items():
+        if not any(problem.key == fields.dotted(name) for problem in fields.sheet.problems):
+            _check(fields, name, option)
     fields.finish()
     return options
+
+
+def _check(fields: Fields, name: str, value: object) -> None:
+    """What a launch would refuse of one option, told where it stands."""
+    try:
+        host_options({name: value}, Seat(node="spark1", home="/home/you"), nodes=1)
+    except CannotRender as error:
+        text = error.reason.removeprefix("executor_config: ").removeprefix(name).lstrip(": ")
+        kind = ProblemKind.UNSUPPORTED if "can't be honoured" in text else ProblemKind.WRONG
+        fields.add(name, text, kind=kind, remedy="; ".join(filter(None, error.remedies)))
 
 
 def _many(fields: Fields, name: str) -> tuple[str, ...]:

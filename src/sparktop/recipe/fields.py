@@ -20,6 +20,8 @@ MAX_VALUES = 5_000
 """Of one recipe, its aliases followed: more is no recipe, but may be a small file all the same."""
 MAX_DEPTH = 12
 MAX_PROBLEMS = 100
+MAX_NAMED = 30
+"""Keys that are listed where one isn't known and none is near."""
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = re.compile(r"\d{1,9}\.\d{1,9}")
 _constructor = yaml.constructor.SafeConstructor()
@@ -320,7 +322,7 @@ class Fields:
                 continue
             place = (elsewhere or {}).get(name, "")
             near = "" if place else nearest(name, self._asked)
-            known = f"known here: {', '.join(sorted(self._asked))}" if len(self._asked) <= 12 else ""
+            known = f"known here: {', '.join(sorted(self._asked))}" if len(self._asked) <= MAX_NAMED else ""
             self.add(
                 name,
                 "unknown key",

@@ -22,6 +22,16 @@ _KNOWN = (
     "entrypoint", "user", "security_opt", "cap_add", "ulimit", "devices", "memory_limit", "labels", "volumes",
     "executor", "executor_type", "accelerator_vendor", "working_dir",
 )  # fmt: skip
+_FORMS = {
+    "restart_policy": (
+        re.compile(r"no|always|unless-stopped|on-failure(?::\d{1,9})?"),
+        "no, always, unless-stopped or on-failure:N",
+    ),
+    "ipc": (re.compile(r"host|private|shareable|none|container:[\w.-]+"), "host, private, shareable or none"),
+    "network": (re.compile(r"(?:container:)?[A-Za-z0-9][\w.-]*"), "host, bridge or a network's name"),
+    "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP,"),
+}
+"""What Docker would refuse when the container is made, or forget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,8 @@ def options(given: Mapping[str, object], seat: Seat, *, nodes: int) -> Options:
         notes.append(f"restart_policy {_text(given, 'restart_policy')} of the recipe is not set before it has served")
     host |= _gpus(given)
     network = _text(given, "network") or "host"
+    if network == "none":
+        raise CannotRender("executor_config: network 'none' lets no request reach the engine")
     if nodes > 1 and network != "host":
         raise CannotRender(f"executor_config: network {network!r} doesn't reach another node, which needs the host's")
     host["NetworkMode"] = network
@@ -122,6 +134,9 @@ def _refused(given: Mapping[str, object]) -> None:
             raise CannotRender(f"executor_config: {name} {_text(given, name)!r} can't be honoured: only docker is")
     if _text(given, "accelerator_vendor") not in ("", "nvidia"):
         raise CannotRender("executor_config: accelerator_vendor: a Spark's is nvidia")
+    for name, (form, wanted) in _FORMS.items():
+        if (text := _text(given, name)) and not form.fullmatch(text):
+            raise CannotRender(f"executor_config: {name} is {text[:40]!r}: {wanted} is wanted")
 
 
 def _gpus(given: Mapping[str, object]) -> dict[str, object]:
@@ -131,9 +146,10 @@ def _gpus(given: Mapping[str, object]) -> dict[str, object]:
     mode = _text(given, "gpu_access_mode") or "gpus"
     if mode not in ("gpus", "cdi"):
         raise CannotRender(f"executor_config: gpu_access_mode is gpus or cdi, not {mode[:40]!r}")
-    ids = [] if wanted == "all" else [each for each in wanted.removeprefix("device=").split(",") if each]
-    if any(not re.fullmatch(r"[\w.:-]+", each) for each in ids):
-        raise CannotRender(f"executor_config: gpus is {wanted[:40]!r}: all, or device=0")
+    is_all = wanted in ("all", "1")  # a number is how many, and a Spark has one
+    ids = [] if is_all else [each for each in wanted.removeprefix("device=").split(",") if each]
+    if not is_all and (not wanted.startswith("device=") or any(not re.fullmatch(r"[\w.:-]+", each) for each in ids)):
+        raise CannotRender(f"executor_config: gpus is {wanted[:40]!r}: all, 1, or device=0")
     if mode == "cdi":
         request: dict[str, object] = {
             "Driver": "cdi",
@@ -180,6 +196,8 @@ def _ulimit(text: str) -> dict[str, tuple[int, int]]:
 
 def _label(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
+    if not name.strip():
+        raise CannotRender(f"executor_config: labels: {text[:60]!r} has no name")
     return name, value
 
 

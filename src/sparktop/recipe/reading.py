@@ -13,6 +13,7 @@ from sparktop.diagnose.lint.yamlnodes import UnreadableYaml, root_of
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.fields import Fields, Sheet
 from sparktop.recipe.problems import Problem, ProblemKind
+from sparktop.recipe.rendercheck import check_rendering
 from sparktop.recipe.sparkrun import read_recipe
 
 MAX_CHARS = 200_000
@@ -61,6 +62,8 @@ def read(text: str, path: str) -> Reading:
             following.start(), "", "a second document begins here", kind=ProblemKind.BROKEN, remedy="one recipe a file"
         )
     recipe = read_recipe(fields, PurePath(path).stem, path)
+    if not any(each.is_error for each in sheet.problems):
+        check_rendering(fields, recipe)
     problems = tuple(sorted(dict.fromkeys(sheet.problems), key=lambda each: each.line))
     return Reading(recipe=None if any(each.is_error for each in problems) else recipe, problems=problems)
 

@@ -19,6 +19,7 @@ from sparktop.recipe.containeroptions import read_options
 from sparktop.recipe.eugr import image_note, nodes_of
 from sparktop.recipe.fields import Fields, Plain
 from sparktop.recipe.problems import ProblemKind, nearest, shown
+from sparktop.recipe.secretnames import is_secret
 from sparktop.recipe.template import text_of
 from sparktop.recipe.unsupported import RUNTIMES as OTHER_RUNTIMES
 from sparktop.recipe.unsupported import more_models, refuse_unsupported
@@ -254,6 +255,10 @@ def _environment(section: Fields | None) -> tuple[dict[str, str], dict[str, str]
                 note = f"is handed on as `{value}`, as Python writes it"
                 section.add(name, note, kind=ProblemKind.NOTE, remedy='"1" or "true" in quotes stays as it is')
             text = str(value)
+            if is_secret(name, text) and "$" not in text and "{" not in text:
+                note = "a secret stands here, for everybody who reads the file"
+                mend = f"write ${name} in its place, and set that in your environment or a .env file"
+                section.add(name, note, kind=ProblemKind.NOTE, remedy=mend)
             if match := _WHOLE_VARIABLE.match(text):
                 text = f"${match[1] or match[2]}"
             made = _launch_fields(section, name, text)
@@ -308,8 +313,13 @@ def _proof(section: Fields | None, proof: Proof) -> Proof:
     port_s = section.number("port_timeout_s", least=1, most=86_400)
     health_s = section.number("health_timeout_s", least=1, most=86_400)
     section.number("inference_timeout_s", least=1, most=86_400)
-    section.flag("inference", True)
     section.text("inference_style")
+    for name in ("inference_timeout_s", "inference_style"):
+        if name in section:
+            section.add(name, "changes nothing: the first request is a chat, and watched", kind=ProblemKind.NOTE)
+    if not section.flag("inference", True):
+        note = "changes nothing: every launch is proven by a first request"
+        section.add("inference", note, kind=ProblemKind.NOTE)
     prompt = section.text("inference_prompt").strip()
     section.finish()
     usual = Proof()

@@ -105,7 +105,9 @@ def _builder(fields: Fields) -> None:
         text = f"`{shown(builder)}` builds an image before the launch; sparktop builds none"
         remedy = "build it, name its image as `container`, and take `builder` out"
         fields.add("builder", text, kind=_NO, remedy=remedy)
-    fields.node("builder_config")
+    if filled(fields.node("builder_config")) and is_none:
+        note = "is for a builder, and sparktop builds none: it changes nothing"
+        fields.add("builder_config", note, kind=ProblemKind.NOTE, remedy="take it out")
 
 
 def _executor(fields: Fields) -> None:
