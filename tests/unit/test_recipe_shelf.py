@@ -70,12 +70,18 @@ def test_a_file_is_taken_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("/no/such.yaml", "sparktop recipes list names all"),
         ("./none", "sparktop recipes list names all"),
         ("", "sparktop recipes list names all"),
+        ("..", "sparktop recipes list names all"),
+        ("a/../b", "sparktop recipes list names all"),
+        ("x" * 5000, "sparktop recipes list names all"),
+        (f"/{'x' * 5000}.yaml", "sparktop recipes list names all"),
+        ("~nobody-of-that-name/x.yaml", "sparktop recipes list names all"),
     ],
 )
 def test_a_name_that_nobody_has(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         find(name)
     assert hint in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_recipe_with_errors_is_found_and_not_launched(own: Path) -> None:
@@ -168,6 +174,17 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "show", "gpt-oss-120b"]) == 0
     assert "expected:\n  Nobody has reported a figure" in capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if not line.startswith("      ")) <= 100
+
+
+def test_show_wants_no_secret_and_shows_none(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "env: {SITE: 'Bearer $SITE_TOKEN', MY_PASSWORD: hunter2}\nruntime_config: {sparktop: {provenance: "
+    (own / "mine.yaml").write_text(GOOD.replace("8000", "8000, trust: true") + said + "[{source: a friend}]}}\n")
+    assert main(["recipes", "show", "mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "  SITE=Bearer $SITE_TOKEN\n  MY_PASSWORD=<masked>\n" in printed
+    assert "hunter2" not in printed
+    assert "  trust = true\n" in printed
+    assert "\nfrom: a friend (undated)\n" in printed
 
 
 def test_show_refuses_what_cant_be_set(capsys: pytest.CaptureFixture[str]) -> None:

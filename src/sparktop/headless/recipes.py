@@ -20,13 +20,14 @@ from sparktop.headless.findings import WORSE, as_data, as_rows
 from sparktop.headless.paper import WIDEST, lines_for
 from sparktop.headless.recipe_list import ENGINES, nodes_of, table, width_of
 from sparktop.model.finding import Finding
-from sparktop.model.recipe import Executor, Expected, Need, Order, Recipe
+from sparktop.model.recipe import Executor, Expected, Need, Recipe
 from sparktop.probe.remote import mask_text
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.reading import Reading
-from sparktop.recipe.rendered import CannotRender, Seat
-from sparktop.recipe.rendering import render
+from sparktop.recipe.rendercheck import made_up
+from sparktop.recipe.rendered import CannotRender
 from sparktop.recipe.shelf import Entry, Origin, entries, entry, own_folder
+from sparktop.recipe.template import text_of
 
 _WHOSE = {Origin.SHIPPED: "comes with sparktop", Origin.OWN: "yours", Origin.FILE: "a file"}
 BROKEN = 2
@@ -123,7 +124,7 @@ def _page(found: Entry, recipe: Recipe, values: Mapping[str, str]) -> Iterator[s
         yield from ("", "risks:", *(f"  ! {_line(each)}" for each in recipe.risks))
     yield from ("", "parameters (--set NAME=VALUE):")
     given = dict(values)
-    for name, value in ({str(k): str(v) for k, v in recipe.defaults.items()} | given).items():
+    for name, value in ({str(k): text_of(v) for k, v in recipe.defaults.items()} | given).items():
         yield f"  {name} = {mask_text(_line(value))}" + ("  (as you set it)" if name in given else "")
     yield from _section("needs", _needs(recipe.need, recipe))
     yield from _section("expected", _expected(recipe.expected))
@@ -135,7 +136,7 @@ def _page(found: Entry, recipe: Recipe, values: Mapping[str, str]) -> Iterator[s
     yield from _section("rules it is right not to follow", [f"- {m.rule}: {_line(m.reason)}" for m in recipe.muted])
     for source in recipe.provenance:
         yield ""
-        yield f"from: {_line(source.source)}{f' ({_line(source.date)})' if source.date else ''}"
+        yield f"from: {_line(source.source)} ({_line(source.date) or 'undated'})"
         yield from ([f"  says: {_line(source.says)}"] if source.says else [])
         yield from ([f"  taken: {_line(source.resolved)}"] if source.resolved else [])
     yield from _section(
@@ -189,14 +190,9 @@ def _expected(expected: Expected) -> list[str]:
 
 
 def _command(recipe: Recipe, values: Mapping[str, str]) -> list[str]:
-    """The head's, as it would run on nodes that nobody has looked at: what is found there has made-up names."""
-    names = [f"spark{index + 1}" for index in range(recipe.min_nodes)]
-    seats = [
-        Seat(node=name, index=index, home="/home/you", cache="/home/you/.cache/huggingface", fabric_ip=f"{name}-fabric")
-        for index, name in enumerate(names)
-    ]
+    """The head's, as it would run on nodes that nobody has looked at, without the operator's secrets."""
     try:
-        rendered = render(Order(recipe=recipe, values=values), seats)
+        rendered = made_up(recipe, recipe.min_nodes, values)
     except CannotRender as error:
         raise ConfigError(error.reason, hint="\n".join(filter(None, error.remedies)) or None) from error
     return _typed(rendered.head.argv)

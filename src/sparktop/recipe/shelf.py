@@ -87,8 +87,8 @@ def entry(name: str) -> Entry:
         ConfigError: the file can't be read at all.
     """
     if _is_path(name):
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path = _expanded(name)
+        if not os.path.isfile(path):
             raise _no_file(name, path)
         return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=read_file(path))
     known = {each.id: each for each in entries()}
@@ -98,20 +98,27 @@ def entry(name: str) -> Entry:
     near = [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
     near = near or [each for each in known if name and name.lower() in each.lower()][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list names all"
-    if Path(name).is_file():
+    if os.path.isfile(name):
         hint = f"to take the file: ./{sanitise.line(name)}"
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
 
 
 def _no_file(name: str, path: Path) -> UsageError:
-    shown = sanitise.line(name)
-    if path.is_dir():
+    shown = sanitise.line(name, limit=256)
+    if os.path.isdir(path):
         return UsageError(f"{shown} is a folder", hint=f"name the files in it: {shown.rstrip('/')}/*.yaml")
     if os.path.lexists(path):
         return UsageError(f"{shown} is no file that can be read", hint=f"ls -l {shown}")
     known = {each.id for each in entries()}
     hint = f"did you mean the recipe {path.stem}?" if path.stem in known else "sparktop recipes list names all"
     return UsageError(f"{shown}: there is no such file", hint=hint)
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # a user whom nobody knows
+        return Path(name)
 
 
 def find(name: str) -> Reading:
@@ -172,7 +179,7 @@ def _unread(path: str, text: str, line: int = 1) -> Reading:
 
 
 def _is_path(name: str) -> bool:
-    is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or Path(name).is_file())
+    is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(name))
     return is_folder or name.endswith(ENDINGS)
 
 
