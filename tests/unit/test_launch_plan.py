@@ -34,6 +34,7 @@ from sparktop.model.recipe import Order
 from sparktop.operate import launch
 from sparktop.operate.masking import Masker, described
 from sparktop.operate.survey import Survey
+from sparktop.recipe import shelf
 
 QWEN, RAY, NATIVE, TINY = "qwen3.6-35b-a3b-fp8", "minimax-m2.7-nvfp4-ray", "minimax-m2.7-nvfp4", "qwen3-0.6b"
 BOTH = ("spark1", "spark2")
@@ -359,6 +360,18 @@ def test_a_container_that_holds_no_engine_is_not_offered_to_be_stopped() -> None
     assert "no engine that sparktop knows" in found.reason
     assert not any("--stop" in one for one in found.remedies)
     assert isinstance(spot.planned(order(values={"name": "vllm-qwen3-0.6b-2"})), Plan), "what is offered works"
+
+
+def test_a_wait_knows_the_key_that_makes_it_longer() -> None:
+    mine = replace(order(), recipe=replace(order().recipe, path="/srv/my recipes/mine.yaml"))
+    wait = step_of(planned(Sparks(), mine), "ready")
+    assert isinstance(wait.act, AwaitReady)
+    key = "set runtime_config.sparktop.ready.limit_s, 3600 now, in "
+    assert wait.act.longer == f"to give it longer, {key}'/srv/my recipes/mine.yaml'"
+    ours = replace(order(), recipe=replace(order().recipe, path=str(shelf.entry(TINY).path)))
+    wait = step_of(planned(Sparks(), ours), "ready")
+    assert isinstance(wait.act, AwaitReady)
+    assert key + "a copy of the recipe: mkdir -p ~/.config/sparktop/recipes && cp " in wait.act.longer
 
 
 # --- why not

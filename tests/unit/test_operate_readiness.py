@@ -38,6 +38,31 @@ def test_loading_is_told_with_its_count() -> None:
     assert found.ratio == pytest.approx(12 / 37)
 
 
+@pytest.mark.parametrize(
+    ("still_s", "silent_s", "said"),
+    [
+        (4.0, 4.0, "it last got further 4 s ago, so it is slow and not stuck; set it in x.yaml"),
+        (
+            1200.0,
+            2.0,
+            "it has not got further for 20 min, and its log goes on: see what it says there; set it in x.yaml",
+        ),
+        (1200.0, 1200.0, "it has not got further for 20 min, and its log is silent: it is stuck rather than slow"),
+    ],
+)
+def test_when_its_time_is_up_a_slow_load_is_told_from_one_that_is_stuck(
+    still_s: float, silent_s: float, said: str
+) -> None:
+    log = LogFacts(moved_wall_s=made.WALL_S - still_s, last_line_wall_s=made.WALL_S - silent_s)
+    loading = anew(EngineState.LOADING, log=log, box={"started_wall_s": made.WALL_S - 3600})
+    assert judged(loading, act=replace(ACT, longer="set it in x.yaml")).late.startswith(said)
+
+
+def test_what_gives_it_longer_is_told_where_its_log_says_nothing_too() -> None:
+    assert judged(act=replace(ACT, longer="set it in x.yaml")).late == "set it in x.yaml"
+    assert judged(anew(EngineState.LOADING)).late == ""
+
+
 def test_capturing_is_told_with_its_count() -> None:
     found = judged(anew(EngineState.CAPTURING, progress=Progress(phase="capture", done=20, total=36)))
     assert found.detail == "capturing graphs 20/36, 40 s so far"

@@ -120,6 +120,13 @@ async def test_it_ends_when_time_is_up_or_it_has_failed(tmp_path: Path, verdict:
         assert stage.clock.monotonic() == 1060.0
 
 
+async def test_what_to_do_is_told_when_time_is_up(tmp_path: Path) -> None:
+    late = Judgement(verdict=WAITING, detail="loading 12/37", late="raise it")
+    ended, seen = await waited(Stage(tmp_path), lambda state, since: late)
+    assert ended.detail == "not within 60 s: loading 12/37; raise it"
+    assert seen[-1].detail == "loading 12/37"
+
+
 async def test_abort_is_heard_at_once(tmp_path: Path) -> None:
     stage, abort = Stage(tmp_path), Abort()
     stage.at_pause = abort.want

@@ -106,6 +106,8 @@ class AwaitReady:
     """A run that was there when it began to be waited for counts too (the way back of a run that stopped nothing)."""
     together: tuple[tuple[str, str], ...] = ()
     """(node, container) of its other ranks: the end of one is the end of all."""
+    longer: str = ""
+    """What gives it more time, as a sentence's end: told when the time is up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +312,8 @@ class RunState(StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
     ABORTED = "aborted"
+    CUT_OFF = "cut off"
+    """Its console was killed in the middle; told by a later one, from the audit."""
     REFUSED = "refused"
     """The gate let nothing through; nothing was done."""
 

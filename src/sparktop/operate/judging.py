@@ -23,6 +23,8 @@ class Judgement:
     detail: str = ""
     """For the run's screen: "96.4 of 108 GiB available, there in 0:20"."""
     ratio: float | None = None
+    late: str = ""
+    """What is to be said too where the time is up while it is here: whether it is slow or stuck, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

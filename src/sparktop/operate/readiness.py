@@ -6,6 +6,8 @@ next scrape. So only what belongs to the new run counts: a container started ane
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sparktop.diagnose.live.ranks import Rank, other_ranks
 from sparktop.diagnose.live.window import span
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
@@ -19,6 +21,8 @@ FAILED_SILENT_S = 15.0
 """After a line that said it failed, its log has been silent for so long: it is not on its way any more."""
 LOG_READ_S = 6.0
 """A log is followed some seconds after its container is listed: by then the reason of a quick end has been read."""
+STUCK_S = 600.0
+"""A load that tells nothing new for so long: a compilation or a shard from a slow disk is over by then."""
 SETTLED_S = 10.0
 """By then a list of containers is newer than the start."""
 STARTED_WITHIN_S = 600.0
@@ -28,7 +32,20 @@ _OVER = ("exited", "dead", "removing")
 
 
 def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Judgement:
-    """Met when the engine of this container answers in its new run; failed when that ended or says that it failed."""
+    """Met when the engine of this container answers in its new run; failed when that ended or says that it failed.
+
+    While it is waited for, `late` says by its log whether it is slow or stuck, and what gives it longer.
+    """
+    found = _judged(act, picture, node, since)
+    if found.verdict is not Verdict.WAITING:
+        return found
+    view = picture.node(node)
+    engine = _engine(act.name, view) if view is not None else None
+    late = "; ".join(filter(None, (_pace(engine, view), act.longer)))
+    return replace(found, late=late)
+
+
+def _judged(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Judgement:
     view = picture.node(node)
     if view is None:
         return Judgement(verdict=Verdict.WAITING, detail=f"no figures from {node} yet")
@@ -186,6 +203,23 @@ def _has_head_up(engine: Engine, view: NodeView, picture: FleetState, since: Sin
     """A further rank has no figures of its own, and often no log: its head's first answer is its own too."""
     others = other_ranks(Rank(node=view, engine=engine), picture)
     return any(other.engine.state in _UP and _is_fresh(other.engine, since) for other in others)
+
+
+def _pace(engine: Engine | None, view: NodeView | None) -> str:
+    """Whether a load still gets further, by the node's own stamps; empty where nothing tells."""
+    log = _of_this_run(engine, engine.container if engine else None)
+    if log is None or log.moved_wall_s is None or view is None or view.sample is None:
+        return ""
+    still_s = max(0.0, view.sample.wall_s - log.moved_wall_s)
+    silent_s = max(0.0, view.sample.wall_s - (log.last_line_wall_s or log.moved_wall_s))
+    if still_s < STUCK_S:
+        return f"it last got further {span(still_s)} ago, so it is slow and not stuck"
+    if silent_s < STUCK_S:
+        return f"it has not got further for {span(still_s)}, and its log goes on: see what it says there"
+    return (
+        f"it has not got further for {span(still_s)}, and its log is silent: it is stuck rather than slow, and more "
+        "time alone is unlikely to help"
+    )
 
 
 def _ready(engine: Engine) -> str:

@@ -98,8 +98,12 @@ async def wait_for(
         if silence_s is not None and now_s - silence_s > means.link_patience_s:
             return Waited(ending=Ending.SILENT, detail=judgement.detail)
         if met_s is None and now_s - began_s - silent_s >= limit_s:
-            return Waited(ending=Ending.LATE, detail=f"not within {span(limit_s)}: {judgement.detail}")
+            return Waited(ending=Ending.LATE, detail=_late(limit_s, judgement))
         await means.pause(POLL_S)
+
+
+def _late(limit_s: float, judgement: Judgement) -> str:
+    return "; ".join(filter(None, (f"not within {span(limit_s)}: {judgement.detail}", judgement.late)))
 
 
 def _take(available: list[tuple[float, int]], view: NodeView | None, began_s: float) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from sparktop.config import resource_dir, shown
 from sparktop.diagnose.live.window import gib
 from sparktop.model.plan import (
     AwaitMemory,
@@ -20,6 +22,7 @@ from sparktop.operate.launching.place import NEW, STARTED, Place
 from sparktop.operate.machine import EVIDENCE_LIMIT_S
 from sparktop.operate.startsteps import MEMORY_LIMIT_S, SMOKE_LIMIT_S, drop_for, guard_as_it_was, guard_over, may
 from sparktop.operate.survey import Survey
+from sparktop.recipe import shelf
 
 MEASURE_LIMIT_S = 300.0
 REASONING_TOKENS = 512
@@ -68,11 +71,24 @@ def ready(places: Sequence[Place], recipe: Recipe) -> Iterator[Step]:
             id=f"ready{one.mark}",
             title=f"Wait until {one.name} {'answers' if serves else 'runs and its head answers'}",
             node=one.node,
-            act=AwaitReady(name=one.name, container_id=NEW, is_worker=not serves, together=others),
+            act=AwaitReady(
+                name=one.name, container_id=NEW, is_worker=not serves, together=others, longer=_longer(recipe)
+            ),
             limit_s=recipe.proof.ready_limit_s,
             verifies="it is ready by its own endpoint or log",
             on_failure=OnFailure.ROLL_BACK,
         )
+
+
+def _longer(recipe: Recipe) -> str:
+    """The key that the limit comes from, and the file it is set in: of a shipped recipe a copy, which wins over it."""
+    path, own = Path(recipe.path), shelf.own_folder()
+    file = shown(path)
+    if path.is_relative_to(resource_dir("recipes")):
+        file = f"a copy of the recipe: mkdir -p {shown(own)} && cp {shown(path)} {shown(own)}/"
+    return (
+        f"to give it longer, set runtime_config.sparktop.ready.limit_s, {recipe.proof.ready_limit_s:g} now, in {file}"
+    )
 
 
 def smoke(head: Place, recipe: Recipe, api_key: str) -> Step:
