@@ -35,6 +35,39 @@ def said(row: Row) -> str:
     return "\n".join(line.plain for line in row.lines)
 
 
+def fetching(*, on_both: bool) -> Known:
+    """A pair whose model and image are fetched, while the same model in another folder is on its disks."""
+    found = known(begun(MINIMAX, fleet()))
+    assert isinstance(found.answer, Plan)
+    assert found.prospect is not None
+    there = OnDisk(
+        name="MiniMax-M2.7-NVFP4",
+        path="/srv/models/minimax",
+        nodes=("spark1", "spark2") if on_both else ("spark1",),
+        size_bytes=122 * GIB,
+        note="the same model in NVFP4, on spark1 and spark2: --set model=/srv/models/minimax",
+    )
+    fetches = (
+        "image registry.local/vllm:1 on spark1, from its registry",
+        "model org/M (130.6 GB) on spark1, from huggingface.co",
+        "model org/M (130.6 GB) on spark2, over the fabric from spark1",
+    )
+    prospect = replace(found.prospect, nodes=("spark1", "spark2"), on_disk=(there,), fetches=fetches)
+    return replace(found, answer=replace(found.answer, prospect=prospect))
+
+
+def test_what_would_be_fetched_is_said_where_it_is_launched() -> None:
+    (first, *_) = rows(fetching(on_both=True), 76)
+    assert "↓ fetches 130.6 GB of model org/M, image registry.local/vllm:1" in said(first)
+
+
+def test_what_lies_on_every_node_spares_a_download_by_one_digit() -> None:
+    found = fetching(on_both=True)
+    (sparing,) = [one for one in levers(found) if "spares the download" in one.text]
+    assert applied(found.draft, sparing, found.fleet).values["model"] == "/srv/models/minimax"
+    assert not [one for one in levers(fetching(on_both=False)) if "spares" in one.text]
+
+
 def test_what_would_be_stopped_is_said_where_it_is_launched() -> None:
     draft = begun(QWEN, fleet())
     assert "▲ stops vllm-minimax" in said(rows(known(draft), 100)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,6 +35,7 @@ NAME_CELLS = 24
 WHERE = "Where"
 FORETOLD_S = 6 * 3600.0
 """A longest time that is longer is a download's, and says nothing of this one."""
+_SIZED = re.compile(r"(.+?),? \(?(?:about )?([\d.]+ [kKMGT]i?B)\)?,?")
 ON, OFF = "◉", "○"
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
@@ -104,7 +106,31 @@ def levers(known: Known) -> tuple[Lever, ...]:
     for one in opening:
         if one.can_be_applied and one not in found:
             found.append(one)
+    found += _sparing(known)
     return tuple(sorted(found, key=lambda one: not one.can_be_applied))
+
+
+def _sparing(known: Known) -> list[Lever]:
+    """What lies on every one of the nodes and would do, where the recipe's own would be fetched."""
+    prospect = known.prospect
+    if prospect is None or not any(text.startswith("model ") for text in prospect.fetches):
+        return []
+    alike = [one for one in prospect.on_disk if one.note and one.is_complete and not one.is_wanted]
+    return [
+        Lever(text=f"--set model={use(one)} spares the download: it is on disk", values={"model": use(one)})
+        for one in alike
+        if set(prospect.nodes) <= set(one.nodes)
+    ][:1]
+
+
+def _fetched(known: Known) -> str:
+    """ "fetches 130.6 GB of model org/M, image vllm:1 first": what has a size before what has none."""
+    found: list[str] = []
+    for text in known.prospect.fetches if known.prospect is not None else ():
+        name, _, _ = text.partition(" on ")
+        sized = _SIZED.fullmatch(name)
+        found.append(f"{sized[2]} of {sized[1]}" if sized else name)
+    return f"fetches {', '.join(dict.fromkeys(sorted(found, key=lambda one: ' of ' not in one)))}" if found else ""
 
 
 def rows(known: Known, width: int) -> list[Row]:
@@ -136,12 +162,14 @@ def _review(known: Known, width: int) -> Row:
         text, tone, beside = "Review and launch", "quiet", "✖ not as it stands"
     told = "critical" if beside.startswith("✖") else "quiet"
     line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (beside, told))
-    if not stops:
-        return Row(kind="review", lines=(line.cut(width),))
-    warned = Line.of((f"▲ stops {stops}", "warning"))  # below, where it is chosen, it may be out of sight
-    if line.width + 3 + warned.width <= width:
-        return Row(kind="review", lines=(line + Line.of("   ") + warned,))
-    return Row(kind="review", lines=(line.cut(width), (Line.of("  ") + warned).cut(width)))
+    lines = [line]  # below, where it is told or chosen, both may be out of sight
+    if stops:
+        warned = Line.of((f"▲ stops {stops}", "warning"))
+        fits = line.width + 3 + warned.width <= width
+        lines = [line + Line.of("   ") + warned] if fits else [line, Line.of("  ") + warned]
+    if isinstance(answer, Plan) and (fetched := _fetched(known)):
+        lines.append(Line.of("  ", ("↓ ", "info"), (masked(fetched), "")))
+    return Row(kind="review", lines=tuple(one.cut(width) for one in lines))
 
 
 def _levers(known: Known, width: int) -> list[Row]:
