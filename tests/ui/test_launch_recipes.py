@@ -97,6 +97,13 @@ async def test_the_key_lists_the_recipes_and_a_row_leads_to_its_launch() -> None
     assert [one.action for one in side.asked] == ["launch"]
 
 
+async def test_why_recipes_lack_stands_above_the_detail() -> None:
+    async with launching() as (app, _, pilot):
+        app.acting.launching.unread = lambda: ("~/.config/sparktop/recipes can't be read (permission denied)",)
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "▲ ~/.config/sparktop/recipes can't be read (permission denied)")
+
+
 async def test_a_filter_narrows_the_list_and_escape_ends_it_first() -> None:
     async with launching(size=NARROW) as (_, _, pilot):
         await pilot.press("L")

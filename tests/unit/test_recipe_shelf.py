@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from sparktop.cli import main
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.recipe_list import HEADINGS, table
-from sparktop.recipe.shelf import Origin, entries, entry, find, own_folder, recipe
+from sparktop.recipe.shelf import Origin, entries, entry, find, own_folder, recipe, unread
 
 GOOD = "model: org/name\ncontainer: a/b:1\ndefaults: {port: 8000}\ncommand: vllm serve {model} --port {port}\n"
 BAD = """\
@@ -101,6 +101,43 @@ def test_what_is_no_text_or_cant_be_opened_is_a_problem(own: Path) -> None:
     assert (found["binary"].problems[0].line, found["binary"].problems[0].text) == (2, "binary, or no UTF-8")
     assert "it can't be read: No such file" in found["gone"].problems[0].text
     assert found["wide"].recipe is not None
+
+
+def test_a_file_in_the_place_of_the_own_folder_is_told(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.rmdir()
+    assert unread() == (), "a folder that nobody has made is no fault"
+    own.write_text(GOOD)
+    said = f"{own} is a file, where the folder of your recipes belongs"
+    assert main(["recipes", "list"]) == 0
+    assert said in capsys.readouterr().err
+    assert main(["recipes", "list", "--json"]) == 0
+    assert said in json.loads(capsys.readouterr().out)["unread"][0]
+    assert main(["recipes", "validate", "--all"]) == 2
+    assert said in capsys.readouterr().err
+    with pytest.raises(UsageError) as gone:
+        entry("mine")
+    assert said in (gone.value.hint or "")
+
+
+def test_a_folder_that_may_not_be_read_is_told_and_the_others_are_listed(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "mine.yaml").write_text(GOOD)
+    shut = own / "of others"
+    shut.mkdir()
+    (shut / "lost.yaml").write_text(GOOD)
+    listed = Path.iterdir
+
+    def iterdir(folder: Path) -> object:
+        if folder == shut:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert main(["recipes", "list"]) == 0
+    out, err = capsys.readouterr()
+    assert "\nmine " in out
+    assert f"'{shut}' can't be read (permission denied), so your recipes in it are not listed: ls -ld '{shut}'" in err
 
 
 def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from sparktop.recipe.problems import Problem
 from sparktop.recipe.reading import Reading
 from sparktop.recipe.rendercheck import made_up
 from sparktop.recipe.rendered import CannotRender
-from sparktop.recipe.shelf import Entry, Origin, entries, entry, own_folder
+from sparktop.recipe.shelf import Entry, Origin, entries, entry, own_folder, unread
 from sparktop.recipe.template import text_of
 
 _WHOSE = {Origin.SHIPPED: "comes with sparktop", Origin.OWN: "yours", Origin.FILE: "a file"}
@@ -36,9 +36,11 @@ BROKEN = 2
 
 def list_recipes(*, as_json: bool) -> int:
     """A table of them; one that can't be read is there with its first problem."""
-    found = entries()
+    found, lacking = entries(), unread()
     if as_json:
-        print(json.dumps({"version": 1, "recipes": [_entry_data(one) for one in found]}, ensure_ascii=False, indent=1))
+        data: dict[str, Any] = {"version": 1, "recipes": [_entry_data(one) for one in found]}
+        data |= {"unread": list(lacking)} if lacking else {}
+        print(json.dumps(data, ensure_ascii=False, indent=1))
         return 0
     for line in table(found, width_of(sys.stdout)):
         print(line)
@@ -46,7 +48,13 @@ def list_recipes(*, as_json: bool) -> int:
     broken = sum(one.recipe is None for one in found)
     told = f"{len(found)} recipes" + (f", {broken} of them with errors" if broken else "")
     print(f"sparktop: {told}; yours belong in {own_folder()}; recipes show NAME tells all of one", file=sys.stderr)
+    _say_unread(lacking)
     return 0
+
+
+def _say_unread(lacking: Sequence[str]) -> None:
+    for each in lacking:
+        print(f"sparktop: ▲ {each}", file=sys.stderr)
 
 
 def _entry_data(one: Entry) -> dict[str, Any]:
@@ -218,7 +226,8 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
         UsageError: there is none of that name.
     """
     found = [*(entry(name) for name in names), *(entries() if is_all else ())]
-    worst, data = 0, []
+    lacking = unread() if is_all else ()
+    worst, data = BROKEN if lacking else 0, []
     for one in found:
         findings, muted, unreadable = _linted(one, own)
         is_found = any(each.severity in WORSE for each in findings)
@@ -242,6 +251,7 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             print(f"✓ {_line(one.path)}: {ENGINES[one.recipe.engine]}, {nodes_of(one.recipe)} node(s)")
     if as_json:
         print(json.dumps({"version": 1, "recipes": data}, ensure_ascii=False, indent=1))
+    _say_unread(lacking)
     return worst
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sparktop import sanitise
-from sparktop.config import config_home, resource_dir
+from sparktop.config import config_home, resource_dir, shown
 from sparktop.errors import ConfigError, UsageError
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.problems import Problem, ProblemKind
@@ -79,6 +79,21 @@ def entries() -> tuple[Entry, ...]:
     return tuple(made)
 
 
+def unread() -> tuple[str, ...]:
+    """Folders of the operator's own that can't be looked into, each with why and what to do: their recipes lack."""
+    failed: list[tuple[Path, OSError]] = []
+    for _ in zip(range(MAX_FILES), _walked(own_folder(), MAX_DEPTH, failed), strict=False):
+        pass
+    return tuple(_why_unread(folder, error) for folder, error in failed)
+
+
+def _why_unread(folder: Path, error: OSError) -> str:
+    if isinstance(error, NotADirectoryError):
+        return f"{shown(folder)} is a file, where the folder of your recipes belongs: move it away"
+    why = (error.strerror or type(error).__name__).lower()
+    return f"{shown(folder)} can't be read ({why}), so your recipes in it are not listed: ls -ld {shown(folder)}"
+
+
 def entry(name: str) -> Entry:
     """A recipe by its id, or by the path of its file.
 
@@ -100,6 +115,7 @@ def entry(name: str) -> Entry:
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list names all"
     if os.path.isfile(name):
         hint = f"to take the file: ./{sanitise.line(name)}"
+    hint = "\n".join((hint, *unread()))
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
 
 
@@ -188,18 +204,22 @@ def _id(path: Path, folder: Path) -> str:
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
-    return tuple(path for _, path in zip(range(MAX_FILES), _walked(folder, MAX_DEPTH), strict=False))
+    return tuple(path for _, path in zip(range(MAX_FILES), _walked(folder, MAX_DEPTH, []), strict=False))
 
 
-def _walked(folder: Path, depth: int) -> Iterator[Path]:
+def _walked(folder: Path, depth: int, failed: list[tuple[Path, OSError]]) -> Iterator[Path]:
+    """The files below it; `failed` gets the folders that can't be looked into."""
     try:
         found = sorted(folder.iterdir())
-    except OSError:
+    except OSError as error:
+        if os.path.lexists(folder) or not isinstance(error, FileNotFoundError):
+            failed.append((folder, error))
         return
     for path in found:
         if path.name.startswith("."):
             continue
-        if path.is_dir() and depth > 1 and not path.is_symlink():
-            yield from _walked(path, depth - 1)
-        elif path.suffix in ENDINGS and not path.is_dir():
+        is_folder = os.path.isdir(path)  # Path's own raises where the folder may be listed and not entered
+        if is_folder and depth > 1 and not path.is_symlink():
+            yield from _walked(path, depth - 1, failed)
+        elif path.suffix in ENDINGS and not is_folder:
             yield path

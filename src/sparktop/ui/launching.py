@@ -34,6 +34,7 @@ class Launching:
     plan: Answering
     clock: Clock
     shelf: Callable[[], tuple[Shelved, ...]] = lambda: shelved()
+    unread: Callable[[], tuple[str, ...]] = lambda: unread_folders()
     fits: dict[str, Fit] = field(default_factory=dict)
     """By recipe id: the last verdict."""
     last: str = ""
@@ -45,10 +46,17 @@ class Launching:
         from sparktop.ui.screens.launch_draft import begun
         from sparktop.ui.screens.recipes import RecipesScreen
 
-        known = await asyncio.to_thread(self.shelf)
+        known, lacking = await asyncio.to_thread(lambda: (self.shelf(), self.unread()))
         while True:
             recipe: Recipe | None = await self.ask(
-                RecipesScreen(known, fleet=self.picture(), fits=self.fits, at=self.last, is_read_only=is_read_only)
+                RecipesScreen(
+                    known,
+                    fleet=self.picture(),
+                    fits=self.fits,
+                    at=self.last,
+                    is_read_only=is_read_only,
+                    unread=lacking,
+                )
             )
             if recipe is None:
                 return None
@@ -115,6 +123,13 @@ def shelved() -> tuple[Shelved, ...]:
         )
         for one in shelf.entries()
     )
+
+
+def unread_folders() -> tuple[str, ...]:
+    """Folders of recipes that can't be looked into, and why."""
+    from sparktop.recipe import shelf
+
+    return shelf.unread()
 
 
 def _at_its_line(problem: Problem) -> str:

@@ -17,6 +17,7 @@ from textual.widgets import Input
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Recipe
+from sparktop.operate.wording import masked
 from sparktop.ui.panes.recipe_rows import Shelved, available_line, columns, detail_lines, heading, matches, row_line
 from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, wrapped
 from sparktop.ui.widgets.sheet import Sheet
@@ -119,12 +120,15 @@ class RecipesScreen(Screen[Recipe | None]):
         fits: Mapping[str, Fit],
         at: str = "",
         is_read_only: bool = False,
+        unread: Sequence[str] = (),
     ) -> None:
-        """`fits` are verdicts of this session by recipe id, `at` the recipe the cursor begins on."""
+        """`fits` are verdicts of this session by recipe id, `at` the recipe the cursor begins on, `unread` says why
+        recipes lack here."""
         super().__init__()
         self._all = shelved
         self._fleet = fleet
         self._is_read_only = is_read_only
+        self._unread = unread
         self._begin = at
         self.news = ""
         self.table = RecipeTable(fits)
@@ -179,8 +183,8 @@ class RecipesScreen(Screen[Recipe | None]):
         """The detail's lines."""
         row = self.table.selected
         lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width), BLANK] if self.news else []
-        if self._is_read_only:
-            first, *rest = wrapped(READ_ONLY, width - 2, "")
+        for text in (*self._unread, *([READ_ONLY] if self._is_read_only else [])):
+            first, *rest = wrapped(masked(text), width - 2, "")
             lines += [Line.of(("▲ ", "warning")) + first, *(Line.of("  ") + line for line in rest), BLANK]
         if row is None:
             return lines
