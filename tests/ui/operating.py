@@ -26,6 +26,7 @@ from sparktop.model.plan import (
     StepRun,
     StepState,
 )
+from sparktop.operate.cutoff import CutOff
 from sparktop.operate.line import AskSecret
 from sparktop.operate.operating import Changed
 
@@ -242,6 +243,14 @@ class FakeOperating:
         self.failure: Exception | None = None
         self.begins_at: tuple[int, str, float | None] = (0, "", None)
         """Where a run that is started is at: step, detail, ratio."""
+        self.left: tuple[CutOff, ...] = ()
+        self.was_read: list[str] = []
+
+    async def cut_off(self) -> tuple[CutOff, ...]:
+        return self.left
+
+    def read(self, run_id: str) -> None:
+        self.was_read.append(run_id)
 
     async def plan(self, request: Request) -> Plan | Refusal:
         self.asked.append(request)

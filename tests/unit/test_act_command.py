@@ -10,9 +10,12 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cutoff_support import OLD, OLD_ID, written
+from tests.pictures_support import container
 from tests.ui import operating, pictures
 from tests.ui.look import clock_of_pictures
 from tests.ui.operating import FakeOperating
@@ -25,6 +28,7 @@ from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.operate.actions import action
+from sparktop.operate.cutoff import cut_off
 from sparktop.operate.operating import Changed
 
 
@@ -72,6 +76,25 @@ async def test_a_dry_run_prints_the_plan_and_runs_nothing(capsys: pytest.Capture
     ):  # fmt: skip
         assert wanted in out
     assert side.executions == ()
+
+
+async def test_what_a_killed_console_has_left_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = await written(tmp_path, "gone")
+    side = Side()
+    side.left = cut_off(audit, is_under_way=lambda run: False, now_wall_s=audit[0]["wall_s"])
+    state = pictures.decode(clock_of_pictures())
+    assert await run(side, asked("drop-caches"), state=state, is_dry=True) == 0
+    assert "cut off" not in capsys.readouterr().err, "nothing of it is to be seen"
+    view = state.nodes[0]
+    box = container(OLD, container_id=OLD_ID, status="exited", restart_policy="no")
+    there = replace(view.containers, containers=(*view.containers.containers, box), available=True)
+    state = replace(state, nodes=(replace(view, containers=there), *state.nodes[1:]))
+    assert await run(side, asked("drop-caches"), state=state, is_dry=True) == 0
+    said = capsys.readouterr()
+    assert "sparktop: Launch tiny on spark1 (vLLM) was cut off: vllm-old on spark1 is stopped. Its" in said.err
+    assert "docker start vllm-old" in said.err
+    assert "cut off" not in said.out
+    assert side.was_read == []
 
 
 async def test_yes_runs_it_and_tells_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,7 @@ def session(
         audit=Audit(folder / "audit.jsonl"),
         tell=lambda node, words: watch.tell(node, words),
         evidence_folder=folder / "evidence",
+        recalls=not is_demo,
     )
     seen = seen_by(publish, operations.see)
     watch = monitor(connectors, seen, config, own=own, learns=not is_demo, connections=lines)

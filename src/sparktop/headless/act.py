@@ -36,6 +36,7 @@ from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, Action
+from sparktop.operate.cutoff import line, shown
 from sparktop.operate.line import AskSecret
 from sparktop.operate.operating import Operating
 from sparktop.operate.wishes import Wish, mending, wishes
@@ -87,6 +88,7 @@ def list_actions(out: TextIO | None = None) -> int:
 async def act(make: MakeBoth, asked: Asked, *, manner: Manner, secret: AskSecret, clock: Clock | None = None) -> int:
     """Plan it, ask, run it; the exit code: 0 done or printed, 1 refused or failed, 130 interrupted."""
     async with watched(make, manner) as (watch, operating, fresh):
+        await tell_cut_off(operating, watch.state)
         request = await _request(asked, watch, fresh, manner.timeout_s)
         answer = await operating.plan(request)
         if isinstance(answer, Refusal):
@@ -110,6 +112,15 @@ async def watched(make: MakeBoth, manner: Manner) -> AsyncIterator[tuple[Watch, 
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+async def tell_cut_off(operating: Operating, fleet: FleetState) -> None:
+    """What a console that was killed has left on these nodes, a line a run."""
+    for one in await operating.cut_off():
+        run = shown(one, fleet)
+        if run is not None:
+            back = " In the console o opens it, and b there plans its way back." if run.can_go_back else ""
+            say(f"sparktop: {line(run)}{back}")
 
 
 # --- what is meant

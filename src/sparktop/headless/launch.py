@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from sparktop.clock import Clock, SystemClock
 from sparktop.diagnose.live.ranks import is_alive
 from sparktop.errors import UsageError
-from sparktop.headless.act import MakeBoth, Manner, carry_out, check_links, nearest, put, watched
+from sparktop.headless.act import MakeBoth, Manner, carry_out, check_links, nearest, put, tell_cut_off, watched
 from sparktop.headless.narration import say
 from sparktop.headless.plans import refusal_data, refusal_text
 from sparktop.model.fleet import FleetState
@@ -44,6 +44,7 @@ async def launch(
         say(f"sparktop: {note}")
     async with watched(make, manner) as (watch, operating, _):
         check_links(watch.state)
+        await tell_cut_off(operating, watch.state)
         nodes = tuple(view.name for view in watch.state.nodes)
         order = replace(wanted.order, stops=_stops(wanted.stops, watch.state))
         request = Request(action="launch", nodes=nodes, order=order, options=wanted.options)

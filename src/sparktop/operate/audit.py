@@ -7,10 +7,12 @@ guards), "wall_s" and "at". Entries come masked from `operate.masking`; what sta
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,6 +29,9 @@ VERSION = 1
 READ_AT_MOST_BYTES = 8 << 20
 """Only the end of a longer file is read back."""
 MAX_ENTRY_CHARS = 1 << 20
+UNDER_WAY = "under-way"
+"""A folder beside it: a file for each run, locked by the process that runs it."""
+_RUN_ID = re.compile(r"\w[\w.-]{0,99}")
 
 
 class AuditError(SparktopError):
@@ -54,6 +59,7 @@ class Audit:
         self._path = path or audit_path()
         self._clock = clock or SystemClock()
         self.who = who or operator()
+        self._held: dict[str, int] = {}
 
     @property
     def path(self) -> Path:
@@ -74,6 +80,26 @@ class Audit:
             AuditError: it couldn't be added.
         """
         self._write(self._line(kind, entry), is_synced=False)
+
+    def hold(self, run_id: str) -> None:
+        """Mark a run as under way for as long as this process lives: a lock ends with it, however it ends."""
+        folder = self._path.parent / UNDER_WAY
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(folder / run_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return  # the intent says more about a disk that is full; a run isn't refused for its mark
+        self._held[run_id] = handle
+        with contextlib.suppress(OSError):  # a file system without locks: then it counts as under way
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def let_go(self, run_id: str) -> None:
+        """It is over, or left."""
+        handle = self._held.pop(run_id, None)
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                (self._path.parent / UNDER_WAY / run_id).unlink()
+            os.close(handle)
 
     def _line(self, kind: str, entry: Mapping[str, Any]) -> bytes:
         wall_s = self._clock.wall()
@@ -143,6 +169,27 @@ def entries(path: Path | None = None, *, limit_bytes: int = READ_AT_MOST_BYTES) 
     if start:
         raw = raw.partition(b"\n")[2]
     return decoded(raw)
+
+
+def is_under_way(run_id: str, path: Path) -> bool:
+    """Whether a process of this machine runs it now, by its mark beside the audit; a stale one is taken away."""
+    if not _RUN_ID.fullmatch(run_id):
+        return False
+    mark = path.parent / UNDER_WAY / run_id
+    try:
+        handle = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mark.unlink(missing_ok=True)  # nobody takes this lock again: a run's id is its own
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def decoded(raw: bytes) -> tuple[list[dict[str, Any]], int]:

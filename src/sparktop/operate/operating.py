@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.operate.cutoff import CutOff
 from sparktop.operate.line import AskSecret
 
 Changed = Callable[[Run], None]
@@ -41,6 +42,12 @@ class Operating(Protocol):
 
     def start(self, plan: Plan, *, secret: AskSecret, changed: Changed) -> Execution:
         """Run a reviewed plan. A gate that lets nothing through ends it at once as REFUSED, with the reason."""
+
+    async def cut_off(self) -> tuple[CutOff, ...]:
+        """Runs of this machine whose console was killed in the middle, oldest first."""
+
+    def read(self, run_id: str) -> None:
+        """The operator has seen how one of those was left."""
 
     def way_back(self, run: Run) -> Plan | None:
         """The way back of a run that ended badly, or did not help, as a plan of its own to review."""

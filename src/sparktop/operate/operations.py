@@ -9,6 +9,7 @@ await operations.aclose()      # at the end: runs are left, and say so
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -17,12 +18,13 @@ from pathlib import Path
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
-from sparktop.errors import TransportError
+from sparktop.errors import SparktopError, TransportError
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run
 from sparktop.operate.actions import ACTIONS, Action, Planner, planner_of
-from sparktop.operate.audit import Audit
+from sparktop.operate.audit import Audit, entries, is_under_way
 from sparktop.operate.beforeafter import brief
+from sparktop.operate.cutoff import READ, CutOff, cut_off
 from sparktop.operate.executor import PlanExecution
 from sparktop.operate.gate import bars, bars_request, changes, is_away
 from sparktop.operate.guarding import Guarding
@@ -32,11 +34,14 @@ from sparktop.operate.means import Means, OwnPerformers, Performers, Picture, Te
 from sparktop.operate.operating import Changed
 from sparktop.operate.saved import filled
 from sparktop.operate.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, HubModel, ModelsOnDisk, Output, Survey
+from sparktop.transport.threads import in_thread
 
 LINE_LIMIT_S = 10.0
 """How long a survey waits for a node's runner."""
 ROUND_LIMIT_S = 20.0
 """Beyond what its commands may take themselves."""
+RECALLED_BYTES = 2 << 20
+"""How far back the audit is read for runs that nobody has ended."""
 FindPlanner = Callable[[Action], Planner]
 
 
@@ -57,7 +62,9 @@ class Operations:
         performers: Performers | None = None,
         planner_of: FindPlanner = planner_of,
         evidence_folder: Path | None = None,
+        recalls: bool = True,
     ) -> None:
+        """`recalls`: what earlier consoles have left is told; False where the nodes are new each time, as a demo's."""
         clock = clock or SystemClock()
         self._guarding = Guarding(tell, monotonic=clock.monotonic) if tell is not None else None
         self._means = Means(
@@ -74,6 +81,7 @@ class Operations:
         self._protected = frozenset(protected)
         self._planner_of = planner_of
         self._executions: list[PlanExecution] = []
+        self._recalls = recalls
         self._guards = GuardLog(self._means.audit)
 
     @property
@@ -179,6 +187,26 @@ class Operations:
     def _new_id(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._means.clock.wall()))
         return f"{stamp}-{secrets.token_hex(3)}"
+
+    # what an earlier console has left
+
+    async def cut_off(self) -> tuple[CutOff, ...]:
+        """Runs of this machine whose console was killed in the middle; empty where the audit can't be read."""
+        return await in_thread(self._cut_off) if self._recalls else ()
+
+    def _cut_off(self) -> tuple[CutOff, ...]:
+        path = self._means.audit.path
+        try:
+            found, _ = entries(path, limit_bytes=RECALLED_BYTES)
+        except SparktopError:
+            return ()
+        now_s = self._means.clock.wall()
+        return cut_off(found, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
+
+    def read(self, run_id: str) -> None:
+        """The operator has seen how it was left: it is told no more."""
+        with contextlib.suppress(SparktopError):
+            self._means.audit.note("note", {"run": run_id, "text": "how it was left has been read", READ: True})
 
     def way_back(self, run: Run) -> Plan | None:
         if not run.can_go_back or not run.state.is_over or not run.plan.way_back:

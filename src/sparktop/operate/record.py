@@ -9,6 +9,7 @@ from typing import Any
 from sparktop.model.plan import Plan, Remote, Run, RunState, Step, StepRun, StepState
 from sparktop.operate.audit import Audit, AuditError
 from sparktop.operate.ended import Ended
+from sparktop.operate.kept import kept
 from sparktop.operate.line import OperationResult
 from sparktop.operate.masking import Masker, described
 from sparktop.operate.means import Means
@@ -93,26 +94,30 @@ class Record:
         self._run = replace(self._run, before=before)
         plan = self._run.plan
         finding = plan.request.finding
-        await self._audit.keep(
-            "intent",
-            {
-                "run": self._run.id,
-                "action": plan.request.action,
-                "target": self._mask.exact(plan.request.target),
-                "title": self._mask.exact(plan.title),
-                "risk": str(plan.risk),
-                "nodes": list(dict.fromkeys((*plan.request.nodes, *plan.nodes))),
-                "options": self._mask.data(plan.request.options),
-                "finding": finding.rule if finding is not None else None,
-                "steps": [self._described(step) for step in plan.steps],
-                "way_back": [self._described(step) for step in plan.way_back],
-                "differences": [
-                    self._mask.data({"what": one.what, "name": one.name, "before": one.before, "after": one.after})
-                    for one in plan.differences
-                ],
-                "before": self._mask.data(before),
-            },
-        )
+        entry = {
+            "run": self._run.id,
+            "action": plan.request.action,
+            "target": self._mask.exact(plan.request.target),
+            "title": self._mask.exact(plan.title),
+            "risk": str(plan.risk),
+            "nodes": list(dict.fromkeys((*plan.request.nodes, *plan.nodes))),
+            "options": self._mask.data(plan.request.options),
+            "finding": finding.rule if finding is not None else None,
+            "steps": [self._described(step) for step in plan.steps],
+            "way_back": [self._described(step) for step in plan.way_back],
+            "kept": kept(plan.way_back, self._mask),
+            "differences": [
+                self._mask.data({"what": one.what, "name": one.name, "before": one.before, "after": one.after})
+                for one in plan.differences
+            ],
+            "before": self._mask.data(before),
+        }
+        self._audit.hold(self._run.id)
+        try:
+            await self._audit.keep("intent", entry)
+        except AuditError:
+            self._audit.let_go(self._run.id)
+            raise
 
     def step_ended(self, index: int, ended: Ended) -> None:
         """The end of a step, for the screen and the audit."""
@@ -149,10 +154,12 @@ class Record:
             await self._audit.keep("end", self._end_entry())
         except AuditError as error:
             self.audit_problem = self._mask.text(error.message)
+        self._audit.let_go(self._run.id)
 
     def end_at_once(self) -> None:
         """The last entry of a console that is being left."""
         self.note("end", **self._end_entry())
+        self._audit.let_go(self._run.id)
 
     def _end_entry(self) -> dict[str, Any]:
         run = self._run

@@ -18,6 +18,7 @@ from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.ui.cutoff import CutOffRuns
 from sparktop.ui.launching import Launching
 
 if TYPE_CHECKING:
@@ -62,13 +63,31 @@ class Acting:
         """Runs that are over, and whose end nobody has looked at."""
         self._open: RunScreen | None = None
         self._is_asking = False
+        self._cut_off = CutOffRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
         """Shows an engine's log; False where it isn't there (yet). Set by the console."""
         self.launching = Launching(ask=self._ask, picture=picture, plan=self._answered, clock=clock)
 
     def attach(self, operating: Operating | None) -> None:
-        """From now on plans can be made."""
+        """From now on plans can be made; what an earlier console has left is looked for."""
         self._operating = operating
+        if operating is not None:
+            self._app.run_worker(self._recall(operating), name="cut-off", exit_on_error=False)
+
+    async def _recall(self, operating: Operating) -> None:
+        await self._cut_off.recall(operating)
+        self.see(self._picture())
+
+    def see(self, picture: FleetState) -> None:
+        """A new picture: what an earlier console has left is told as long as it is to be seen, and wasn't read."""
+        for run_id, run in self._cut_off.news(picture):
+            if run is None:
+                self._runs.pop(run_id, None)
+                self._unread.discard(run_id)
+            else:
+                self._runs[run_id] = run
+                self._unread.add(run_id)
+            self._tell()
 
     # What is to be seen
 
@@ -331,6 +350,7 @@ class Acting:
         from sparktop.ui.screens.run import RunScreen
 
         self._unread.discard(run.id)
+        self._cut_off.read(run.id)
         self._open = RunScreen(
             self._runs[run.id],
             self._clock,

@@ -163,6 +163,7 @@ class SparktopApp(App[int]):
         self._waiting = False
         if self._state is not None:
             self.console_screen.show(self._state)
+            self.acting.see(self._state)
             self._notifier.follow(self._state)
 
     def on_unmount(self) -> None:

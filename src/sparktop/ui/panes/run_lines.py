@@ -32,6 +32,7 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.FAILED: ("✖", "critical"),
     RunState.ROLLED_BACK: ("▲", "warning"),
     RunState.ABORTED: ("–", "warning"),
+    RunState.CUT_OFF: ("▲", "warning"),
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
@@ -87,6 +88,9 @@ def state_line(run: Run, now_wall_s: float) -> Line:
 def summary(run: Run) -> Line:
     """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB"."""
     sign, tone = RUN_SIGNS[run.state]
+    if run.state is RunState.CUT_OFF:  # what is left of it is wanted first: on a narrow screen the rest is cut
+        left, _, _ = run.message.partition(". ")
+        return Line.of((f"{sign} {run.state}  ", tone), (left, "strong"), (f"  {run.plan.title}", "quiet"))
     line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
     if run.state.is_over:
         return line + Line.of((f"  {run.state}", tone), (f"  {brief(run)}" if run.message else "", ""))
