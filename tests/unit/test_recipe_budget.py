@@ -195,6 +195,20 @@ def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> 
 
 
 @pytest.mark.parametrize(
+    ("limit", "share", "source"),
+    [
+        (0.60, 0.60, "computed: as the recipe has it; memory would allow 0.7"),
+        (0.20, 0.32, "computed: 0.32 is what weights and one context need; the recipe's is 0.20; memory would"),
+    ],
+)
+def test_the_recipes_share_is_the_most_but_for_what_weights_and_one_context_need(limit, share, source) -> None:
+    recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=34.6, share=limit))
+    found = budget(order(recipe), [room()], made.QWEN, values={})
+    assert found.share == share
+    assert found.share_source.startswith(source)
+
+
+@pytest.mark.parametrize(
     ("baseline", "going"),
     [pytest.param(112.6, 85.6, id="counted twice in part"), pytest.param(None, 88.0, id="as counted")],
 )

@@ -123,13 +123,13 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
     share = most
     if share > ceiling:
         share, note = ceiling, f"{note}; more than {ceiling:.2f} is never computed"
+    least = _least(case, demand) or 0.0
     limit = case.settings.share_limit
     if limit is not None and limit < share:
-        share, note = limit, f"as the recipe has it; memory would allow {most:.2f} ({note})"
-    least = _least(case, demand)
-    if least is not None and least > share:
-        note = f"{least:.2f} is what weights and one context need; {note}"
-        share = least
+        its = f"the recipe's is {limit:.2f}" if least > limit else "as the recipe has it"
+        share, note = limit, f"{its}; memory would allow {most:.2f} ({note})"
+    if least > share:
+        share, note = least, f"{least:.2f} is what weights and one context need; {note}"
     if share > NEVER_ABOVE:
         share, note = NEVER_ABOVE, f"{note}; above {NEVER_ABOVE:.2f} none is ever used"
     return max(0.01, round(share, 2)), f"computed: {note}"
