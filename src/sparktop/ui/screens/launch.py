@@ -5,7 +5,7 @@ Each choice is planned anew by itself; nothing is changed before the review's Ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Self
 
 from rich.text import Text
@@ -69,15 +69,12 @@ class LaunchScreen(Screen[Plan | None]):
         picture: Callable[[], FleetState],
         clock: Clock,
         secrets: Mapping[str, str],
-        notes: Sequence[str] = (),
     ) -> None:
-        """`secrets` are the names that matter here, and where each came from; empty: it is missing. `notes` say what
-        kept a file from being read."""
+        """`secrets` are the names that matter here, and where each came from; empty: it is missing."""
         super().__init__()
         self.draft = draft
         self._picture = picture
         self._secrets = dict(secrets)
-        self._notes = tuple(notes)
         self.planning = LivePlanning(plan, self.renew, clock)
         self._is_unfolded = False
         self._cursor: tuple[str, str] | None = None
@@ -163,7 +160,7 @@ class LaunchScreen(Screen[Plan | None]):
         return [*told, *head_lines(self.known(), width, self.app.size.height)]
 
     def found(self, width: int) -> list[Line]:
-        return found_lines(self.known(), width, self._notes)
+        return found_lines(self.known(), width)
 
     def choices(self, width: int) -> list[Line]:
         """The rows as lines; on a narrow screen what was found stands below the review and at the end."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sparktop.model.plan import Refusal
 from sparktop.model.prospect import GateState
 from sparktop.operate.wording import masked
@@ -11,7 +9,6 @@ from sparktop.ui.panes.prospect import (
     gate_lines,
     picture_lines,
     remedy_lines,
-    risk_lines,
     titled,
     told_lines,
     verdict_lines,
@@ -42,8 +39,8 @@ def head_lines(known: Known, width: int, height: int) -> list[Line]:
     return [line.faded() for line in lines] if known.is_looking else lines
 
 
-def found_lines(known: Known, width: int, notes: Sequence[str] = ()) -> list[Line]:
-    """A refusal's remedies, gates, what would be fetched, risks; `notes` are of files that weren't read."""
+def found_lines(known: Known, width: int) -> list[Line]:
+    """A refusal's remedies, gates, what would be fetched, risks."""
     answer = known.answer
     if answer is None:
         return []
@@ -54,8 +51,6 @@ def found_lines(known: Known, width: int, notes: Sequence[str] = ()) -> list[Lin
     if answer.prospect is not None:
         found = told_lines(answer.prospect, width)
         lines += [BLANK, *found] if lines and found else found
-    if notes:
-        lines += [*([BLANK] if lines else []), *risk_lines(notes, width)]
     return [line.faded() for line in lines] if known.is_looking else lines
 
 
