@@ -14,6 +14,7 @@ import sparktop
 from sparktop.cli import main
 from sparktop.model.recipe import Expected, Need, Proof, Requirement
 from sparktop.recipe.extension import KEYS
+from sparktop.recipe.unsupported import IGNORED
 
 TEXT = README.read_text("utf-8")
 
@@ -83,6 +84,11 @@ def test_every_key_that_is_added_to_a_recipe_is_in_the_reference_and_no_other() 
         known = {each.name.removeprefix("is_") for each in fields(made)} - {"ready_limit_s"}
         assert {one.partition(".")[2] for one in told if one.startswith(f"{name}.")} == known, name
     assert {one.partition(".")[0] for one in told} == set(KEYS)
+
+
+def test_every_field_of_a_recipe_that_changes_nothing_is_told_of() -> None:
+    page = (README.parent / "recipes/README.md").read_text("utf-8").split("## What sparktop adds")[0]
+    assert [name for name in (*IGNORED, "builder_config", "runtime_cache") if f"`{name}`" not in page] == []
 
 
 def test_the_rule_of_the_readme_is_a_good_one(tmp_path: Path) -> None:
