@@ -241,6 +241,30 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
     assert acting.way_back(again) is None
 
 
+async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_path: Path) -> None:
+    from sparktop.model.operation import DockerCall
+    from sparktop.model.plan import Remote
+    from sparktop.model.prospect import Prospect
+
+    stage = Stage(tmp_path)
+    stage.node.fails["ready"] = FAILED
+    acting = operations(stage)
+    stop = Remote(operations=(DockerCall(method="POST", path="/containers/x/stop"),))
+    launch = plan(
+        step("start"),
+        step("ready"),
+        back=(step("down", stop),),
+        risk=Risk.SAFE,
+        outcome="serves M at http://spark1:8000/v1",
+        outcome_command="curl http://spark1:8000/v1/models",
+        prospect=Prospect(recipe_id="m", title="M", nodes=("spark1",)),
+    )
+    back = acting.way_back(await run_of(acting, launch))
+    assert back is not None
+    assert (back.outcome, back.outcome_command, back.prospect) == ("", "", None)
+    assert back.risk is Risk.DISRUPTIVE  # what it stops may run by now
+
+
 async def test_the_way_back_knows_what_the_run_made(tmp_path: Path) -> None:
     from sparktop.model.operation import DockerCall
     from sparktop.model.plan import Remote

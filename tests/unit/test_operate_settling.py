@@ -9,7 +9,8 @@ import pytest
 from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.pictures_support import node
 
-from sparktop.model.plan import RunState
+from sparktop.model.operation import DockerCall
+from sparktop.model.plan import Remote, RunState
 
 GIB = 1024**3
 STEP_S = 1.0
@@ -47,7 +48,15 @@ async def test_after_a_way_back_memory_is_told_when_it_is_back(
     assert stage.clock.monotonic() - began_s < 20
 
 
-async def test_what_was_not_led_back_ends_with_the_next_sample(tmp_path: Path) -> None:
+async def test_so_it_is_after_a_stop(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    with_memory_back_after(stage, 6.0)
+    stop = Remote(operations=(DockerCall(method="POST", path="/containers/x/stop", query={"t": "60"}),))
+    run = await stage.carry_out(plan(step("stop", stop)))
+    assert run.after["spark1"]["available_gib"] == pytest.approx(110.0, abs=1.0)
+
+
+async def test_what_let_nothing_go_ends_with_the_next_sample(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     began_s = with_memory_back_after(stage, 6.0)
     run = await stage.carry_out(plan(step("stop")))

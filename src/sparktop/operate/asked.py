@@ -15,6 +15,14 @@ _MISSING = re.compile(r"(\d+ things? missing): .*")
 _FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
 
 
+def stops(act: Act) -> bool:
+    """Whether it has something end that may run."""
+    return isinstance(act, Remote) and any(
+        isinstance(one, Signal) or (isinstance(one, DockerCall) and one.path.endswith(("/stop", "/kill")))
+        for one in act.operations
+    )
+
+
 def grace_s(act: Act) -> float | None:
     """Seconds between being asked to end and being killed; None for what stops nothing, or says no such time."""
     for operation in act.operations if isinstance(act, Remote) else ():

@@ -362,7 +362,7 @@ class PlanExecution:
         """Newer figures, the nodes given back, the last entry, and then it is told."""
         self._record.skip_waiting()
         if self._course.has_acted:
-            await settled(self._means, self._nodes, was_led_back=len(self.run.steps) > len(self._plan.steps))
+            await settled(self._means, self.run, self._nodes)
         await self._hold.release()
         self._record.update(after=figures(self._means.picture(), self._nodes), is_told=False)
         self._record.update(**self._end(state, how, hint), is_told=False)

@@ -22,6 +22,7 @@ from sparktop.errors import SparktopError, TransportError
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run
 from sparktop.operate.actions import ACTIONS, Action, Planner, planner_of
+from sparktop.operate.asked import stops
 from sparktop.operate.audit import Audit, entries, is_under_way
 from sparktop.operate.beforeafter import brief
 from sparktop.operate.cutoff import READ, CutOff, cut_off
@@ -213,14 +214,18 @@ class Operations:
             return None
         plan = run.plan
         filled_in = [(step, filled(step.act, run.saved.get(step.node, {}))) for step in plan.way_back]
+        acts = [act for _, act in filled_in if act is not None]
         return replace(
             plan,
             request=replace(plan.request, finding=None),
             title=f"Way back: {plan.title}",
-            risk=Risk.SAFE if plan.risk is Risk.SAFE else Risk.DISRUPTIVE,
+            risk=Risk.SAFE if plan.risk is Risk.SAFE and not any(map(stops, acts)) else Risk.DISRUPTIVE,
             steps=tuple(replace(step, act=act) for step, act in filled_in if act is not None),
             way_back=(),
             effect="It leads back to how it was before.",
+            outcome="",  # what was to be there then, and what a launch would find, is no more of this
+            outcome_command="",
+            prospect=None,
             warnings=(f"It undoes: {brief(run)}",),
             differences=tuple(replace(one, before=one.after, after=one.before) for one in plan.differences),
             equivalent=(),

@@ -1,4 +1,4 @@
-"""After the last step: until its nodes have been sampled anew, and what a way back let go of is there again.
+"""After the last step: until its nodes have been sampled anew, and what was let go of is there again.
 
 An engine's memory comes back some seconds after its process: figures taken before say that less is there than is.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.plan import Run, StepState
+from sparktop.operate.asked import stops
 from sparktop.operate.figures import is_newer
 from sparktop.operate.means import Means
 from sparktop.operate.waiting import POLL_S
@@ -19,14 +21,16 @@ COMING_BACK_S = 12.0
 RISING_BYTES_PER_S = 0.2 * 1024**3
 
 
-async def settled(means: Means, nodes: Collection[str], *, was_led_back: bool) -> None:
+async def settled(means: Means, run: Run, nodes: Collection[str]) -> None:
     """Comes back when the picture tells how the run has left its nodes, or when that takes too long."""
+    was_led_back = len(run.steps) > len(run.plan.steps)
+    has_let_go = was_led_back or any(one.state is StepState.DONE and stops(one.step.act) for one in run.steps)
     began_s = since_s = means.clock.monotonic()
     before: FleetState | None = None
     while True:
         picture, now_s = means.picture(), means.clock.monotonic()
         if is_newer(picture, nodes, since_s):
-            if not was_led_back or (before is not None and not rises(before, picture, nodes)):
+            if not has_let_go or (before is not None and not rises(before, picture, nodes)):
                 return
             before, since_s = picture, now_s + POLL_S
         if now_s - since_s > NEWER_FIGURES_S or now_s - began_s > COMING_BACK_S:
