@@ -53,17 +53,18 @@ def is_live(node: NodeView) -> bool:
     return node.link.state is LinkState.LIVE and node.sample is not None
 
 
-def probes() -> set[int]:
-    """Processes of probes on this machine, children included."""
-    found = set()
+def probes(sshd: Sshd) -> set[int]:
+    """Processes of the probes that this server started, children included."""
+    found, own = set(), f" {sshd.host} {sshd.port}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if (words[0].endswith((b"python3", b"/sh")) and b"sparktop-probe" in words) or b"SPARKTOP" in b"".join(
-                    words
-                ):
-                    found.add(int(entry.name))
+                is_probe = words[0].endswith((b"python3", b"/sh")) and b"sparktop-probe" in words
+                if is_probe or b"SPARKTOP" in b"".join(words):
+                    given = (entry / "environ").read_bytes().split(b"\0")
+                    if any(one.startswith(b"SSH_CONNECTION=") and one.endswith(own) for one in given):
+                        found.add(int(entry.name))
     return found
 
 
@@ -135,7 +136,7 @@ async def test_a_probe_that_is_killed_is_started_again_on_the_same_connection(ss
         sessions = sshd.session_pids()
         first = monitor.state.nodes[0].sample
         assert first is not None
-        for pid in probes():
+        for pid in probes(sshd):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await until(
@@ -174,32 +175,29 @@ async def test_an_xid_written_to_the_kernel_log_appears(sshd: Sshd) -> None:
 
 
 async def test_a_clean_end_leaves_no_process(sshd: Sshd) -> None:
-    before = probes()
     async with watching(sshd) as monitor:
         await until(monitor, lambda node: is_live(node) and node.processes is not None)
-        assert probes() - before
-    poll(lambda: not probes() - before, what="the probe's end")
+        assert probes(sshd)
+    poll(lambda: not probes(sshd), what="the probe's end")
 
 
 def test_a_killed_client_leaves_no_process(sshd: Sshd) -> None:
-    before = probes()
     sshd.trust()
     config = sshd.alias("spark1")
     words = [sys.executable, "-m", "sparktop", "status", "--watch", "--json", "-F", str(config), "spark1"]
     client = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert client.stdout is not None
     assert b'"live"' in client.stdout.readline()
-    assert probes() - before
+    assert probes(sshd)
     client.kill()
     client.wait()
     client.stdout.close()
-    poll(lambda: not probes() - before, what="the probe's end")
+    poll(lambda: not probes(sshd), what="the probe's end")
 
 
 async def test_a_killed_sshd_leaves_no_process(sshd: Sshd) -> None:
-    before = probes()
     async with watching(sshd) as monitor:
         await until(monitor, lambda node: is_live(node) and node.processes is not None)
         sshd.stop()
         await until(monitor, lambda node: node.link.state is LinkState.LOST)
-        poll(lambda: not probes() - before, what="the probe's end")
+        poll(lambda: not probes(sshd), what="the probe's end")
