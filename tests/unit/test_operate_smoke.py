@@ -86,6 +86,20 @@ async def test_engine_that_serves() -> None:
     assert texts
 
 
+async def test_how_far_an_answer_is_is_not_known() -> None:
+    """It ends long before the most tokens it may have: "2 %" reads as if there were much to wait for."""
+    told: list[float | None] = []
+    async with EngineStage(chat=hang) as engine:
+        stage = Stage(engine.port)
+
+        def heard(text: str, ratio: float | None) -> None:
+            told.append(ratio)
+            stage.fall(2.5)
+
+        await run(engine, stage, told=heard)
+    assert set(told) == {None}
+
+
 async def test_memory_below_the_floor_ends_the_request() -> None:
     async with EngineStage(chat=hang) as engine:
         stage = Stage(engine.port)

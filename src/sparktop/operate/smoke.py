@@ -86,7 +86,7 @@ async def smoke(
             if (failed := watch.look()) is not None:
                 return failed
             words = f"{pieces} pieces of the answer" if pieces else "asked, no token yet"
-            progress(f"{words}; {watch.words}", min(1.0, pieces / max(1, test.max_tokens)))
+            progress(f"{words}; {watch.words}", None)  # it ends when it likes, long before so many
         answer = asking.result()
         if answer.state is not CompletionState.OK:
             await unless_lost(line)

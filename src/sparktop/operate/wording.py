@@ -34,11 +34,13 @@ from sparktop.model.plan import (
 )
 from sparktop.operate.fetching import only_fetches
 from sparktop.operate.masking import Masker
-from sparktop.probe.remote import MASK, mask_argv
+from sparktop.probe.remote import MASK, is_secret_name, mask_argv
 
 MAX_BODY_CHARS = 300
 """A longer body is told by its size: it is what inspect holds, with the differences that the review shows."""
 _GIB = 1024**3
+_PLAIN = re.compile(r"HF_\w+=(?:\d{1,3}|/[\w./-]*)")
+"""Settings and folders of the hub's own program: shown, where any other variable's value is its owner's."""
 _CONTAINER_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
@@ -164,8 +166,9 @@ def _sudo(privilege: Privilege) -> str:
 
 
 def _given(command: Command) -> Iterator[str]:
-    for name in command.environment:
-        yield f"{shlex.quote(name)}={MASK} "
+    for name, value in command.environment.items():
+        shown = shlex.quote(value) if _PLAIN.fullmatch(f"{name}={value}") and not is_secret_name(name) else MASK
+        yield f"{shlex.quote(name)}={shown} "
 
 
 def _joined(argv: Sequence[str]) -> str:
