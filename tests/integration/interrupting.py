@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tests.hub import Hub
 from tests.integration.engine_image import EngineLike
 from tests.integration.launch_support import COMMIT, MODEL, cache_with_model, text_of
 from tests.integration.spark import Spark
+from tests.integration.terminal import hurried_program
 from tests.integration.test_launch_pair import NAME, NO_RDMA, boxes
 from tests.integration.test_operate_pair import PairDesk, console
 from tests.support import free_port, unavailable
@@ -215,6 +220,34 @@ def kind(step: Step) -> str:
 
 def is_at(run: Run, step: str) -> bool:
     return any(one.step.id == step and one.state is StepState.RUNNING for one in run.steps)
+
+
+def killed(launch: Stage, is_there: Callable[[str], bool]) -> None:
+    """`sparktop launch` as it is typed, gone without a word when it has written this line."""
+    recipes = Path(os.environ["XDG_CONFIG_HOME"]) / "sparktop/recipes"
+    recipes.mkdir(parents=True, exist_ok=True)
+    (recipes / "tiny.yaml").write_text(launch.text)
+    stops = [word for _, name in launch.order().stops for word in ("--stop", name)]
+    process = subprocess.Popen(
+        [*hurried_program(), "launch", "tiny", *launch.nodes, *stops, "--yes", "--grace", "3"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "HF_ENDPOINT": launch.hub.url},
+    )
+    assert process.stdout is not None
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if is_there(line):
+                return
+        pytest.fail(f"it never came there:\n{''.join(said)}")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        process.stdout.close()
 
 
 @contextlib.contextmanager

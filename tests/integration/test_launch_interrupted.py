@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.desk import hurried, told
-from tests.integration.interrupting import FETCHES, Stage, is_at, kind, stage
+from tests.integration.interrupting import FETCHES, Stage, is_at, killed, kind, stage
 from tests.integration.spark import Spark, sparks
-from tests.integration.terminal import hurried_program
 from tests.integration.test_launch_pair import NAME
 from tests.integration.test_operate_pair import PairDesk
 
@@ -132,32 +128,9 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> 
 
 
 def killed_at(launch: Stage, step: Step, number: int) -> None:
-    """`sparktop launch` as it is typed, gone without a word when it has begun the step of this number."""
+    """It, when it has begun the step of this number."""
     launch.has_to_fetch(step)
-    recipes = Path(os.environ["XDG_CONFIG_HOME"]) / "sparktop/recipes"
-    recipes.mkdir(parents=True, exist_ok=True)
-    (recipes / "tiny.yaml").write_text(launch.text)
-    stops = [word for _, name in launch.order().stops for word in ("--stop", name)]
-    process = subprocess.Popen(
-        [*hurried_program(), "launch", "tiny", *launch.nodes, *stops, "--yes", "--grace", "3"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "HF_ENDPOINT": launch.hub.url},
-    )
-    assert process.stdout is not None
-    said = []
-    try:
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith(f"{STEP_MARKS[StepState.RUNNING]} {number}/"):
-                return
-        pytest.fail(f"it never came to {step.title}:\n{''.join(said)}")
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        process.stdout.close()
+    killed(launch, lambda line: line.startswith(f"{STEP_MARKS[StepState.RUNNING]} {number}/"))
 
 
 async def told_of(launch: Stage, at: PairDesk) -> None:

@@ -130,15 +130,41 @@ async def test_a_later_run_has_dealt_with_it_unless_it_was_refused(tmp_path: Pat
     audit = await written(tmp_path / "1", "gone")
     later = await written(tmp_path / "2", "gone", run_id="run-2")
     end = {"run": "run-2", "kind": "end", "wall_s": WALL_S}
-    (one,) = found([*audit, *later, {**end, "state": "done"}])
-    assert shown(one, seen(old())) is None
+    for one in found([*audit, *later, {**end, "state": "done"}]):
+        assert shown(one, seen(old(), new(labels={LAUNCH: STAMP}))) is not None, "what that has made is another's"
+        assert shown(one, seen(old())) is None
     (one,) = found([*audit, *later, {**end, "state": "refused"}])
     assert shown(one, seen(old())) is not None
+
+
+async def test_what_a_way_back_has_led_back_is_not_looked_at_again(tmp_path: Path) -> None:
+    audit = await written(tmp_path / "1", "gone")
+    (one,) = found(audit)
+    run = shown(one, seen(old(), new()))
+    assert run is not None
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    assert back is not None
+    later = await written(tmp_path / "2", "", back, run_id="run-2")
+    assert found([*audit, *later, {"run": "run-2", "kind": "end", "wall_s": WALL_S, "state": "done"}]) == ()
+
+
+async def test_a_way_back_that_was_cut_off_is_told_itself(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path / "1", "gone"))
+    run = shown(one, seen(old(), new()))
+    assert run is not None
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    assert back is not None
+    (one,) = found(await written(tmp_path / "2", "back-memory", back, run_id="run-2"))
+    run = shown(one, seen(old()))
+    assert run is not None
+    assert run.message.startswith("vllm-old on spark1 is stopped. ")
+    assert not run.can_go_back
 
 
 async def test_what_was_to_be_stopped_is_no_damage(tmp_path: Path) -> None:
     (one,) = found(await written(tmp_path, "gone", launch(action="stop-engine")))
     assert shown(one, seen(old())) is None
+    assert shown(one, seen(new())) is not None
 
 
 @pytest.mark.parametrize("damage", [None, 7, [], {"x": 1}, "\x1b[2J", [None], [{"docker": 3}], {"Labels": 4}])

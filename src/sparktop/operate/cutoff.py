@@ -31,6 +31,7 @@ READ = "read"
 _MEANT = ("stop-engine", "break-restart-loop")
 """Actions that want stopped what they stop."""
 _CONTAINER = re.compile(r"POST /containers/([0-9a-f]{64})/(stop|kill|start|update)")
+_NAMED = re.compile(r"/containers/([0-9a-f]{64})\b")
 _ID = re.compile(r"[0-9a-f]{64}")
 _POLICIES = ("always", "unless-stopped", "on-failure")
 _GONE_HERE = "the console was gone from here on"
@@ -95,7 +96,7 @@ def cut_off(found: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_
         if end is not None and end.get("state") == RunState.REFUSED:
             continue
         if end is not None or any(one.get(READ) is True for one in said) or is_under_way(name):
-            named |= {one[0] for one in _CONTAINER.findall(" ".join(_calls(intent)))}
+            named |= {found for call in _calls(intent) for found in _NAMED.findall(call)}
         elif now_wall_s - said[-1]["wall_s"] < FORGOTTEN_S and (one := _cut(name, intent, said, named)) is not None:
             out.append(one)
     return tuple(reversed(out))
@@ -168,6 +169,9 @@ def _cut(name: str, intent: Entry, found: Sequence[Entry], named: set[str]) -> C
                 made.append(_made(step, call, saved))
     if intent.get("action") in _MEANT:
         stopped, policies = {}, {}
+    made = [one for one in made if one.container_id not in named]
+    if not (stopped or policies or made):
+        return None
     now = run.steps[begun] if run.steps and run.steps[begun].state is StepState.UNKNOWN else None
     return CutOff(
         run=run,
