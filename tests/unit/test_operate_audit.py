@@ -238,6 +238,13 @@ async def test_what_is_left_of_a_run_is_told_with_how_to_undo_it(tmp_path: Path)
     stage.audit_path.write_bytes(before[-1])  # as it was when the second step was begun
     out, _ = told(stage.audit_path)
     assert "not ended" in out
+    assert "the console ended before the run did" in out
+    audit = Audit(stage.audit_path, who="me")
+    audit.hold("run-1")
+    out, _ = told(stage.audit_path)
+    assert ": under way" in out
+    assert "ended before" not in out
+    audit.let_go("run-1")
     assert "    done: Do off (undone by: docker update --restart=always vllm)\n" in out
     assert "done: Do stop" not in out
 

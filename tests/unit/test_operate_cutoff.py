@@ -126,6 +126,10 @@ async def test_a_run_that_is_under_way_or_long_ago_or_read_or_ended(tmp_path: Pa
         assert not found([*audit, {"run": "run-1", "wall_s": WALL_S, **last}])
 
 
+async def test_a_run_whose_last_step_was_done(tmp_path: Path) -> None:
+    assert found(await written(tmp_path, "no step of it")) == ()
+
+
 async def test_a_later_run_has_dealt_with_it_unless_it_was_refused(tmp_path: Path) -> None:
     audit = await written(tmp_path / "1", "gone")
     later = await written(tmp_path / "2", "gone", run_id="run-2")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sparktop import sanitise
-from sparktop.operate.audit import READ_AT_MOST_BYTES, audit_path, entries
+from sparktop.operate.audit import READ_AT_MOST_BYTES, audit_path, entries, is_under_way
 from sparktop.operate.beforeafter import told
 
 FOLLOW_S = 0.5
@@ -50,7 +50,7 @@ def audit(
         print(json.dumps({"version": 1, "entries": kept}, ensure_ascii=True), file=out)
     else:
         for run in runs:
-            print("\n".join(_as_json(run) if as_json else _block(run)), file=out)
+            print("\n".join(_as_json(run) if as_json else _block(run, path or audit_path())), file=out)
     out.flush()
     if damaged:
         print(f"sparktop: {damaged} damaged line{'s' if damaged > 1 else ''} passed over", file=err)
@@ -83,19 +83,21 @@ def _as_json(run: Sequence[Entry]) -> list[str]:
     return [json.dumps(entry, ensure_ascii=True) for entry in run]
 
 
-def _block(run: Sequence[Entry]) -> list[str]:
+def _block(run: Sequence[Entry], path: Path) -> list[str]:
     if run[0]["kind"] == "guard":
         return [_guard(run[0])]
     intent = next((entry for entry in run if entry["kind"] == "intent"), {})
     end = next((entry for entry in run if entry["kind"] == "end"), None)
-    state = _text(end.get("state")) if end else "not ended"
+    goes_on = end is None and is_under_way(str(run[0].get("run", "")), path)
+    state = _text(end.get("state")) if end else "under way" if goes_on else "not ended"
     first = run[0]
     took = f" in {_span(end['wall_s'] - first['wall_s'])}" if end and intent else ""
     nodes = ", ".join(_texts(intent.get("nodes"))) or "?"
     title = _text(intent.get("title")) or _text(first.get("run"))
     lines = [f"{_MARKS.get(state, '?')} {_when(first)}  {_text(first.get('who'))}  {nodes}  {title}: {state}{took}"]
     if end is None:
-        lines.append("    the console ended before the run did, or the run is under way")
+        if not goes_on:
+            lines.append("    the console ended before the run did")
         lines += [f"    done: {line}" for line in _done(run, intent)]
     elif state != "done":
         lines += [f"    {text}" for key in ("message", "hint") if (text := _text(end.get(key)))]

@@ -152,8 +152,8 @@ def _by_hand(one: CutOff, rest: Sequence[Left], *, several: bool) -> str:
 
 def _cut(name: str, intent: Entry, found: Sequence[Entry], named: set[str]) -> CutOff | None:
     run = _run(name, intent, found)
-    if run is None:
-        return None
+    if run is None or all(one.state is StepState.DONE for one in run.steps):
+        return None  # all was done; only its last word is missing
     begun = next((at for at, one in enumerate(run.steps) if one.state is StepState.UNKNOWN), len(run.steps) - 1)
     stopped: dict[str, None] = {}
     policies: dict[str, str] = {}
