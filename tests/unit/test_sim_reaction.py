@@ -191,3 +191,19 @@ def test_a_process_that_is_ended_gives_its_memory_back() -> None:
     stage.do(acts.SignalProcess(pid=77352, signal="KILL")).run(90)
     assert not [one for one in stage.firing("memory.held-after-exit") if one.severity is not Severity.INFO]
     assert available(stage.scenario, "spark1", 90) > 105
+
+
+@pytest.mark.parametrize("second", [251.0, 258.0, 300.0])
+def test_a_pair_that_is_ended_as_it_starts_leaves_no_gpu_busy(second: float) -> None:
+    """A rank whose head is gone spins only where it has met it, and rests when it ends, however little it held."""
+    scenario = load("spin-deadlock")
+    for name, node in (("minimax-rank0", "spark1"), ("minimax-rank1", "spark2")):
+        scenario = reacted(scenario, node, 110.0, acts.KillContainer(name=name))
+    for name, node in (("minimax-rank1", "spark2"), ("minimax-rank0", "spark1")):
+        scenario = reacted(scenario, node, 250.0, acts.StartContainer(name=name))
+    scenario = reacted(scenario, "spark1", second, acts.KillContainer(name="minimax-rank0"))
+    left = moment(scenario, "spark2", second + 2)
+    assert (left.script.tracks["util"].at(left.t) > 90) is (second == 300.0)
+    scenario = reacted(scenario, "spark2", second + 3, acts.KillContainer(name="minimax-rank1"))
+    after = moment(scenario, "spark2", second + 8)
+    assert after.script.tracks["util"].at(after.t) == 0

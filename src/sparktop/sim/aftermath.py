@@ -100,7 +100,8 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
         "cache_gib": [(t, before.cached), (t + BACK_S, cached)],
         "swap_gib": [(t, swap), (t + 15, swap * 0.25)],
     }
-    if held > 1:
+    works_on = any((live.gpu_gib or 0) > 1 and live.script.container for live in others)
+    if held > 1 or (gone and not works_on):  # also what was busy before it had taken anything
         figures |= idle(moment, ended=ended)
     script = with_tracks(script, t, figures)
     if moment.scenario.repeat is not Repeat.LOOP:  # a starved host comes back with its memory

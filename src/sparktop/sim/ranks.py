@@ -25,6 +25,8 @@ from sparktop.sim.launched import flag_value, model_of, weighed
 from sparktop.sim.script import ContainerScript, EngineScript, LogEntry, Needs, NodeScript, Run, Scenario
 from sparktop.sim.startup import Start
 
+_SPINS_GIB = 1.0
+"""A rank that holds so much on its GPU has met the others, and waits for them there."""
 _TRAFFIC_S = 6.0
 """After its first answer, until requests come."""
 
@@ -153,7 +155,11 @@ def _waiting_in_vain(other: Rank, showing_s: float) -> NodeScript:
         kv = engine.tracks["kv"].at(t)
         script = with_traffic(script, engine.name, t, {"running": [(t, held)], "kv": [(t, kv)]})
     figures = {name: script.tracks[name].cut(t) for name in ("available_gib", "cache_gib", "leaked_gib")}
-    return spinning(replace(script, tracks={**script.tracks, **figures}), t)
+    script = replace(script, tracks={**script.tracks, **figures})
+    ours = [live for live in other.moment.spark.processes(t) if live.script.container == other.box.name]
+    if sum(live.gpu_gib or 0.0 for live in ours) < _SPINS_GIB:
+        return loading(script, t, None)  # it has not met the others yet: that is waited for without the GPU
+    return spinning(script, t)
 
 
 def started(scenario: Scenario, node: str, showing_s: float, name: str) -> Scenario:
