@@ -6,10 +6,27 @@ import pytest
 from tests.ui import svg
 from tests.ui.log_stage import Stage
 from textual import events
+from textual.binding import Binding
 from textual.widgets import Static
 
 from sparktop.ui.commands import COMMANDS, keys_text
-from sparktop.ui.screens.help import DESCRIPTION_FROM, HelpPage, HelpScreen, help_lines
+from sparktop.ui.screens.help import DESCRIPTION_FROM, RECIPE_KEYS, HelpPage, HelpScreen, help_lines
+from sparktop.ui.screens.launch import LaunchScreen
+from sparktop.ui.screens.recipes import RecipesScreen
+
+SHOWN = {
+    "escape": "Esc",
+    "ctrl+s": "Ctrl+S",
+    "enter": "Enter",
+    "enter,L": "Enter",
+    "slash": "/",
+    "pagedown": "PgDn",
+    "pagedown,space": "PgDn",
+    "pageup": "PgUp",
+    "backspace,delete": "⌫",
+    "y,c": "y, c",
+}
+"""A binding -> how the help names it; what moves a cursor, and closes, is told with the console's own."""
 
 
 @pytest.mark.parametrize("width", [30, 52, DESCRIPTION_FROM, 100])
@@ -91,3 +108,20 @@ async def test_what_is_painted_below_does_not_paint_it_again() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert svg.plain(stage)[0].startswith("b"), "and it is there afterwards"
+
+
+def test_where_recipes_are_chosen_their_keys_come_first() -> None:
+    for width in (52, 76, 100):
+        lines = [line.plain for line in help_lines(width, is_of_recipes=True)]
+        assert lines[0] == "Recipes and their launch"
+        assert len(lines) == len(help_lines(width))
+        assert "Recipes and their launch" in [line.plain for line in help_lines(width)]
+
+
+def test_the_keys_of_a_launch_are_those_that_its_screens_have() -> None:
+    told = " ".join(keys for keys, _ in RECIPE_KEYS)
+    for screen in (RecipesScreen, LaunchScreen):
+        for binding in screen.BINDINGS:
+            assert isinstance(binding, Binding)
+            shown = SHOWN.get(binding.key, "")
+            assert shown in told, binding

@@ -195,7 +195,8 @@ class SparktopApp(App[int]):
         from sparktop.ui.screens.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(read_only=self.acting.is_read_only))
+            is_of_recipes = self.screen.id in ("recipes-screen", "launch-screen")
+            self.push_screen(HelpScreen(read_only=self.acting.is_read_only, is_of_recipes=is_of_recipes))
 
     def action_toggle_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name

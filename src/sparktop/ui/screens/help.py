@@ -28,14 +28,33 @@ OTHERS = (
 )
 
 
+RECIPE_KEYS = (
+    ("Enter", "in the list of recipes: the launch of it"),
+    ("/", "in the list of recipes: those that hold a word; Esc shows all"),
+    ("Enter", "on a row of a launch: edit it, take it, check it, or review"),
+    ("1 to 9", "in a launch: set what would change it"),
+    ("⌫", "on a parameter that is set: the recipe's own again"),
+    ("Ctrl+S", "in a launch: review it, wherever the cursor is"),
+    ("y, c", "in a launch: copy the command that does the same"),
+    ("PgDn PgUp", "what is told of it, further down and up"),
+    ("Esc", "one step back; what was chosen is kept until it is launched"),
+)
+"""Those of a recipe's own screens."""
+
+
 @lru_cache(maxsize=8)
-def help_lines(width: int, *, read_only: bool = False) -> tuple[Line, ...]:
-    """The page at a width in cells; `read_only` marks the keys that do nothing here."""
-    lines: list[Line] = []
+def help_lines(width: int, *, read_only: bool = False, is_of_recipes: bool = False) -> tuple[Line, ...]:
+    """The page at a width in cells; `read_only` marks the keys that do nothing here, `is_of_recipes`: those first."""
+    recipes = [Line.of(("Recipes and their launch", "title"))]
+    for keys, meaning in RECIPE_KEYS:
+        recipes += _entry(Line.of((f"{keys:<{KEY_CELLS}} ", "key")), meaning, width)
+    lines: list[Line] = recipes if is_of_recipes else []
     for group, commands in by_group():
         lines += [BLANK, Line.of((group, "title"))] if lines else [Line.of((group, "title"))]
         for command in commands:
             lines += _command(command, width, is_off=read_only and command.changes)
+    if not is_of_recipes:
+        lines += [BLANK, *recipes]
     lines += [BLANK, Line.of(("Signs", "title"))]
     for signs in (SEVERITY_SIGNS, LINK_SIGNS, ENGINE_SIGNS):
         lines += _signs([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
@@ -71,15 +90,16 @@ def _signs(signs: list[Line], width: int) -> list[Line]:
 class HelpPage(Page):
     """Keys and signs."""
 
-    def __init__(self, *, read_only: bool = False) -> None:
+    def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
         super().__init__()
         self._read_only = read_only
+        self._is_of_recipes = is_of_recipes
 
     def title(self) -> Line:
         return Line.of(("help", "title"))
 
     def content(self, width: int) -> tuple[Line, ...]:
-        return help_lines(width, read_only=self._read_only)
+        return help_lines(width, read_only=self._read_only, is_of_recipes=self._is_of_recipes)
 
 
 class HelpScreen(PageScreen):
@@ -87,5 +107,6 @@ class HelpScreen(PageScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "close", "Close", show=False)]
 
-    def __init__(self, *, read_only: bool = False) -> None:
-        super().__init__(HelpPage(read_only=read_only))
+    def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
+        """`is_of_recipes`: it is asked for there."""
+        super().__init__(HelpPage(read_only=read_only, is_of_recipes=is_of_recipes))

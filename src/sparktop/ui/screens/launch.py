@@ -71,7 +71,7 @@ class LaunchScreen(Screen[Plan | None]):
         secrets: Mapping[str, str],
     ) -> None:
         """`secrets` are the names that matter here, and where each came from; empty: it is missing."""
-        super().__init__()
+        super().__init__(id="launch-screen")
         self.draft = draft
         self._picture = picture
         self._secrets = dict(secrets)

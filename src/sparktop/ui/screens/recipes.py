@@ -124,7 +124,7 @@ class RecipesScreen(Screen[Recipe | None]):
     ) -> None:
         """`fits` are verdicts of this session by recipe id, `at` the recipe the cursor begins on, `unread` says why
         recipes lack here."""
-        super().__init__()
+        super().__init__(id="recipes-screen")
         self._all = shelved
         self._fleet = fleet
         self._is_read_only = is_read_only
