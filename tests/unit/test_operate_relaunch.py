@@ -276,7 +276,7 @@ def test_the_share_is_computed_for_the_machine() -> None:
     plan = done(planned(asked(SMALLER_SHARE), made.picture(restarts.spark(baseline_gib=100.0, available_gib=10.0))))
     (share,) = plan.differences
     assert (share.name, share.before) == ("--gpu-memory-utilization", "0.70")
-    assert share.after == "0.65"
+    assert share.after == "0.63"
     assert any("are left to the host" in note for note in plan.warnings)
 
 

@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import pictures_support as made
+from tests.recipe_support import SHIPPED, seats_for, shipped
 from tests.restart_support import spark
 
-from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
+from sparktop.diagnose.live.beside import PROCESSES_BYTES, beside_bytes, beside_of
 from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Order
 from sparktop.operate.target import SLACK_BYTES, asked_bytes, gib_option, memory_target, reachable_bytes
+from sparktop.recipe.rendering import render
 from sparktop.recipe.reserve import HOST_BYTES
+from sparktop.recipe.settings import read
 
 GIB = made.GIB
-RESERVE = OVERHEAD_BYTES + HOST_BYTES
+RESERVE = PROCESSES_BYTES + HOST_BYTES
 
 
 def share(value: str, **more: object):
@@ -31,13 +35,49 @@ def test_it_is_what_the_engine_asks_for_and_a_reserve() -> None:
     assert target.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("argv", "image", "version", "beside_gib"),
+    [
+        (("vllm", "serve", "M"), "nvcr.io/nvidia/vllm:26.05.post1-py3", None, 3),  # 0.21 counts its graphs
+        (("vllm", "serve", "M"), "me/vllm:mine", "0.21.0", 3),
+        (("vllm", "serve", "M"), "me/vllm:mine", "0.19.0", 6),
+        (("vllm", "serve", "M"), "me/vllm:mine", None, 6),
+        (("vllm", "serve", "M", "--enforce-eager"), "me/vllm:mine", None, 3),
+        (("vllm", "serve", "M", "-cc.cudagraph_mode", "NONE"), "me/vllm:mine", None, 3),
+        (("vllm", "serve", "M", "--compilation-config", '{"cudagraph_mode":"none"}'), "me/vllm:mine", None, 3),
+        (("sglang.launch_server",), "lmsysorg/sglang:v0.5.12", "0.5.12", 6),
+        (("sglang.launch_server", "--disable-cuda-graph"), "lmsysorg/sglang:v0.5.12", None, 3),
+    ],
+)
+def test_what_it_takes_beside_its_share(argv, image, version, beside_gib) -> None:
+    kind = EngineKind.SGLANG if "sglang" in argv[0] else EngineKind.VLLM
+    engine = made.engine(kind=kind, argv=argv, version=version, container=made.container(image=image))
+    assert beside_of(engine) == beside_gib * GIB
+    target = memory_target(engine, spark(engines=(engine,)))
+    assert target is not None
+    assert (
+        f"{beside_gib}.0 GiB beside that for {'graphs and' if beside_gib > 3 else 'its'} processes" in target.sentence
+    )
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_restart_counts_beside_the_share_what_the_launch_of_it_did(name: str) -> None:
+    recipe = shipped(name)
+    order = Order(recipe=recipe)
+    rendered = render(order, seats_for(recipe))
+    said = read(order, rendered.values)
+    box = made.container(image=rendered.image)
+    engine = made.engine(kind=recipe.engine, argv=rendered.head.argv, version=None, container=box)
+    assert beside_of(engine) == beside_bytes(has_graphs=said.has_graphs, counts_graphs=said.counts_graphs)
+
+
 def test_it_is_never_above_what_the_machine_had_after_its_boot() -> None:
     engine = share("0.85")
     target = memory_target(engine, spark(engines=(engine,), baseline_gib=108.0))
     assert target is not None
     assert target.target_bytes == 108 * GIB - SLACK_BYTES
     assert "which leaves the host little" in target.warnings[0]
-    assert "113.4 GiB" in target.warnings[0]
+    assert "110.4 GiB" in target.warnings[0]
 
 
 def test_what_the_engine_s_own_check_wants_is_waited_for_while_it_can_be_had() -> None:

@@ -142,7 +142,7 @@ async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_
     stage = Stage("leak-after-kill").run(49)
     run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
     assert run.state is RunState.FAILED, (run.message, told(run))
-    assert "16.3 GiB are held by nobody" in run.message
+    assert "19.3 GiB are held by nobody" in run.message
     assert run.can_go_back
     spark, t = stage.spark("spark2")
     names = [live.script.name for live in spark.containers(t)]

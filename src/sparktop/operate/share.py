@@ -1,9 +1,9 @@
 """An engine's share of memory, computed for the machine it runs on, where a remedy leaves the figure to it. Pure.
 
 No constant serves (facts/engines.md 1E, C2): the largest share that leaves the host its reserve is
-(available with the engine stopped - reserve) / total, the least of all its nodes, rounded down to 0.01. SGLang's is of
-what is available before it loads, on the poorest rank, and holds weights and cache alone (recipe/demand.py): what it
-takes beside it is left to it too.
+(available with the engine stopped - reserve - what it takes beside its share) / total, the least of all its nodes,
+rounded down to 0.01; as recipe/demand.py computes a launch's. SGLang's is of what is available before it loads, on the
+poorest rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from sparktop.diagnose.live.expectation import OVERHEAD_BYTES, share
+from sparktop.diagnose.live.beside import beside_of
+from sparktop.diagnose.live.expectation import share
 from sparktop.diagnose.live.ranks import flag
 from sparktop.diagnose.live.window import gib
 from sparktop.model.change import AUTO
@@ -61,13 +62,12 @@ def largest_share(team: Sequence[tuple[Rank, NodeView]]) -> tuple[float, str]:
     reach = [_reach(rank, view) for rank, view in team]
     kind = team[0][0].engine.kind
     found = []
-    for (_, view), (most, total) in zip(team, reach, strict=True):
+    for (rank, view), (most, total) in zip(team, reach, strict=True):
         reserve, who = reserve_bytes(view.facts.is_graphical if view.facts is not None else None)
+        beside = beside_of(rank.engine)
         left = f"{gib(reserve)} are left to the host ({who})"
-        base, beside = total, 0
-        if kind is EngineKind.SGLANG:
-            base, beside = min(one for one, _ in reach), OVERHEAD_BYTES
-            left += f" and {gib(beside)} to what it takes beside its share"
+        left += f" and {gib(beside)} to what it takes beside its share"
+        base = min(one for one, _ in reach) if kind is EngineKind.SGLANG else total
         figure = math.floor((most - reserve - beside) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
         found.append((figure, f"{gib(most)} can be available on {view.name} without it, {left}, of {gib(base)}"))
     figure, note = min(found)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.expectation import OVERHEAD_BYTES, share
+from sparktop.diagnose.live.beside import beside_of, words_for
+from sparktop.diagnose.live.expectation import share
 from sparktop.diagnose.live.ranks import flag
 from sparktop.diagnose.live.window import GIB, gib
 from sparktop.model.engine import Engine, EngineKind
@@ -82,11 +83,11 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
             sentence=f"{gib(wanted_bytes)}, as you set it",
             warnings=tuple(warnings),
         )
-    wanted = asked + OVERHEAD_BYTES + HOST_BYTES
+    beside = beside_of(engine)
+    wanted = asked + beside + HOST_BYTES
     ceiling = max(GIB, (total if reachable is None else reachable) - SLACK_BYTES)
     made_of = (
-        f"{gib(asked)} by {source}, {gib(OVERHEAD_BYTES)} beside that for graphs and processes, "
-        f"{gib(HOST_BYTES)} for the host"
+        f"{gib(asked)} by {source}, {gib(beside)} beside that for {words_for(beside)}, {gib(HOST_BYTES)} for the host"
     )
     if wanted <= ceiling:
         return Target(target_bytes=wanted, asked_bytes=asked, reachable_bytes=reachable, sentence=made_of)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
+from sparktop.diagnose.live.beside import GRAPHS_BYTES, beside_bytes
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Need
@@ -21,8 +21,6 @@ from sparktop.recipe.room import Room
 from sparktop.recipe.settings import Settings
 from sparktop.recipe.weights import weights_on_a_node
 
-GRAPHS_BYTES = 3 * GIB
-"""Of OVERHEAD_BYTES, what is gone where no graphs are captured; the rest is context, processes, NCCL's buffers."""
 ACTIVATIONS_BYTES = 3 * GIB
 """What vLLM's profile finds for activations at its usual batch; a guess, within its share."""
 _HUNDREDTHS = 100
@@ -78,9 +76,8 @@ def demand_of(case: Case) -> Demand:
     elif context is None:
         unknowns.append("no context is asked for, and how long the model's may be isn't known")
     work = ACTIVATIONS_BYTES if settings.counts_activations else 0
-    beyond = OVERHEAD_BYTES if settings.has_graphs else OVERHEAD_BYTES - GRAPHS_BYTES
-    if settings.has_graphs and settings.counts_graphs:
-        work, beyond = work + GRAPHS_BYTES, beyond - GRAPHS_BYTES
+    work += GRAPHS_BYTES if settings.has_graphs and settings.counts_graphs else 0
+    beyond = beside_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
     if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
         beyond = max(beyond, int(need.spike_gib * GIB))
     if untold := " and ".join(name for name, size in drafts.items() if size <= 0):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparktop.diagnose.live.expectation import OVERHEAD_BYTES
+from sparktop.diagnose.live.beside import PROCESSES_BYTES
 from sparktop.diagnose.live.window import GIB
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, NodeBudget, Slice, SliceKind
-from sparktop.recipe.demand import GRAPHS_BYTES, Case, Demand, base_bytes, computed_share, demand_of
+from sparktop.recipe.demand import Case, Demand, base_bytes, computed_share, demand_of
 from sparktop.recipe.reserve import HOST_BYTES, NEVER_ABOVE, most_share, reserve_bytes
 from sparktop.recipe.room import Room
 
@@ -215,7 +215,7 @@ def _after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
 
 
 def _beside(size: int) -> str:
-    return "graphs, first request" if size > OVERHEAD_BYTES - GRAPHS_BYTES else "processes"
+    return "graphs, first request" if size > PROCESSES_BYTES else "processes"
 
 
 def _gib(size: int) -> str:

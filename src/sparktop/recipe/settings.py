@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sparktop.diagnose.lint.images import version_of
 from sparktop.diagnose.live import graphs
+from sparktop.diagnose.live.beside import counts_graphs, turns_graphs_off
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order
 from sparktop.recipe.parameters import SAME, SHARE, main_name
@@ -28,12 +29,9 @@ GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
 _DRAFT = re.compile(r"--speculative[-_](?:draft[-_])?model|[\"']model[\"']\s*:")
 _OTHER = {CACHE_SIZE: ("kv_cache_memory",)}
 """Further spellings of the engines' own."""
-GRAPHS_COUNTED_SINCE = (0, 21)
-"""From this vLLM on its profile counts CUDA graphs into the share (facts/engines.md 4.1)."""
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 """vLLM's human-readable numbers: lower case decimal, upper case binary."""
-_NO_GRAPHS = re.compile(r"cudagraph_mode\W+none|cuda-graph-backend-decode\W+disabled")
 _YES = frozenset({"1", "true", "yes", "on"})
 _WIDTHS = {"float32": 4.0, "fp32": 4.0, "fp8_ds_mla": 656 / 576, "int8": 1.0}
 _SIXTEEN_BIT = 2.0
@@ -115,7 +113,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
     share, source = _share(own, recipe.command, problems)
     modes = [text.strip("'\"").lower() for text in (told(name) for name in GRAPHS) if text]
     is_off = any(mode in ("none", "disabled") for mode in modes) or is_on(NO_GRAPHS)
-    is_off = is_off or any(_NO_GRAPHS.search(text.lower()) for text in (*modes, recipe.command))
+    is_off = is_off or any(turns_graphs_off(text) for text in (*modes, recipe.command))
     draft = " ".join((recipe.command, told("speculative_config") or ""))
     return Settings(
         engine=engine,
@@ -132,7 +130,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
         pipeline=number(PIPELINE) or 1,
         is_eager=is_on(EAGER),
         has_graphs=not (is_on(EAGER) or is_off),
-        counts_graphs=engine is EngineKind.VLLM and version is not None and version >= GRAPHS_COUNTED_SINCE,
+        counts_graphs=counts_graphs(engine, version),
         has_draft=bool(_DRAFT.search(draft)),
         problems=tuple(problems),
     )

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sparktop.diagnose.live.beside import beside_bytes
 from sparktop.diagnose.live.graphs import version_of
 from sparktop.diagnose.live.ranks import Rank, flag, other_ranks
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 
 GIB = 1024**3
-OVERHEAD_BYTES = 6 * GIB
-"""What a loading engine takes beside its share: context, graphs, its processes' own memory."""
+OVERHEAD_BYTES = beside_bytes(has_graphs=True, counts_graphs=False)
+"""The most that a loading engine takes beside its share: with less, a load as it should be would read as a fall."""
 LOAD_AT_MOST_S = 3600.0
 SETTLES_S = 20.0
 """A log or an endpoint says "ready" up to so long before or after the last big allocation."""
