@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command, Signal
-from sparktop.model.plan import AwaitGone, Remote, Run, RunState, StepState
+from sparktop.model.plan import AwaitGone, AwaitMemory, Remote, Run, RunState, StepState
 from sparktop.operate import kept
 from sparktop.operate.audit import Audit, entries, is_under_way
 from sparktop.operate.cutoff import CutOff, cut_off, line, shown
+from sparktop.operate.judging import Judgement, Verdict
 from sparktop.operate.masking import Masker
 from sparktop.operate.operations import Operations
 from sparktop.recipe.labels import LAUNCH
@@ -95,6 +97,26 @@ async def test_a_container_whose_id_was_never_heard_is_known_by_its_label(tmp_pa
     run = shown(one, seen(new(labels={LAUNCH: STAMP})))
     assert run is not None
     assert run.saved["spark1"]["NEW"] == NEW_ID, "its way back removes that one"
+
+
+async def test_a_console_that_was_closed_in_the_middle(tmp_path: Path) -> None:
+    """A terminal that goes, or an operator who leaves: nothing more was done, and somebody else may come next."""
+    stage = Stage(tmp_path)
+    stage.performers.judgements["memory"] = Judgement(verdict=Verdict.WAITING, detail="it is awaited")
+    wait = step("memory", AwaitMemory(target_bytes=5), limit_s=1e9)
+    execution = stage.execution(plan(*launch().steps[1:3], wait, action="launch"))
+    waits = asyncio.Event()
+    stage.at_pause = waits.set
+    execution.start()
+    async with asyncio.timeout(20):
+        await waits.wait()
+    await execution.leave()
+    assert execution.run.state is RunState.ABORTED
+    (one,) = found(stage.audited)
+    run = shown(one, seen(old()))
+    assert run is not None
+    assert run.message.startswith("vllm-old on spark1 is stopped. Its console was closed at ")
+    assert run.message.endswith("at step 3 of 3: Do memory.")
 
 
 # --- what is not

@@ -1,4 +1,4 @@
-"""Runs that this machine began and nobody has ended: the console was killed, or its laptop's battery died. Pure.
+"""Runs that this machine began and nobody has ended: the console was killed or closed, a laptop's battery died. Pure.
 
 The audit says what was begun; what is left of it only the picture says, as a step that was under way is finished or
 undone by its node alone. What stands otherwise by now, a later run has dealt with, or the operator has read, is silent.
@@ -59,6 +59,8 @@ class CutOff:
     """As far as it is known; its message and hint are `shown`'s."""
     last_wall_s: float
     """Its last word, operator's clock."""
+    was_closed: bool = False
+    """Its console had time for that word."""
     at: str = ""
     """The step that was under way."""
     number: int = 0
@@ -81,7 +83,7 @@ class Left:
 
 
 def cut_off(found: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_wall_s: float) -> tuple[CutOff, ...]:
-    """Those that have begun, never ended, don't run now and weren't read; oldest first."""
+    """Those that have begun, never came to an end, don't run now and weren't read; oldest first."""
     runs: dict[str, list[Entry]] = {}
     for entry in found:
         if isinstance(run := entry.get("run"), str):
@@ -95,7 +97,8 @@ def cut_off(found: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_
         end = next((one for one in said if one["kind"] == "end"), None)
         if end is not None and end.get("state") == RunState.REFUSED:
             continue
-        if end is not None or any(one.get(READ) is True for one in said) or is_under_way(name):
+        has_ended = end is not None and end.get("left") is not True
+        if has_ended or any(one.get(READ) is True for one in said) or is_under_way(name):
             named |= {found for call in _calls(intent) for found in _NAMED.findall(call)}
         elif now_wall_s - said[-1]["wall_s"] < FORGOTTEN_S and (one := _cut(name, intent, said, named)) is not None:
             out.append(one)
@@ -122,9 +125,10 @@ def shown(one: CutOff, picture: FleetState) -> Run | None:
         hint = f"Its way back needs {' and '.join(away)}, which isn't watched here. {hint}"
     when = time.strftime("%H:%M on %Y-%m-%d", time.localtime(one.last_wall_s))
     where = f", at step {one.number} of {len(one.run.steps)}: {one.at}" if one.at else ""
+    how = f"was closed at {when}" if one.was_closed else f"ended without a word after {when}"
     return replace(
         one.run,
-        message=f"{'; '.join(each.text for each in rest)}. Its console ended without a word after {when}{where}.",
+        message=f"{'; '.join(each.text for each in rest)}. Its console {how}{where}.",
         hint=hint.strip(),
         can_go_back=bool(back) and not away,
         saved=_saved(one, picture),
@@ -176,6 +180,7 @@ def _cut(name: str, intent: Entry, found: Sequence[Entry], named: set[str]) -> C
     return CutOff(
         run=run,
         last_wall_s=found[-1]["wall_s"],
+        was_closed=any(entry["kind"] == "end" for entry in found),
         at=now.step.title if now is not None else "",
         number=begun + 1,
         stopped=tuple(stopped),

@@ -158,7 +158,7 @@ class Record:
 
     def end_at_once(self) -> None:
         """The last entry of a console that is being left."""
-        self.note("end", **self._end_entry())
+        self.note("end", **self._end_entry(), left=True)
         self._audit.let_go(self._run.id)
 
     def _end_entry(self) -> dict[str, Any]:
