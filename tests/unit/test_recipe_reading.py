@@ -365,6 +365,11 @@ def with_line(line: str) -> str:
             PLAIN.replace("--port {port}", "--port {port} --runner pooling"),
             "r.yaml:9: command: it serves embeddings or ranks, and a launch proves itself by an answer in words",
         ),
+        (
+            PLAIN.replace("port: 8000", "port: 8000\n  model: org/other"),
+            "r.yaml:9: defaults.model: stands at the recipe's top; take it out, and name it there as `model`",
+        ),
+        (with_line("model_revision: a/../b"), "r.yaml:7: model_revision: is 'a/../b': a branch, a tag or a commit is"),
         (PLAIN.replace("port: 8000", "port: .inf"), "r.yaml:8: defaults.port: the number isn't finite"),
         (PLAIN.replace("port: 8000", "port: !x 8000"), "r.yaml:8: defaults.port: the tag !x isn't YAML's own"),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),
@@ -427,6 +432,13 @@ def test_problems_stand_at_their_place(text: str, said: str) -> None:
         ("mute: [{reason: x}]", "runtime_config.sparktop.mute[0].rule: missing: which rule"),
         ("mute: {rule: a.b}", "runtime_config.sparktop.mute: wants a list of mappings, and has a mapping"),
         ("provenance: [{date: x}]", "runtime_config.sparktop.provenance[0].source: missing"),
+        (
+            "node_environment: {A: '{fabric_ipp}'}",
+            "node_environment.A: `{fabric_ipp}` is a parameter that has no value: did you mean `fabric_ip`?",
+        ),
+        ("node_environment: {A-B: x}", "node_environment.A-B: no name for a variable; letters, digits and _"),
+        ("models: [a b]", "runtime_config.sparktop.models: `a b` can't be one; Hugging Face's names are"),
+        ("models: [../x]", "runtime_config.sparktop.models: `../x` can't be one"),
         ("risks: it bites", "runtime_config.sparktop.risks: wants a list of texts, and has the text `it bites`"),
     ],
 )
@@ -480,6 +492,21 @@ def test_notes_are_no_errors(line: str, said: str) -> None:
     assert reading.recipe is not None
     assert [each.kind for each in reading.problems] == [ProblemKind.NOTE]
     assert said in reading.problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpu_memory_utilizaton", "gpu_memory_utilization"),
+        ("max_modl_len", "max_model_len"),
+        ("max_lora_rank", ""),
+        ("max_num_seqs", ""),
+    ],
+)
+def test_a_slip_in_a_default_that_is_a_flag_is_noted(name: str, meant: str) -> None:
+    reading = read(PLAIN.partition("command:")[0] + f"  {name}: 4\n", "r.yaml")
+    assert reading.recipe is not None
+    assert [(each.key, each.nearest) for each in reading.problems] == ([(f"defaults.{name}", meant)] if meant else [])
 
 
 def test_a_secret_of_a_file_is_in_no_problem_and_no_repr() -> None:

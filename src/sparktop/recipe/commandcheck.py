@@ -11,6 +11,7 @@ import yaml
 from sparktop.diagnose.lint.yamlnodes import text_at
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
+from sparktop.recipe import parameters
 from sparktop.recipe.environment import node_parameters
 from sparktop.recipe.fields import Fields
 from sparktop.recipe.problems import ProblemKind, shown
@@ -55,6 +56,7 @@ def check_command(fields: Fields, recipe: Recipe) -> Commanded:
         if not recipe.defaults and recipe.model:
             text = "missing, and no `defaults` to make one from"
             fields.add("command", text, kind=ProblemKind.MISSING, remedy="`vllm serve {model} --port {port}`, for one")
+        _note_slips(fields, recipe)
         return Commanded()
     try:
         argv = render(recipe.command, _OF_NODES | known_values(recipe))
@@ -73,6 +75,15 @@ def check_command(fields: Fields, recipe: Recipe) -> Commanded:
         served_name=_value(argv, "--served-model-name"),
         drafts=_drafts(argv),
     )
+
+
+def _note_slips(fields: Fields, recipe: Recipe) -> None:
+    """Without a command every default is a flag by its name: of one that nearly has a known name, the name."""
+    section = fields.section("defaults")
+    for name in section or ():
+        if section is not None and (meant := parameters.meant_by(name, recipe.engine)):
+            note = f"becomes --{name.replace('_', '-')}, which isn't known here"
+            section.add(name, note, kind=ProblemKind.NOTE, nearest=meant)
 
 
 def _drafts(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -119,12 +130,16 @@ _NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 
 
 def _check_environment(fields: Fields, recipe: Recipe) -> None:
-    section = fields.section("env")
-    for name, value in recipe.environment.items() if section is not None else ():
-        try:
-            fill(value, _OF_NODES | known_values(recipe))
-        except TemplateError as error:
-            if section is not None:
+    config = fields.section("runtime_config")
+    our = config.section("sparktop") if config is not None else None
+    nodes = our.section("node_environment") if our is not None else None
+    for section, values in ((fields.section("env"), recipe.environment), (nodes, recipe.node_environment)):
+        for name, value in values.items():
+            if section is None or name not in section:
+                continue
+            try:
+                fill(value, _OF_NODES | known_values(recipe))
+            except TemplateError as error:
                 section.add(name, error.reason, nearest=error.nearest, remedy=" ".join(error.remedies))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from sparktop.model.recipe import Expected, Muted, Need, Proof, Provenance, Requirement
 from sparktop.recipe.fields import Fields
-from sparktop.recipe.problems import ProblemKind
+from sparktop.recipe.models import is_path, is_repo
+from sparktop.recipe.problems import ProblemKind, shown
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("native", "ray")
 KEYS = (
     "title", "executor", "served_name", "models", "node_environment", "need", "requires", "ready", "smoke_test",
@@ -42,7 +45,7 @@ def read_extension(fields: Fields | None) -> Extension:
         title=fields.text("title", is_any=True).strip(),
         executor=fields.choice("executor", EXECUTORS),
         served_name=fields.word("served_name"),
-        more_models=fields.texts("models"),
+        more_models=_models(fields),
         node_environment=_node_environment(fields.section("node_environment")),
         need=_need(fields.section("need")),
         requires=_requires(fields.section("requires")),
@@ -64,9 +67,20 @@ def _ready(fields: Fields | None) -> float | None:
     return limit_s
 
 
+def _models(fields: Fields) -> tuple[str, ...]:
+    names = fields.texts("models")
+    for name in names:
+        if "{" not in name and not is_repo(name) and not is_path(name):
+            fields.add("models", f"`{shown(name)}` can't be one", remedy="Hugging Face's names are organisation/model")
+    return names
+
+
 def _node_environment(fields: Fields | None) -> dict[str, str]:
     values = {name: fields.text(name, is_any=True) for name in fields} if fields is not None else {}
-    return {name: value for name, value in values.items() if value or name}
+    for name in values:
+        if fields is not None and not VARIABLE.fullmatch(name):
+            fields.add(name, "no name for a variable", remedy="letters, digits and _")
+    return values
 
 
 def _need(fields: Fields | None) -> Need:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe import template
+from sparktop.recipe.models import is_revision
 from sparktop.recipe.rendered import CannotRender
 
 SAME: tuple[tuple[str, ...], ...] = (
@@ -117,6 +118,14 @@ def can_be_set(engine: EngineKind, name: str, value: str) -> bool:
     return True
 
 
+def meant_by(name: str, engine: EngineKind) -> str:
+    """The parameter that this name is probably a slip of; empty where it is one, or like none."""
+    names = {*_FLAGS[engine], *OWN, *(each for group in SAME for each in group)}
+    plain = name.lower().replace("-", "_")
+    found = [] if plain in names else get_close_matches(plain[:64], sorted(names), n=1, cutoff=0.88)
+    return found[0] if found else ""
+
+
 def why_not(name: str, value: str) -> str:
     """Why a recipe's default can't be one; empty where nothing is against it, or it names other parameters."""
     if template.parameters(value):
@@ -201,6 +210,8 @@ def _plausible(name: str, value: str) -> None:
         raise CannotRender(f"{name} is {value[:60]!r}: a name is wanted")
     if main == "container" and not is_image_name(value):
         raise CannotRender(f"{name} is {value[:60]!r}: {NO_IMAGE_NAME}")
+    if main == "model_revision" and value and not is_revision(value):
+        raise CannotRender(f"{name} is {value[:60]!r}: a branch, a tag or a commit is wanted")
     if main in _WHOLE and not re.fullmatch(r"[1-9]\d{0,8}", value):
         kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
         raise CannotRender(f"{name} is {value[:20]!r}: {kind} is wanted")

@@ -41,6 +41,8 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _WHOLE_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))\Z")
 _LAUNCH = re.compile(r"(?<![${])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+_AT_TOP = ("model", "container", "model_revision")
+"""No parameters of `defaults`: a launch would weigh one model and serve another."""
 _OURS_AT_TOP = {name: f"runtime_config.sparktop.{name}" for name in ours.KEYS} | {"sparktop": "runtime_config.sparktop"}
 _LIKE_DEFAULTS = frozenset(
     (
@@ -228,6 +230,8 @@ def _defaults(fields: Fields) -> dict[str, Scalar]:
             values[name] = value.replace("{{", "{").replace("}}", "}")
         elif value is not None:
             values[name] = value
+        if section is not None and name in _AT_TOP:
+            section.add(name, "stands at the recipe's top", remedy=f"take it out, and name it there as `{name}`")
         if section is not None and name in values and (why := parameters.why_not(name, text_of(values[name]))):
             section.add(name, why)
     return values
