@@ -155,6 +155,11 @@ def test_all_that_a_recipe_may_say() -> None:
     assert recipe.metadata == {"description": "What it is. And more.", "model_vram": 79.96, "model_params": "30B"}
 
 
+def test_our_own_limit_wins_over_sparkrun_s_readiness_whatever_it_is() -> None:
+    said = FULL.partition("runtime_config:")[0] + "runtime_config: {sparktop: {ready: {limit_s: 3600}}}\n"
+    assert recipe_of(said).proof.ready_limit_s == 3600
+
+
 def test_what_sparkrun_says_stands_where_our_section_says_nothing() -> None:
     recipe = recipe_of(FULL.partition("runtime_config:")[0])
     assert recipe.need.weights_gib == 79.96
@@ -372,6 +377,11 @@ def with_line(line: str) -> str:
         (with_line("model_revision: a/../b"), "r.yaml:7: model_revision: is 'a/../b': a branch, a tag or a commit is"),
         (PLAIN.replace("port: 8000", "port: .inf"), "r.yaml:8: defaults.port: the number isn't finite"),
         (PLAIN.replace("port: 8000", "port: !x 8000"), "r.yaml:8: defaults.port: the tag !x isn't YAML's own"),
+        (
+            PLAIN.replace("port: 8000", "port: 8000\n  x: !!python/object/apply:os.system [id]"),
+            "r.yaml:9: defaults.x: the tag tag:yaml.org,2002:python/objec… isn't YAML's own",
+        ),
+        (PLAIN.replace("port: 8000", "port: 8000\n  max_model_len: 32768.5"), "defaults.max_model_len: '32768.5': a"),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),
         (PLAIN.replace("port: 8000", "port: abc"), "r.yaml:8: defaults.port: 'abc': a port from 1 to 65535 is wanted"),
         (PLAIN.replace("port: 8000", "port: [8000]"), "r.yaml:8: defaults.port: '[8000]': a port from 1 to 65535 is"),
@@ -389,6 +399,8 @@ def with_line(line: str) -> str:
         ("", "r.yaml:1: the file is empty"),
         ("# only a comment\n", "r.yaml:1: the file is empty"),
         ("- a\n- b\n", "r.yaml:1: no mapping of keys, so no recipe"),
+        ("\x85\u2028a: 'b\n", "r.yaml:1: no YAML: the quote that opens here is never closed"),
+        ("\x85\u2028- a\n", "r.yaml:1: no mapping of keys, so no recipe"),
         ("just text", "r.yaml:1: no mapping of keys, so no recipe"),
         ("services:\n  a: 1\n", "r.yaml:1: none of its keys is a recipe's"),
         ("model: a\n\tcontainer: b\n", "r.yaml:2: no YAML: "),
@@ -405,6 +417,12 @@ def test_problems_stand_at_their_place(text: str, said: str) -> None:
     assert any(said in each for each in found), found
 
 
+def test_a_key_that_is_misspelt_is_not_told_as_missing_too() -> None:
+    assert problems_of(PLAIN.replace("container:", "containr:")) == [
+        "r.yaml:4: containr: unknown key: did you mean `container`?"
+    ]
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -415,6 +433,10 @@ def test_problems_stand_at_their_place(text: str, said: str) -> None:
         (
             "gats: [a]",
             "r.yaml:14: runtime_config.sparktop.gats: unknown key; known here: executor, expected, models, mute, need",
+        ),
+        (
+            "reserv_gib: 12",
+            "runtime_config.sparktop.reserv_gib: unknown key: did you mean `runtime_config.sparktop.need.reserve_gib`?",
         ),
         ("executor: rya", "executor: `rya` is none of native, ray: did you mean `ray`?"),
         ("need: {weights: 3}", "runtime_config.sparktop.need.weights: unknown key: did you mean"),

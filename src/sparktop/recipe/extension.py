@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 
 from sparktop.model.recipe import Expected, Muted, Need, Proof, Provenance, Requirement
 from sparktop.recipe.fields import Fields
 from sparktop.recipe.models import is_path, is_repo
-from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.problems import ProblemKind, nearest, shown
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("native", "ray")
@@ -30,6 +31,8 @@ class Extension:
     need: Need = field(default_factory=Need)
     requires: Requirement = field(default_factory=Requirement)
     proof: Proof = field(default_factory=Proof)
+    has_ready_limit: bool = False
+    """Whether `proof` has its `ready.limit_s` from here."""
     expected: Expected = field(default_factory=Expected)
     muted: tuple[Muted, ...] = ()
     provenance: tuple[Provenance, ...] = ()
@@ -50,13 +53,20 @@ def read_extension(fields: Fields | None) -> Extension:
         need=_need(fields.section("need")),
         requires=_requires(fields.section("requires")),
         proof=_proof(fields.section("smoke_test"), ready_limit_s),
+        has_ready_limit=ready_limit_s is not None,
         expected=_expected(fields.section("expected")),
         muted=tuple(muted for each in fields.sections("mute") if (muted := _muted(each))),
         provenance=tuple(known for each in fields.sections("provenance") if (known := _provenance(each))),
         risks=fields.texts("risks"),
     )
-    fields.finish()
+    fields.finish(elsewhere=_below(fields))
     return extension
+
+
+def _below(fields: Fields) -> dict[str, str]:
+    """Where a key belongs that stands one level too high, misspelt or not."""
+    meant = {name: nearest(name, (one.name for one in dataclass_fields(Need))) for name in fields}
+    return {name: f"{fields.dotted('need')}.{near}" for name, near in meant.items() if near and not nearest(name, KEYS)}
 
 
 def _ready(fields: Fields | None) -> float | None:

@@ -83,6 +83,10 @@ class Sheet:
             )
         )
 
+    def is_there(self, key: str) -> None:
+        """A key that was told as missing stands there, misspelt: that alone is to be mended."""
+        self.problems[:] = [one for one in self.problems if (one.kind, one.key) != (ProblemKind.MISSING, key)]
+
     @property
     def is_full(self) -> bool:
         """Whether so much is wrong that more would help nobody: what is named is to be mended first."""
@@ -100,6 +104,8 @@ class Sheet:
             raise Endless
         if isinstance(node, yaml.ScalarNode):
             return scalar_of(node)
+        if not node.tag.startswith(_TAG) or "/" in node.tag:
+            raise ValueError(f"the tag {shown(node.tag, 30)} isn't YAML's own")
         if isinstance(node, yaml.SequenceNode):
             return [self.plain(each, depth + 1) for each in node.value]
         return {key.text: self.plain(value, depth + 1) for key, value in pairs(node)}
@@ -323,6 +329,8 @@ class Fields:
             place = (elsewhere or {}).get(name, "")
             near = "" if place else nearest(name, self._asked)
             known = f"known here: {', '.join(sorted(self._asked))}" if len(self._asked) <= MAX_NAMED else ""
+            if near:
+                self.sheet.is_there(self.dotted(near))
             self.add(
                 name,
                 "unknown key",

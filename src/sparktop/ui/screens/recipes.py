@@ -226,7 +226,7 @@ class RecipesScreen(Screen[Recipe | None]):
         if row is None:
             return
         if row.recipe is None:
-            self._say("this recipe can't be launched as it stands: what is wrong with it is told beside the list")
+            self._say("this recipe can't be launched as it stands: what is wrong with it is told with it")
         elif self._is_read_only:
             self._say(READ_ONLY)
         else:
