@@ -19,7 +19,7 @@ demo: $(VENV)/.made
 	$(BIN)/sparktop demo $(ARGS)
 
 test: $(VENV)/.made
-	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.made
 	$(BIN)/ruff check .

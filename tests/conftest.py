@@ -32,15 +32,25 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests on real parts share a machine and run in one row; of the others, those of one file."""
+    """The tests of a file run in one process; those on real parts in two rows, as they share a machine."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByMachine(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "real parts" if "/integration/" in file else file
+            return row_of(nodeid)
 
     return ByMachine(config, log)
+
+
+def row_of(nodeid: str) -> str:
+    """What launches and fetches stays clear of the rest: who takes memory, drops caches, writes kernel messages, starts
+    a desktop or counts processes does so in one row."""
+    file, _, test = nodeid.partition("::")
+    name = Path(file).stem
+    if "/integration/" not in file and name != "test_probe_run":
+        return file
+    is_launch = name.startswith(("test_launch", "test_fetch", "test_demo_launches"))
+    return "launches" if is_launch and "takes_all_memory" not in test else "the machine"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

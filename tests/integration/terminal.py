@@ -113,15 +113,16 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*words: str, size: tuple[int, int] = (40, 120)) -> Iterator[Terminal]:
+def terminal(*words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = False) -> Iterator[Terminal]:
     """Start sparktop at a terminal of that many rows and columns."""
+    program = _HURRIED if is_hurried else _SPARKTOP
     pid, handle = pty.fork()
     if pid == 0:
         try:
             given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             # Not execv: readline, where something imported it, has put a size of its own into the C library's environ.
-            os.execve(_SPARKTOP[0], [*_SPARKTOP, *words], given | {"TERM": "xterm-256color"})
+            os.execve(program[0], [*program, *words], given | {"TERM": "xterm-256color"})
         finally:
             os._exit(127)
     at = Terminal(pid, handle)

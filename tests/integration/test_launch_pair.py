@@ -169,7 +169,7 @@ def test_export_prints_a_file_and_nothing_else(pair: tuple[Spark, Spark], recipe
 
 def test_ctrl_c_while_it_loads_leaves_nothing(pair: tuple[Spark, Spark], recipes: Path) -> None:
     (recipes / "tiny.yaml").write_text(text_of(free_port(), env={"ENGINE_LOAD_S": "60"}))
-    with terminal("launch", "tiny", "spark1", "--grace", "3") as at:
+    with terminal("launch", "tiny", "spark1", "--grace", "3", is_hurried=True) as at:
         seen = at.reads("Run this? (yes/no)")
         at.types("yes\r")
         at.reads("Wait until vllm-tiny answers", after=seen)
@@ -182,7 +182,7 @@ def test_ctrl_c_while_it_loads_leaves_nothing(pair: tuple[Spark, Spark], recipes
 def test_sigterm_and_a_closed_terminal_leave_nothing(pair: tuple[Spark, Spark], recipes: Path) -> None:
     (recipes / "tiny.yaml").write_text(text_of(free_port(), env={"ENGINE_LOAD_S": "60"}))
     for ends in ("by SIGTERM", "with its terminal"):
-        with terminal("launch", "tiny", "spark1", "--grace", "3") as at:
+        with terminal("launch", "tiny", "spark1", "--grace", "3", is_hurried=True) as at:
             seen = at.reads("Run this? (yes/no)")
             at.types("yes\r")
             at.reads("Wait until vllm-tiny answers", after=seen)
