@@ -95,7 +95,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         served_name=extension.served_name,
         need=_need(extension.need, metadata),
         requires=extension.requires,
-        proof=_proof(fields.section("readiness"), extension.proof),
+        proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
         expected=extension.expected,
         more_models=tuple(dict.fromkeys((*extension.more_models, *more_models(fields, model)))),
         muted=extension.muted,
@@ -310,7 +310,7 @@ def _need(need: Need, metadata: Mapping[str, Scalar]) -> Need:
     return need
 
 
-def _proof(section: Fields | None, proof: Proof) -> Proof:
+def _proof(section: Fields | None, proof: Proof, *, ours_wins: bool) -> Proof:
     """sparkrun's `readiness`: how long to wait, and what to ask first."""
     if section is None:
         return proof
@@ -327,7 +327,7 @@ def _proof(section: Fields | None, proof: Proof) -> Proof:
     prompt = section.text("inference_prompt").strip()
     section.finish()
     usual = Proof()
-    if (port_s or health_s) and proof.ready_limit_s == usual.ready_limit_s:
+    if (port_s or health_s) and not ours_wins:
         proof = replace(proof, ready_limit_s=max((port_s or 0) + (health_s or 0), 60.0))
     return replace(proof, prompt=prompt) if prompt and proof.prompt == usual.prompt else proof
 
