@@ -117,7 +117,7 @@ def _sparing(known: Known) -> list[Lever]:
         return []
     alike = [one for one in prospect.on_disk if one.note and one.is_complete and not one.is_wanted]
     return [
-        Lever(text=f"--set model={use(one)} spares the download: it is on disk", values={"model": use(one)})
+        Lever(text=f"take {one.name}, which is on disk: it spares the download", values={"model": use(one)})
         for one in alike
         if set(prospect.nodes) <= set(one.nodes)
     ][:1]
