@@ -217,7 +217,7 @@ def _plausible(name: str, value: str) -> None:
         raise CannotRender(f"{name} is {value[:20]!r}: {kind} is wanted")
     if main in _PORTS and not int(value[:6]) < 65536:
         raise CannotRender(f"{name} is {value[:20]!r}: a port from 1 to 65535 is wanted")
-    if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:\.\d+)?[kKmM]?|-1|auto", value):
+    if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto", value):
         raise CannotRender(f"{name} is {value[:20]!r}: a number of tokens is wanted")
     if main == "ray_port" and int(value) in RAY_WORKERS:
         raise CannotRender(f"ray_port is {value}: Ray gives 10002 to 19999 to its workers", "--set ray_port=6379")

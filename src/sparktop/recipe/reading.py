@@ -52,11 +52,13 @@ def read(text: str, path: str) -> Reading:
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
         return _broken(path, 1, "the file is empty", "a recipe names at least `model`, `container` and a `command`")
     if not isinstance(root, yaml.MappingNode):
-        return _broken(path, root.start_mark.line + 1, "no mapping of keys, so no recipe")
+        return _broken(path, document.line_of(root.start_mark.index), "no mapping of keys, so no recipe")
     sheet = Sheet(document)
     fields = Fields(sheet, root)
     if not _SHAPE & set(fields):
-        return _broken(path, root.start_mark.line + 1, "none of its keys is a recipe's", "a recipe names `model`")
+        return _broken(
+            path, document.line_of(root.start_mark.index), "none of its keys is a recipe's", "a recipe names `model`"
+        )
     if following := _NEXT_DOCUMENT.search(text, root.end_mark.index):
         sheet.add(
             following.start(), "", "a second document begins here", kind=ProblemKind.BROKEN, remedy="one recipe a file"

@@ -48,10 +48,12 @@ def _refused(document: Document, error: yaml.YAMLError) -> UnreadableYaml:
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
     if "\\t" in what and mark is not None:
         text = "no YAML: a tab stands in the indentation"
-        return UnreadableYaml(document, mark.line + 1, text, hint="YAML takes only spaces")
+        return UnreadableYaml(document, document.line_of(mark.index), text, hint="YAML takes only spaces")
     if "quoted scalar" in (getattr(error, "context", None) or "") and began is not None:
-        return UnreadableYaml(document, began.line + 1, "no YAML: the quote that opens here is never closed")
-    return UnreadableYaml(document, mark.line + 1 if mark else None, f"no YAML: {what}")
+        return UnreadableYaml(
+            document, document.line_of(began.index), "no YAML: the quote that opens here is never closed"
+        )
+    return UnreadableYaml(document, document.line_of(mark.index) if mark else None, f"no YAML: {what}")
 
 
 def _first(loader: yaml.SafeLoader) -> yaml.Node | None:
