@@ -17,7 +17,7 @@ from tests.support import poll
 from sparktop.config import state_home
 from sparktop.headless.plans import STEP_MARKS
 from sparktop.model.plan import Run, RunState, StepState
-from sparktop.operate.cutoff import shown
+from sparktop.operate.cutleft import shown
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sparks"]

@@ -22,7 +22,8 @@ from sparktop.model.operation import Command, Signal
 from sparktop.model.plan import AwaitGone, AwaitMemory, Remote, Run, RunState, StepState
 from sparktop.operate import kept
 from sparktop.operate.audit import Audit, entries, is_under_way
-from sparktop.operate.cutoff import CutOff, cut_off, line, shown
+from sparktop.operate.cutleft import line, shown
+from sparktop.operate.cutoff import CutOff, cut_off
 from sparktop.operate.judging import Judgement, Verdict
 from sparktop.operate.masking import Masker
 from sparktop.operate.operations import Operations

@@ -36,7 +36,7 @@ from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, Action
-from sparktop.operate.cutoff import line, shown
+from sparktop.operate.cutleft import line, shown
 from sparktop.operate.line import AskSecret
 from sparktop.operate.operating import Operating
 from sparktop.operate.wishes import Wish, mending, wishes

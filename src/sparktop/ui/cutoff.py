@@ -30,7 +30,7 @@ class CutOffRuns:
         """Those that are told otherwise than before; None: nothing of it is left to be told."""
         if not self._found:
             return
-        from sparktop.operate.cutoff import shown
+        from sparktop.operate.cutleft import shown
 
         for run_id, one in self._found.items():
             run = shown(one, picture)
