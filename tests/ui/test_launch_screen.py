@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.ui import launches, svg
@@ -115,7 +116,12 @@ async def test_from_the_list_to_a_run_and_only_by_the_reviews_button() -> None:
         await at(pilot, ReviewScreen)
         await pilot.press("tab", "enter")
         await at(pilot, RunScreen, "Launch qwen3.6-35b-a3b-fp8 on spark1")
-        assert app.acting.launching.drafts == {}
+        (kept,) = app.acting.launching.drafts.values()
+        assert (kept.nodes, kept.decided, kept.secrets) == (("spark1",), {}, {}), "it is tried again where it fails"
+        mended = replace(QWEN, title="mended since")
+        again = app.acting.launching._kept(mended)
+        assert again == replace(kept, recipe=mended)
+        assert app.acting.launching._kept(replace(QWEN, min_nodes=2, max_nodes=2)) is None
         assert app.acting.launching.fits == {}
     assert len(side.executions) == 1
 

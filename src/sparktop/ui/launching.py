@@ -39,7 +39,7 @@ class Launching:
     """By recipe id: the last verdict."""
     last: str = ""
     drafts: dict[str, Draft] = field(default_factory=dict, repr=False)
-    """What was chosen of a recipe, until it is launched; no secret is kept."""
+    """What was chosen of a recipe; no secret is kept."""
 
     async def choose(self, *, at: str, is_read_only: bool) -> Plan | None:
         """The plan that was reviewed and is to be run; `at` is the node where the operator is."""
@@ -61,7 +61,7 @@ class Launching:
             if recipe is None:
                 return None
             self.last = recipe.id
-            draft = self.drafts.get(recipe.path) or begun(recipe, self.picture(), at=at)
+            draft = self._kept(recipe) or begun(recipe, self.picture(), at=at)
             if (plan := await self._launch(draft)) is not None:
                 return plan
 
@@ -71,6 +71,12 @@ class Launching:
 
         stops = {engine: True for _, engine in order.stops}
         return await self._launch(Draft(recipe=order.recipe, nodes=nodes, values=order.values, decided=stops))
+
+    def _kept(self, recipe: Recipe) -> Draft | None:
+        """What was chosen of it before, of the file as it is now: it may have been mended since."""
+        kept = self.drafts.get(recipe.path)
+        fits = kept is not None and recipe.min_nodes <= len(kept.nodes) <= (recipe.max_nodes or len(kept.nodes))
+        return replace(kept, recipe=recipe) if kept is not None and fits else None
 
     async def _launch(self, draft: Draft) -> Plan | None:
         from sparktop.recipe import ownsecrets
@@ -93,7 +99,8 @@ class Launching:
         plan: Plan | None = await self.ask(screen)
         self._remember(screen)
         if plan is not None:
-            self.drafts.pop(draft.recipe.path, None)
+            kept = self.drafts[draft.recipe.path]  # a launch that fails is tried again; what runs then is asked anew
+            self.drafts[draft.recipe.path] = replace(kept, decided={})
             self.fits.clear()  # the nodes will not be as they were when it was looked at
         return plan
 

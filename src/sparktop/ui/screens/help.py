@@ -37,7 +37,7 @@ RECIPE_KEYS = (
     ("Ctrl+S", "in a launch: review it, wherever the cursor is"),
     ("y, c", "in a launch: copy the command that does the same"),
     ("PgDn PgUp", "what is told of it, further down and up"),
-    ("Esc", "one step back; what was chosen is kept until it is launched"),
+    ("Esc", "one step back; what was chosen is kept while the console runs"),
 )
 """Those of a recipe's own screens."""
 
