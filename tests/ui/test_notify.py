@@ -20,6 +20,8 @@ from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
+from sparktop.model.operation import DockerCall
+from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
 from sparktop.observe.watch import Publish
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp
@@ -56,6 +58,25 @@ def test_what_follows_from_one_that_is_told_is_not_told_itself(attention: Attent
     news = News()
     assert news.of([ONE, replace(TWO, caused_by=ONE.rule)], attention) == (ONE,)
     assert news.of([replace(TWO, caused_by=ONE.rule)], attention) == (), "it was seen, and is no newer alone"
+
+
+def test_a_rank_that_a_run_stops_with_the_others_is_news_only_where_the_run_leaves_it_so(attention: Attention) -> None:
+    died = replace(ONE, rule="cluster.rank-died", subject="vllm-pair")
+    stop = Remote(operations=(DockerCall(method="POST", path="/containers/x/stop"),))
+    steps = (
+        Step(id="a", title="Stop vllm-pair, 60 s grace", node="spark1", act=stop, limit_s=90.0),
+        Step(id="b", title="Stop vllm-pair, 60 s grace", node="spark2", act=stop, limit_s=90.0),
+    )
+    plan = Plan(request=Request(action="stop", nodes=("spark1",)), title="Stop", risk=Risk.DISRUPTIVE, steps=steps)
+    begun = (StepRun(step=steps[0], state=StepState.DONE), StepRun(step=steps[1], state=StepState.RUNNING))
+    run = Run(id="r", plan=plan, state=RunState.RUNNING, steps=begun)
+    news = News()
+    assert news.of([died], attention, [run]) == ()
+    assert news.of([died], attention, []) == (died,)
+    other = replace(died, subject="vllm-pair2")
+    assert News().of([other], attention, [run]) == (other,)
+    waiting = replace(run, steps=(StepRun(step=steps[0]), StepRun(step=steps[1])))
+    assert News().of([died], attention, [waiting]) == (died,)
 
 
 def test_the_title_says_the_worst_and_who_is_watched(attention: Attention) -> None:

@@ -108,7 +108,7 @@ class SparktopApp(App[int]):
         )
         self.acting.show_log = self.console_screen.show_log
         self.console_screen.acting = self.acting
-        self._notifier = Notifier(self, notifying or Notifying(), attention)
+        self._notifier = Notifier(self, notifying or Notifying(), attention, lambda: self.acting.under_way)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)

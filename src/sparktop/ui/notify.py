@@ -10,7 +10,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from sparktop.diagnose.shape import as_data
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Run, StepState
+from sparktop.operate.asked import stops
 from sparktop.ui.attention import Attention, Standing
 from sparktop.ui.panes.finding_rows import SIGNS
 
@@ -48,12 +50,22 @@ class News:
     def __init__(self) -> None:
         self._told: set[object] = set()
 
-    def of(self, findings: Sequence[Finding], attention: Attention) -> tuple[Finding, ...]:
+    def of(
+        self, findings: Sequence[Finding], attention: Attention, under_way: Iterable[Run] = ()
+    ) -> tuple[Finding, ...]:
         """Critical ones that fire now, were not told since they last began, and are not known to the operator.
 
-        What follows from another critical one is no news of its own: the cause is told.
+        What follows from another critical one is no news of its own: the cause is told. Nor is it that a rank has ended
+        which a run `under_way` stops with the others; it is, where it still is so when the run is over.
         """
-        firing = [one for one in findings if one.phase is Phase.FIRING and one.severity is Severity.CRITICAL]
+        runs = tuple(under_way)
+        firing = [
+            one
+            for one in findings
+            if one.phase is Phase.FIRING
+            and one.severity is Severity.CRITICAL
+            and not any(is_own_doing(one, run) for run in runs)
+        ]
         self._told &= {one.key for one in firing}
         new = tuple(
             one
@@ -65,11 +77,28 @@ class News:
         return new
 
 
+def is_own_doing(finding: Finding, run: Run) -> bool:
+    """Whether a run's own steps stop what the finding tells of: one rank after the other, on each of its nodes."""
+    return finding.rule == "cluster.rank-died" and any(
+        one.state is not StepState.WAITING
+        and stops(one.step.act)
+        and finding.subject in one.step.title.replace(",", "").split()
+        for one in run.steps
+    )
+
+
 class Notifier:
     """Follows the pictures and tells what is new through the channels asked for."""
 
-    def __init__(self, app: App[int], notifying: Notifying, attention: Attention) -> None:
+    def __init__(
+        self,
+        app: App[int],
+        notifying: Notifying,
+        attention: Attention,
+        under_way: Callable[[], Iterable[Run]] = tuple,
+    ) -> None:
         self._app = app
+        self._under_way = under_way
         self._channels = notifying.channels
         self._command = notifying.command
         self._attention = attention
@@ -83,7 +112,7 @@ class Notifier:
         """Take a picture in."""
         if "title" in self._channels:
             self._entitle(window_title(fleet, self._attention))
-        new = self._news.of(fleet.findings, self._attention)
+        new = self._news.of(fleet.findings, self._attention, self._under_way())
         if not new:
             return
         if self._is_gathering:
