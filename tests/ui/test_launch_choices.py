@@ -11,8 +11,8 @@ from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import FleetState, Link, LinkState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import Budget, Fit, Gate, GateState, OnDisk, Slice, SliceKind
-from sparktop.ui.panes.budget_bar import bar
+from sparktop.model.prospect import Budget, Fit, Gate, GateState, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.ui.panes.budget_bar import bar, budget_lines
 from sparktop.ui.panes.prospect import verdict_lines, without_verdict
 from sparktop.ui.panes.recipe_rows import Shelved, detail_lines
 from sparktop.ui.screens.launch_choices import Known, Row, levers, rows
@@ -135,6 +135,20 @@ def test_available_is_never_called_free() -> None:
     line, _ = bar(slices, 121 * GIB, 63)
     assert "26.6" in line.plain
     assert "free" not in line.plain
+
+
+def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_alone() -> None:
+    amounts = {
+        SliceKind.HOST: 9, SliceKind.WEIGHTS: 61, SliceKind.CACHE: 1, SliceKind.UNTOUCHED: 48,
+        SliceKind.RESERVE: 4, SliceKind.SHORT: 3,
+    }  # fmt: skip
+    after = tuple(Slice(kind=kind, label=f"{kind} {size}.0", size_bytes=size * GIB) for kind, size in amounts.items())
+    one = NodeBudget(
+        node="spark1", total_bytes=121 * GIB, available_bytes=112 * GIB, before=after[:1], after=after,
+        left_bytes=0, fit=Fit.NO, sentence="",
+    )  # fmt: skip
+    *_, legend = budget_lines(Budget(fit=Fit.NO, sentence="", nodes=(one,)), 76, is_brief=True)
+    assert legend.plain.strip().startswith("╳ short 3.0")
 
 
 @pytest.mark.parametrize("is_eager", [True, False])

@@ -59,7 +59,7 @@ def budget_lines(budget: Budget, width: int, *, is_brief: bool = False) -> list[
         unnamed |= {one.kind: one for one in left if one.kind not in unnamed}
     if is_brief and unnamed:
         several = len(budget.nodes) > 1
-        marks = [_mark(one, has_amount=not several) for one in unnamed.values()]
+        marks = [_mark(one, has_amount=not several) for one in sorted(unnamed.values(), key=_is_there)]
         lines.append(Line.of(" " * (cells + 7)) + fitting(marks, width - cells - 7, "  "))
     return lines
 
@@ -76,6 +76,7 @@ def _node(
         head = Line.of((name if word == "now" else "", "strong")).fit(cells)
         lines.append(head + Line.of((f"  {word:<5}", "quiet")) + drawn)
         unnamed += [one for one in left if one.size_bytes >= WORTH_BYTES and one.kind not in {u.kind for u in unnamed}]
+    unnamed.sort(key=_is_there)
     if is_brief:
         return lines, unnamed
     said = wrapped(masked(node.sentence), width - margin.width, "quiet", 2) if node.sentence else []
@@ -137,9 +138,15 @@ def _texts(one: Slice) -> tuple[str, ...]:
     return (f"{sign}{name} {amount}", f"{sign}{short} {amount}", *cut, amount)
 
 
+def _is_there(one: Slice) -> bool:
+    """Sorts what is missing before all that is there: it is named, whatever is cut."""
+    return one.kind is not SliceKind.SHORT
+
+
 def _mark(one: Slice, *, has_amount: bool = True) -> Line:
     name, amount = _said(one)
-    return Line.of(("■ ", TONES[one.kind][1]), (name, "quiet"), (f" {amount}" if has_amount else "", ""))
+    sign = "╳ " if one.kind is SliceKind.SHORT else "■ "
+    return Line.of((sign, TONES[one.kind][1]), (name, "quiet"), (f" {amount}" if has_amount else "", ""))
 
 
 def spaced(blocks: Iterable[Sequence[Line]]) -> list[Line]:

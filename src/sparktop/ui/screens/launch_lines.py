@@ -29,7 +29,7 @@ def head_lines(known: Known, width: int, height: int) -> list[Line]:
         return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what stands in its way …", "strong"))]
     is_roomy = height >= ROOMY_ROWS
     reason = answer.reason if isinstance(answer, Refusal) else ""
-    few = 3 if reason else 2  # why not is read to its end
+    few = 4 if reason else 2  # why not is read to its end
     lines = verdict_lines(answer.prospect, width, reason=reason, limit=4 if is_roomy else few)
     if answer.prospect is not None:
         picture = picture_lines(answer.prospect, width, is_brief=not is_roomy)
