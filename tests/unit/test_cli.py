@@ -25,6 +25,7 @@ from sparktop.cli import main
         (["a b"], "space"),
         (["spark1", "spark2:99999"], "port"),
         (["demo", "--scenario", "spin-deadlok"], "spin-deadlock"),
+        (["demo"], "its output is no terminal"),
         (["--config", "/nonexistent.toml", "local"], "no such file"),
     ],
 )

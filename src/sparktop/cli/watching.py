@@ -62,6 +62,10 @@ def demo(words: list[str]) -> int:
         return 0
     config = settings(options)
     scenario = scenarios.load(options.scenario)
+    if not sys.stdout.isatty():
+        raise UsageError(
+            "the demo is a console, and its output is no terminal", hint="run `sparktop demo` without a pipe or file"
+        )
     names = tuple(node.name for node in scenario.nodes)
     made_session: list[Session] = []
 
