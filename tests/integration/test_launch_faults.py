@@ -178,9 +178,9 @@ async def test_a_first_request_that_takes_all_memory(
         await at.serves(OLD)
         sample = at.monitor.state.nodes[0].sample
         assert sample is not None
-        floor = sample.memory.available_bytes - (2 << 30)
+        floor = sample.memory.available_bytes - (3 << 30)
         monkeypatch.setattr("sparktop.operate.launching.places.floor_of", lambda budget: floor)
-        run = await at.finished(at.begin(await made(at, free_port(), ENGINE_SPIKE_MIB="5120")))
+        run = await at.finished(at.begin(await made(at, free_port(), ENGINE_SPIKE_MIB="7168")))
     assert run.state is RunState.ROLLED_BACK, told(run)
     assert "guard" in run.message
     assert is_as_it_was(dockerd, old)

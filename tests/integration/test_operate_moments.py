@@ -156,14 +156,14 @@ async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_t
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Field report 001: it loads, and does not serve. The floor is one that only its spike reaches."""
-    spiking = {**QUICK, "ENGINE_SPIKE_MIB": "5120"}
+    spiking = {**QUICK, "ENGINE_SPIKE_MIB": "7168"}
     engine = engines.start("vllm-spike", env=spiking, restart_policy={"Name": "always"})
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
         await at.serves("vllm-spike")
 
         def below(part: Part) -> int:
             assert part.view.sample is not None
-            return part.view.sample.memory.available_bytes - (2 << 30)
+            return part.view.sample.memory.available_bytes - (3 << 30)
 
         monkeypatch.setattr("sparktop.operate.restart.floor_of", below)
         run = await at.do("safe-restart", "vllm-spike", **RESTART)
