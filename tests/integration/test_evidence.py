@@ -23,11 +23,11 @@ from sparktop.probe import runnerbundle
 
 pytestmark = pytest.mark.integration
 
-BY_NAME = "canary-by-name-4711"
-BY_FLAG = "canary by flag & 4712"
-BY_LABEL = "canary-by-label-4713"
+BY_NAME = "canary-by-name-qx7hz"
+BY_FLAG = "canary by flag & qx7jz"
+BY_LABEL = "canary-by-label-qx7kz"
 BY_FILE = "hf_CanaryByPattern0123456789abcdefgh"
-KNOWN = "canary-known-4714"
+KNOWN = "canary-known-qx7lz"
 CANARIES = (BY_NAME, BY_FLAG, BY_LABEL, BY_FILE, KNOWN)
 
 
@@ -98,8 +98,8 @@ async def test_no_canary_is_in_the_archive(
         assert quote_plus(canary) not in whole
         assert base64.b64encode(canary.encode()).decode().rstrip("=") not in whole
     assert encoded not in whole
-    assert "4711" not in whole
-    assert "4713" not in whole
+    assert "qx7hz" not in whole, "nor a piece of one"
+    assert "qx7kz" not in whole
     assert "\x1b" not in whole
 
     log = files[f"spark1/logs/loud-{loud[:12]}.log"]

@@ -39,6 +39,12 @@ EATER = ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.1; done; exec tail -c 350
 """Waits to be told, then takes 3.5 GiB and keeps it."""
 
 
+@pytest.fixture(autouse=True)
+def _emptied(dockerd: Dockerd) -> Iterator[None]:
+    yield
+    dockerd.remove_all()
+
+
 @pytest.fixture
 def tmpfs() -> Iterator[Path]:
     """Stands for /run/lock, so that no other guard of this machine's is taken over; without it a guard is off."""
