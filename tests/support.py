@@ -25,12 +25,12 @@ def unavailable(reason: str) -> NoReturn:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody has, below those that the kernel lends to connections.
+    """A port that nobody has, above those that Ray gives its workers, below those that the kernel gives to connections.
 
     What stops and starts again on it, as a restarted engine does, finds it free again.
     """
     for _ in range(200):
-        port = _CHANCE.randint(12_000, 32_000)
+        port = _CHANCE.randint(20_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port

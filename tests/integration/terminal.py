@@ -121,6 +121,7 @@ def terminal(*words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = 
         try:
             given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored, and by sparktop too
             # Not execv: readline, where something imported it, has put a size of its own into the C library's environ.
             os.execve(program[0], [*program, *words], given | {"TERM": "xterm-256color"})
         finally:

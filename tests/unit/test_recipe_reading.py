@@ -496,6 +496,11 @@ def test_what_changes_nothing_or_is_empty_is_no_problem(line: str) -> None:
     assert problems_of(with_line(line)) == []
 
 
+def test_what_the_launch_itself_takes_needs_no_place_in_the_command() -> None:
+    text = PLAIN.replace("port: 8000", "port: 8000\n  ray_port: 6380\n  master_port: 29501\n  name: mine")
+    assert read(text, "r.yaml").problems == ()
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

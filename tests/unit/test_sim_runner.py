@@ -355,13 +355,9 @@ async def test_the_first_request_to_an_engine_started_again_eats_memory_where_it
         restart = DockerCall(method="POST", path=f"{path}/restart", query={"t": "10"}, limit_s=40)
         assert (await perform(line, restart)).state is OutcomeState.DONE
 
-        async def answers() -> bool:
-            asked = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5, idle_s=0.4)
-            return asked.state is not CompletionState.UNREACHABLE
-
-        await until(answers)
-
         async def is_empty() -> bool:
+            # A request that comes to nothing on a busy machine may never have reached the engine: ask again.
+            await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5, idle_s=0.4)
             return (await meminfo(line))["MemAvailable"] < 2 * 1024**2
 
         await until(is_empty)

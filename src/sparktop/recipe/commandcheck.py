@@ -33,7 +33,7 @@ _PARALLEL = {
 _ASKED_ANYWAY = frozenset(
     (
         "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "served_model_name",
-        "gpu_memory_utilization", "max_model_len", "distributed_executor_backend",
+        "gpu_memory_utilization", "max_model_len", "distributed_executor_backend", *parameters.OWN,
     )
 )  # fmt: skip
 """Parameters that mean something to the launch even where the command doesn't name them."""
