@@ -109,6 +109,8 @@ def composition(dockerd: Dockerd, engines: Engines, tmp_path: Path) -> Iterator[
     finally:
         for row in dockerd.api.containers(all=True, filters={"label": [f"com.docker.compose.project={made.name}"]}):
             dockerd.api.remove_container(row["Id"], force=True, v=True)
+        for network in dockerd.api.networks(filters={"label": [f"com.docker.compose.project={made.name}"]}):
+            dockerd.api.remove_network(network["Id"])  # its bridge would outlive that Docker Engine
 
 
 @pytest.fixture
