@@ -4,6 +4,8 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
+# More than processors: tests on real parts mostly wait.
+WORKERS ?= 4
 BIN = $(VENV)/bin
 
 .PHONY: demo test check bench screenshot readme snapshots clean
@@ -19,7 +21,7 @@ demo: $(VENV)/.made
 	$(BIN)/sparktop demo $(ARGS)
 
 test: $(VENV)/.made
-	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.made
 	$(BIN)/ruff check .

@@ -32,29 +32,58 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file run in one process; those on real parts in two rows, as they share a machine."""
+    """The tests of a file run in one process; those on real parts in rows, as they share a machine."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByMachine(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return row_of(nodeid)
+            return row_of(nodeid) or nodeid.partition("::")[0]
 
     return ByMachine(config, log)
 
 
+PAIRS = (
+    "test_launch_pair",
+    "test_launch_ray",
+    "test_launch_relaunch",
+    "test_operate_pair",
+    "test_operate_composed",
+    "test_operate_secrets",
+)
+"""What has Ray's own ports; and, so that the rows are of one length, some of what only acts on containers."""
+LAUNCHES = ("test_launch", "test_fetch", "test_demo")
+"""What downloads, and looks at every command line meanwhile."""
+
+
 def row_of(nodeid: str) -> str:
-    """What launches and fetches stays clear of the rest: who takes memory, drops caches, writes kernel messages, starts
-    a desktop or counts processes does so in one row."""
+    """The row that a test on real parts stands in, one after another; empty for all other tests. Most of its time such
+    a test waits, so the rows run beside one another; whatever takes memory, drops caches, writes kernel messages,
+    starts a desktop or counts processes does so in one of them."""
     file, _, test = nodeid.partition("::")
     name = Path(file).stem
-    if "/integration/" not in file and name != "test_probe_run":
-        return file
-    is_launch = name.startswith(("test_launch", "test_fetch", "test_demo_launches"))
-    return "launches" if is_launch and "takes_all_memory" not in test else "the machine"
+    if "/integration/" not in file and not file.endswith("probe/test_run.py"):
+        return ""
+    if "takes_all_memory" in test:
+        return "the machine"
+    if name in PAIRS:
+        return "pairs"
+    return "launches" if name.startswith(LAUNCHES) else "the machine"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Beside the rows, the rest of the tests takes what time of the processors they leave: real parts have limits."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not row_of(item.nodeid) and not os.getpriority(os.PRIO_PROCESS, 0):
+        os.nice(10)
+
+
+SLOW = ("test_interrupted", "test_scenario_remedies", "test_scenarios_verdict")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes is left to continuous integration, and to who asks for it."""
+    """The rows first, then the longest files, so that none is left to the end. What takes minutes is left to continuous
+    integration, and to who asks for it."""
+    items.sort(key=lambda item: (not row_of(item.nodeid), Path(item.nodeid.partition("::")[0]).stem not in SLOW))
     if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
         return
     skip = pytest.mark.skip(reason="takes minutes: SPARKTOP_REQUIRE_INTEGRATION=1 runs it")

@@ -10,14 +10,14 @@ from typing import Any
 
 from tests.operate_support import Stage, plan
 
+from sparktop.engines.labels import LAUNCH
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.plan import AwaitGone, AwaitMemory, AwaitReady, GuardOrder, OnFailure, Plan, Remote, Step, StepState
-from sparktop.operate import containersteps
-from sparktop.operate.audit import entries
-from sparktop.operate.ended import Ended
-from sparktop.operate.inspected import Inspected
-from sparktop.operate.record import Record, new_run
-from sparktop.recipe.labels import LAUNCH
+from sparktop.operate.audit.audit import entries
+from sparktop.operate.container import lifecycle
+from sparktop.operate.container.inspected import Inspected
+from sparktop.operate.run.record import Record, new_run
+from sparktop.operate.run.step_result import StepResult
 
 OLD_ID, NEW_ID = "ab" * 32, "cd" * 32
 OLD, NEW = "vllm-old", "tiny"
@@ -42,8 +42,8 @@ def launch(secret: str = "", **more: Any) -> Plan:
     gone = DockerCall(method="DELETE", path="/containers/{NEW}", query={"force": "true"}, accepts=(204, 404))
     steps = (
         Step(id="make", title="Make the container tiny", node="spark1", act=_remote(create)),
-        containersteps.policy_off(BOX, ""),
-        containersteps.stop(BOX, "", 5.0),
+        lifecycle.policy_off(BOX, ""),
+        lifecycle.stop(BOX, "", 5.0),
         Step(id="gone", title="Wait until it is gone", node="spark1", act=AwaitGone(pids=(7,), container_id=OLD_ID)),
         Step(id="start", title="Start tiny", node="spark1", act=_remote(run)),
         Step(id="ready", title="Wait until tiny answers", node="spark1", act=AwaitReady(name=NEW)),
@@ -51,10 +51,10 @@ def launch(secret: str = "", **more: Any) -> Plan:
     back = (
         Step(id="back-remove", title="Remove tiny", node="spark1", act=_remote(gone), on_failure=OnFailure.GO_ON),
         Step(id="back-memory", title="Memory", node="spark1", act=AwaitMemory(target_bytes=5, unless_runs=OLD_ID)),
-        containersteps.start_again(BOX, "-again"),
+        lifecycle.start_again(BOX, "-again"),
         Step(id="back-ready", title="Ready", node="spark1", act=AwaitReady(name=OLD, together=(("spark2", "w"),))),
         Step(id="back-guard", title="Guard", node="spark1", act=GuardOrder(container_id="", empty_within_s=2.5)),
-        containersteps.policy_back(BOX, "-again"),
+        lifecycle.policy_back(BOX, "-again"),
     )
     if secret:
         told = DockerCall(method="POST", path="/containers/create", body={"Cmd": ["--api-key", secret]})
@@ -66,11 +66,11 @@ async def written(tmp_path: Path, at: str, made: Plan | None = None, run_id: str
     """The audit, when the step `at` was under way."""
     stage = Stage(tmp_path)
     made = made or launch()
-    record = Record(new_run(run_id, made), means=stage.means, changed=lambda run: None)
+    record = Record(new_run(run_id, made), context=stage.means, changed=lambda run: None)
     await record.intent({})
     for index, step in enumerate(made.steps):
         if step.id == at:
             break
         record.step(index, state=StepState.RUNNING)
-        record.step_ended(index, Ended(state=StepState.DONE, saved={"NEW": NEW_ID} if step.id == "make" else {}))
+        record.step_ended(index, StepResult(state=StepState.DONE, saved={"NEW": NEW_ID} if step.id == "make" else {}))
     return entries(stage.audit_path)[0]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sparktop.probe import remote
 from sparktop.probe.bundle import Launch
+from sparktop.probe.remote.children import unpack
 
 GIB = 1024**3
 ID = "5a" * 32
@@ -25,7 +25,7 @@ def elsewhere(launch: Launch, places: Mapping[str, str]) -> Launch:
     """The same launch with texts of the probe's own source replaced; each must be there."""
     opened = zlib.decompressobj()
     texts = {"": opened.decompress(launch.payload)}
-    texts.update((name, zlib.decompress(packed)) for name, packed in remote.unpack(opened.unused_data).items())
+    texts.update((name, zlib.decompress(packed)) for name, packed in unpack(opened.unused_data).items())
     for old, new in places.items():
         assert any(old.encode() in text for text in texts.values()), old
         texts = {name: text.replace(old.encode(), new.encode()) for name, text in texts.items()}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.pictures_support import BOOT_S, WALL_S
 
-from sparktop.diagnose import kernel
-from sparktop.diagnose.burst import Folder
+from sparktop.diagnose.kernel import line as kernel
+from sparktop.diagnose.kernel.incident import Folder
 from sparktop.model.event import KernelEvent
 from sparktop.model.telemetry import LogLine
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparktop.diagnose.lint.reading import read
-from sparktop.diagnose.lint.rules import check
+from sparktop.diagnose.lint.catalogue import check
+from sparktop.diagnose.lint.read.configuration import read
 from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.probe.remote import mask_text
 
 CASES = Path(__file__).parent / "cases" / "lint"
 WORSE = (Severity.WARNING, Severity.CRITICAL)

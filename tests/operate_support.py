@@ -19,14 +19,13 @@ from sparktop.clock import ManualClock
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command
-from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Run, Step
-from sparktop.operate.audit import Audit, entries
-from sparktop.operate.executor import PlanExecution
-from sparktop.operate.fetching import only_fetches
-from sparktop.operate.judging import Judgement, Verdict
-from sparktop.operate.line import LockHolder, OperationResult, Outcome, OutcomeState, Progress
-from sparktop.operate.means import Means
-from sparktop.operate.survey import Answer
+from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Run, Step, only_fetches
+from sparktop.model.survey import Answer
+from sparktop.operate.audit.audit import Audit, entries
+from sparktop.operate.run.executor import PlanExecution
+from sparktop.operate.run.run_context import RunContext
+from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
 
 ID = "ab" * 32
 
@@ -62,6 +61,8 @@ class Node:
         self.gate: asyncio.Event | None = None
         """Steps wait for it, where there is one."""
         self.at: Callable[[str], None] = lambda step_id: None
+        self.does: Callable[[Remote], Outcome] | None = None
+        """What a step does to the node, where that is more than to be noted."""
 
 
 class FakeLine:
@@ -114,12 +115,17 @@ class FakeLine:
         if (run_id, step_id) in truth.journal:
             return truth.journal[run_id, step_id]
         truth.begun.append(step_id)
-        outcome = truth.fails.get(step_id) or Outcome(
-            state=OutcomeState.DONE,
-            results=tuple(
-                OperationResult(index=index, code=0, output=truth.output, seconds=0.5)
-                for index in range(len(act.operations))
-            ),
+        did = truth.does(act) if truth.does is not None and step_id not in truth.fails else None
+        outcome = (
+            truth.fails.get(step_id)
+            or did
+            or Outcome(
+                state=OutcomeState.DONE,
+                results=tuple(
+                    OperationResult(index=index, code=0, output=truth.output, seconds=0.5)
+                    for index in range(len(act.operations))
+                ),
+            )
         )
         truth.journal[run_id, step_id] = outcome
         for answer in truth.asks_secret.get(step_id, []):
@@ -192,22 +198,22 @@ class FakePerformers:
     """Waits are met at once unless a test says otherwise."""
 
     def __init__(self) -> None:
-        self.judgements: dict[str, Judgement] = {}
+        self.judgements: dict[str, WaitStatus] = {}
         self.smokes: list[Any] = []
         self.measured: Any = None
         self.collected: Any = None
         self.words: list[Any] = []
 
-    def _judged(self, what: str) -> Judgement:
-        return self.judgements.get(what, Judgement(verdict=Verdict.MET, detail=f"{what} is well"))
+    def _judged(self, what: str) -> WaitStatus:
+        return self.judgements.get(what, WaitStatus(verdict=WaitVerdict.MET, detail=f"{what} is well"))
 
-    def judge_memory(self, act: Any, picture: Any, name: str, since: Any) -> Judgement:
+    def judge_memory(self, act: Any, picture: Any, name: str, since: Any) -> WaitStatus:
         return self._judged("memory")
 
-    def judge_ready(self, act: Any, picture: Any, name: str, since: Any) -> Judgement:
+    def judge_ready(self, act: Any, picture: Any, name: str, since: Any) -> WaitStatus:
         return self._judged("ready")
 
-    def judge_guard(self, order: Any, picture: Any, name: str, since: Any) -> Judgement:
+    def judge_guard(self, order: Any, picture: Any, name: str, since: Any) -> WaitStatus:
         return self._judged("guard")
 
     def guard_words(self, order: Any) -> Mapping[str, object]:
@@ -252,7 +258,7 @@ class Stage:
         self.passwords: list[str | None] = []
         self.at_state: Callable[[Run], None] = lambda run: None
         self.at_pause: Callable[[], None] = lambda: None
-        self.means = Means(
+        self.means = RunContext(
             picture=self.picture,
             lines=self.lines,
             audit=Audit(self.audit_path, clock=self.clock, who="me@laptop"),
@@ -296,7 +302,7 @@ class Stage:
         return self.passwords.pop(0) if self.passwords else None
 
     def execution(self, made: Plan, run_id: str = "run-1") -> PlanExecution:
-        return PlanExecution(run_id, made, means=self.means, secret=self.secret, changed=self.changed)
+        return PlanExecution(run_id, made, context=self.means, secret=self.secret, changed=self.changed)
 
     async def carry_out(self, made: Plan) -> Run:
         execution = self.execution(made)

@@ -11,10 +11,12 @@ by the product's own functions. Any field of the dataclass itself may be given t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import (
     Container,
     Containers,
@@ -27,6 +29,7 @@ from sparktop.model.engine import (
     EngineState,
     LogFacts,
 )
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Reach
 from sparktop.model.telemetry import (
     Collector,
@@ -46,9 +49,8 @@ from sparktop.model.telemetry import (
     Sample,
     Series,
 )
-from sparktop.observe.bandwidth import bandwidth
-from sparktop.observe.ledger import ledger
-from sparktop.observe.trend import WINDOW_S, trend
+from sparktop.observe.history import WINDOW_S, trend
+from sparktop.observe.memory_ledger import bandwidth, ledger
 
 GIB = 1024**3
 NOW_S = 50_000.0
@@ -245,7 +247,7 @@ def engine(
 
 def link(state: LinkState = LinkState.LIVE, *, since_s: float = 3600.0, **more: Any) -> Link:
     """A link that has been so for `since_s` seconds; `reach=Reach.STARVED` says what TCP told."""
-    made = Link(state=state, since_s=NOW_S - since_s, since_wall_s=WALL_S - since_s, round_trip_s=0.004)
+    made = Link(state=state, since_s=NOW_S - since_s, since_wall_s=WALL_S - since_s)
     return replace(made, **more)
 
 
@@ -394,3 +396,20 @@ def picture(*nodes: NodeView, **more: Any) -> FleetState:
     """The fleet of these nodes at NOW_S; the two healthy ones where none are named."""
     views = nodes or (node("spark1"), node("spark2"))
     return replace(FleetState(nodes=views, wall_s=WALL_S, monotonic_s=NOW_S), **more)
+
+
+def rules_on(*areas: str) -> tuple[LiveRule, ...]:
+    """The live rules of these areas, as "memory" or "gpu", in their order."""
+    return tuple(rule for rule in live_rules() if rule.card.id.partition(".")[0] in areas)
+
+
+def claims(rules: Iterable[LiveRule], fleet: FleetState) -> list[Finding]:
+    """What rules find in one picture."""
+    return [finding for rule in rules for finding in rule.check(fleet)]
+
+
+def only(found: Iterable[Finding]) -> Finding:
+    """The one finding that there is."""
+    rows = list(found)
+    assert len(rows) == 1, rows
+    return rows[0]

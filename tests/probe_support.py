@@ -161,7 +161,7 @@ class RunningProbe:
 
 
 GB10_NVML = '''
-"""Answers as nvidia-ml-py does on a GB10 (facts/gb10.md section 1): no memory, the counter at 0, figures else."""
+"""Answers as nvidia-ml-py does on a GB10 (docs/facts/gb10.md section 1): no memory, the counter at 0, figures else."""
 import os, time
 HOLD = {hold!r}
 class NVMLError(Exception):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import OnDisk
 from sparktop.model.recipe import Dialect, Need, Order, Recipe
-from sparktop.recipe.modelfacts import ModelFacts
-from sparktop.recipe.room import Room
+from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.weigh.node_memory import Room
 
 GIB = 1024**3
 TOTAL = 127600748 * 1024
-"""MemTotal of a Spark: 121.7 GiB (facts/gb10.md)."""
+"""MemTotal of a Spark: 121.7 GiB (docs/facts/gb10.md)."""
 
 QWEN = ModelFacts(
     name="Qwen/Qwen3.6-35B-A3B-FP8",
@@ -98,7 +98,7 @@ def order(of: Recipe, **values: str) -> Order:
 
 
 def room(node: str = "spark1", available_gib: float = 113.0, **more: object) -> Room:
-    """A Spark; idle one of them has 113 GiB available (facts/gb10.md)."""
+    """A Spark; idle one of them has 113 GiB available (docs/facts/gb10.md)."""
     given: dict[str, object] = {"total_bytes": TOTAL, "available_bytes": int(available_gib * GIB), "has_desktop": True}
     return Room(node=node, **(given | more))  # type: ignore[arg-type]
 

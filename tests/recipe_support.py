@@ -7,8 +7,8 @@ from typing import Any
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Order, Recipe
-from sparktop.recipe.reading import read
-from sparktop.recipe.rendered import Seat
+from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.read.recipe_file import read
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = tuple(sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml")))
@@ -43,7 +43,7 @@ def order(values: dict[str, str] | None = None, secrets: dict[str, str] | None =
     return Order(recipe=recipe(**more), values=values or {}, secrets=secrets or {})
 
 
-def seat(index: int = 0, **more: Any) -> Seat:
+def seat(index: int = 0, **more: Any) -> NodeContext:
     """A node with its own names for the link: nothing of it is the other's."""
     said: dict[str, Any] = {
         "node": f"spark{index + 1}",
@@ -55,14 +55,14 @@ def seat(index: int = 0, **more: Any) -> Seat:
         "hcas": (f"rocep1s0f{index}", f"roceP2p1s0f{index}"),
         "gid_index": 3,
     }
-    return Seat(**{**said, **more})
+    return NodeContext(**{**said, **more})
 
 
-def pair(**more: Any) -> tuple[Seat, Seat]:
+def pair(**more: Any) -> tuple[NodeContext, NodeContext]:
     """Two of them, cabled."""
     return seat(0, **more), seat(1, **more)
 
 
-def seats_for(one: Recipe) -> tuple[Seat, ...]:
+def seats_for(one: Recipe) -> tuple[NodeContext, ...]:
     """As many as the recipe wants at the least."""
     return tuple(seat(index) for index in range(one.min_nodes))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from tests import pictures_support as made
 from tests import restart_support as restarts
+from tests.planner_support import asks_of, plan_of
 
 from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.operate import relaunch
-from sparktop.operate.survey import Answer, Ask, DockerGet, Survey
+from sparktop.model.survey import Answer, Ask, DockerGet, Survey
+from sparktop.operate.relaunch import relaunch
 
 IMAGE_ID = "sha256:" + "5a" * 32
 IMAGE = {
@@ -77,21 +79,6 @@ def answered(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
     return Survey(answers=answers)
 
 
-def planned(request: Request, picture: FleetState, **more: Any) -> Plan | Refusal:
-    """What the planner makes of it, asked until it wants no more."""
-    survey = Survey()
-    for _ in range(5):
-        asks = relaunch.asks(request, picture, survey)
-        if set(asks) <= set(survey.answers):
-            break
-        survey = answered(picture, asks, **more)
-    else:
-        raise AssertionError("it asks again and again")
-    result = relaunch.plan(request, picture, survey)
-    assert relaunch.plan(request, picture, survey) == result, "the same picture, another plan"
-    return result
-
-
 def asked(change: Change, *nodes: str, **more: Any) -> Request:
     return Request(action="relaunch", nodes=nodes or ("spark1",), change=change, **more)
 
@@ -108,3 +95,37 @@ def whole(plan: Plan | Refusal) -> str:
     assert isinstance(plan, Plan), plan
     rows = [f"{one.what} {one.name}: {one.before} -> {one.after}" for one in plan.differences]
     return "\n".join([restarts.whole(plan), "", "differences:", *rows])
+
+
+def golden(name: str, plan: Plan | Refusal) -> None:
+    """As `restart_support.golden`, with the differences."""
+    restarts.golden(name, plan, whole)
+
+
+Own = Callable[[Ask], Answer | None]
+"""What a test answers itself; None: as any plain vLLM container's node would."""
+
+
+def planned(request: Request, picture: FleetState, own: Own = lambda ask: None, **more: Any) -> Plan | Refusal:
+    """What the planner makes of it, asked until it wants no more."""
+    survey = Survey()
+    for _ in range(5):
+        asks = asks_of(relaunch, request, picture, survey)
+        if set(asks) <= set(survey.answers):
+            break
+        mine = {ask: said for ask in asks if (said := own(ask)) is not None}
+        base = answered(picture, tuple(ask for ask in asks if ask not in mine), **more)
+        survey = Survey(answers={**base.answers, **mine})
+    else:
+        raise AssertionError("it asks again and again")
+    return plan_of(relaunch, request, picture, survey)
+
+
+def possible(plan: Plan | Refusal) -> Plan:
+    assert isinstance(plan, Plan), plan
+    return plan
+
+
+def refusal(plan: Plan | Refusal) -> Refusal:
+    assert isinstance(plan, Refusal), plan
+    return plan

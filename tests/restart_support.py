@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests import pictures_support as made
+from tests.plan_golden import compare, compare_plan
+from tests.planner_support import asks_of, plan_of
 
+from sparktop.documents.step_text import step_lines
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.fleet import Baseline, FleetState, NodeView
 from sparktop.model.plan import Plan, Refusal, Request, Step
-from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges, Survey
-from sparktop.operate.wording import step_lines
+from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges, Survey
 
 STARTED_AT = "2026-05-28T18:26:40.123456789Z"
 GIB = made.GIB
@@ -27,6 +27,7 @@ def inspect(box: Container, **state: Any) -> dict[str, Any]:
     arguments = state.pop("arguments", list(box.argv[1:]))
     return {
         "Id": box.container_id,
+        "RestartCount": box.restart_count or 0,
         "Name": f"/{box.name}",
         "Args": arguments,
         "State": {
@@ -102,12 +103,10 @@ def survey(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
 
 def planned(planner: Any, request: Request, picture: FleetState, **more: Any) -> Plan | Refusal:
     """What the planner makes of it, its questions answered."""
-    asked = planner.asks(request, picture, Survey())
+    asked = asks_of(planner, request, picture, Survey())
     answers = survey(picture, asked, **more)
-    assert set(planner.asks(request, picture, answers)) <= set(answers.answers), "it asks again and again"
-    result: Plan | Refusal = planner.plan(request, picture, answers)
-    assert planner.plan(request, picture, answers) == result, "the same picture, another plan"
-    return result
+    assert set(asks_of(planner, request, picture, answers)) <= set(answers.answers), "it asks again and again"
+    return plan_of(planner, request, picture, answers)
 
 
 def request(action: str = "safe-restart", target: str = "", *nodes: str, **more: Any) -> Request:
@@ -145,13 +144,10 @@ def ended(engine: Engine, **more: Any) -> Engine:
     )
 
 
-def golden(name: str, text: str) -> None:
-    """Compare with tests/cases/operate/NAME.txt; SPARKTOP_GOLDENS=write writes it, to be read before it is kept."""
-    path = Path(__file__).parent / "cases" / "operate" / f"{name}.txt"
-    if os.environ.get("SPARKTOP_GOLDENS") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    assert text + "\n" == path.read_text(encoding="utf-8")
+def golden(name: str, plan: Plan | Refusal, shown: Callable[[Plan | Refusal], str] | None = None) -> None:
+    """Compare what a reader sees with tests/cases/operate/NAME.txt, and every field with tests/cases/plans/NAME.txt."""
+    compare(f"operate/{name}", (shown or whole)(plan))
+    compare_plan(name, plan)
 
 
 def whole(plan: Plan | Refusal) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sparktop.model.operation import Command, Operation
 from sparktop.model.plan import Remote
-from sparktop.operate.line import OperationResult, Outcome, OutcomeState, Progress
-from sparktop.operate.runner import Begun, RunnerLine
-from sparktop.probe import runnerbundle
+from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.runner.client import Begun, RunnerLine
+from sparktop.probe import bundle
 from sparktop.transport.base import Transport
 from sparktop.transport.local import LocalTransport
 
@@ -24,7 +24,7 @@ async def no_secret(node: str, wrong: int) -> str | None:
     raise AssertionError(f"{node} asked for a password")
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 15.0) -> None:
     """Wait for a condition by asking, with the loop running meanwhile."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - it is another process that makes it true
@@ -47,9 +47,9 @@ class Bench:
         """A new connection with a runner on it; `prefix` stands before its argv (setpriv, env)."""
         transport = LocalTransport()
         self._transports.append(transport)
-        launch = runnerbundle.launch(lease_s=lease_s, docker_socket=self.docker, state_folder=str(self.folder))
+        launch = bundle.launch_runner(lease_s=lease_s, docker_socket=self.docker, state_folder=str(self.folder))
         if prefix:
-            launch = runnerbundle.bundle.Launch(
+            launch = bundle.Launch(
                 argv=(*prefix, *launch.argv), payload=launch.payload, nonce=launch.nonce, digest=launch.digest
             )
         line = await RunnerLine.open(NODE, transport, key=key, begun=self.begun, launch=launch)

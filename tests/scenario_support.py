@@ -23,7 +23,7 @@ from typing import Any
 from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
-from sparktop.diagnose.logs.rules import shipped
+from sparktop.diagnose.logs.rule import shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
@@ -31,21 +31,20 @@ from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, Reach
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
-from sparktop.observe.book import NodeBook
 from sparktop.observe.followers import Followers
-from sparktop.observe.notices import notices
-from sparktop.probe.remote import mask_argv
-from sparktop.sim import dockerd, endpoint
-from sparktop.sim.acts import Act
-from sparktop.sim.http import Request
-from sparktop.sim.reaction import reacted
-from sparktop.sim.scenario import Scenario, load
-from sparktop.sim.script import Fault, FaultKind, NodeScript, Repeat
-from sparktop.sim.spark import Spark
-from sparktop.sim.talk import Talk
-from sparktop.transport.http import Reply
-from sparktop.transport.inspection import container_of
-from sparktop.transport.logstream import Frames, SplitState, lines_from_chunk
+from sparktop.observe.monitor import notices
+from sparktop.observe.node_state import NodeBook
+from sparktop.sim.reaction.acts import Act
+from sparktop.sim.reaction.play import with_act
+from sparktop.sim.scenario.scenario import Scenario, load
+from sparktop.sim.scenario.script import Fault, FaultKind, NodeScript, Repeat
+from sparktop.sim.services import docker_api, engine_api
+from sparktop.sim.services.http import HttpRequest
+from sparktop.sim.services.probe_session import Talk
+from sparktop.sim.spark.spark import Spark
+from sparktop.transport.docker.inspection import container_of
+from sparktop.transport.docker.log_frames import Frames, SplitState, lines_from_chunk
+from sparktop.transport.endpoint import Reply
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import sequence_of
 
@@ -129,7 +128,7 @@ class Stage:
         showing, t = self.showing()
         if self.scenario.repeat is Repeat.RESTART:
             self._held = showing
-        self.scenario = reacted(self.scenario, node, t, act)
+        self.scenario = with_act(self.scenario, node, t, act)
         return self
 
     def spark(self, node: str) -> tuple[Spark, float]:
@@ -167,7 +166,7 @@ class Stage:
             nodes=views,
             wall_s=self.clock.wall(),
             monotonic_s=self.clock.monotonic(),
-            notices=notices(views, fingerprints={}),
+            notices=notices(views),
         )
         findings = self.diagnosis.update(picture)
         for one in findings:
@@ -216,7 +215,7 @@ class _Node:
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self._showing = 0
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
-        self.followers = Followers(self.book, clock=stage.clock, rules=shipped)
+        self.followers = Followers(self.book, rules=shipped)
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}
         self._boxes: dict[bytes, Container] = {}
@@ -337,18 +336,15 @@ class _Node:
     def _ask_docker(self, path: str, **query: str) -> Any:
         spark, t = self.spark, self._stage.t - self._shift
 
-        async def rest(_: float) -> None:
-            raise AssertionError("nothing here waits")
-
-        request = Request(method="GET", path=path, query=query, headers={})
-        return _finished(dockerd.answer(lambda: (spark, t), rest, request))
+        request = HttpRequest(method="GET", path=path, query=query)
+        return _finished(docker_api.answer(_StillMachine(spark, t), request))
 
     def _containers(self, t: float) -> None:
         rows = json.loads(self._ask_docker("/containers/json", all="1").body)
         found = [self._ask_docker(f"/containers/{row['Id']}/json").body for row in rows]
         for body in found:
             if body not in self._boxes:
-                self._boxes[body] = container_of(json.loads(body), mask_argv)
+                self._boxes[body] = container_of(json.loads(body))
         self.book.containers(
             Containers(containers=tuple(self._boxes[body] for body in found), available=True, detail="")
         )
@@ -380,8 +376,26 @@ class _Node:
         for engine in self.book.view().engines:
             if engine.endpoint is None or engine.state is EngineState.EXITED or not following._can_be_asked(engine):
                 continue
-            learned = self.followers._learned.setdefault(engine.key, following._Learned())
-            _finished(self.followers._scrape(_Endpoint(self.spark, engine.endpoint.port, t), engine, learned))  # type: ignore[arg-type]
+            learned = self.followers._scraped.setdefault(engine.key, following._Scraped())
+            client = _Endpoint(self.spark, engine.endpoint.port, t)
+            _finished(self.followers._scrape(client, engine, engine.endpoint, learned))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _StillMachine:
+    """A node at one second: nothing is done to it."""
+
+    spark: Spark
+    t: float
+
+    def moment(self) -> tuple[Spark, float]:
+        return self.spark, self.t
+
+    async def rest(self, seconds: float) -> None:
+        raise AssertionError("nothing here waits")
+
+    def react(self, act: Act) -> None:
+        raise AssertionError("nothing here is changed")
 
 
 class _Endpoint:
@@ -394,9 +408,9 @@ class _Endpoint:
         engine = self._spark.engine_at(self._port, self._t)
         if engine is None:
             return Reply(state=EndpointState.REFUSED, detail="nothing answers (yet)")
-        answer = endpoint.answer(self._spark, engine, self._t, Request(method="GET", path=path, query={}, headers={}))
+        answer = engine_api.answer(self._spark, engine, self._t, HttpRequest(method="GET", path=path, query={}))
         state = EndpointState.OK if answer.status == 200 else EndpointState.NO_METRICS
-        return Reply(state=state, status=answer.status, body=answer.body)
+        return Reply(state=state, body=answer.body)
 
 
 def _finished(work: Coroutine[Any, Any, Any]) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.diagnose.explain import Explanation
-from sparktop.diagnose.logs.rules import shipped
+from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 

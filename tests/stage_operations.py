@@ -25,17 +25,18 @@ from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
 from sparktop.operate.actions import ACTIONS, Action
-from sparktop.operate.audit import Audit
-from sparktop.operate.line import NodeLine
-from sparktop.operate.means import Collected, OwnPerformers, Picture, Progress, SmokeResult
+from sparktop.operate.audit.audit import Audit
 from sparktop.operate.operations import Operations
-from sparktop.operate.runner import RunnerLine
-from sparktop.operate.wishes import mending
-from sparktop.probe import bundle, runnerbundle
-from sparktop.sim import completion, http
-from sparktop.sim.acts import Act
-from sparktop.sim.runner import Bench, Departed, Runner
-from sparktop.sim.spark import Spark
+from sparktop.operate.run.run_context import EvidenceArchive, OwnPerformers, Picture, Progress, RequestResult
+from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.targets import remedy_choices
+from sparktop.probe import bundle
+from sparktop.sim.reaction.acts import Act
+from sparktop.sim.services import engine_api, http
+from sparktop.sim.services.process import Departed, Machine
+from sparktop.sim.services.runner import NodeSteps, Runner
+from sparktop.sim.spark.spark import Spark
 from sparktop.transport.base import Transport
 
 STEP_S = 0.25
@@ -66,7 +67,7 @@ class StageMachine:
     def __init__(self, clock: StageClock, name: str) -> None:
         self._clock = clock
         self._name = name
-        self._bench: tuple[str, Bench] = ("", Bench())
+        self._bench: tuple[str, NodeSteps] = ("", NodeSteps())
 
     def moment(self) -> tuple[Spark, float]:
         return self._clock.stage.spark(self._name)
@@ -77,10 +78,10 @@ class StageMachine:
     def react(self, act: Act) -> None:
         self._clock.stage.do(act, self._name)
 
-    def bench(self) -> Bench:
+    def bench(self) -> NodeSteps:
         boot_id = self.moment()[0].boot_id
         if self._bench[0] != boot_id:
-            self._bench = (boot_id, Bench())
+            self._bench = (boot_id, NodeSteps())
         return self._bench[1]
 
 
@@ -109,7 +110,7 @@ class StageChannel:
             raise LinkLost("the connection ended")
         if data == self._launch.payload:
             self._out.put_nowait(f"SPARKTOP {self._launch.nonce}\n".encode())
-            self._tell(self._runner.opening())
+            self._out.put_nowait(self._runner.opening())
             return
         try:
             self._runner.hear(data, 0.0)
@@ -126,7 +127,7 @@ class StageChannel:
         return None
 
     async def close(self) -> None:
-        self._runner.leave()
+        self._runner.close()
         self._out.put_nowait(b"")
 
 
@@ -150,7 +151,7 @@ class StageLines:
         while True:
             machine = self._machines[node]
             if self._answers(node):
-                launch = runnerbundle.launch()
+                launch = bundle.launch_runner()
                 transport = cast("Transport", _OneChannel(StageChannel(machine, launch)))
                 line = await RunnerLine.open(
                     node, transport, key="mine", begun=self._begun.setdefault(node, {}), launch=launch
@@ -202,14 +203,14 @@ class StagePerformers(OwnPerformers):
 
     async def smoke(
         self, line: NodeLine, picture: Picture, node: str, test: SmokeTest, *, progress: Progress
-    ) -> SmokeResult:
+    ) -> RequestResult:
         view = picture().node(node)
         assert view is not None
         port = next(one.endpoint.port for one in view.engines if test.engine in (one.name, one.key) and one.endpoint)
         body = json.dumps({"messages": [], "max_tokens": 4}).encode()
-        request = http.Request(method="POST", path="/v1/chat/completions", query={}, headers={}, body=body)
+        request = http.HttpRequest(method="POST", path="/v1/chat/completions", query={}, body=body)
         machine = self._lines.machine(node)
-        asking = asyncio.ensure_future(completion.answer(machine, port, request))
+        asking = asyncio.ensure_future(_streamed(machine, port, request))
         try:
             for _ in range(240):
                 await self._clock.rest(0.25)
@@ -218,7 +219,7 @@ class StagePerformers(OwnPerformers):
                 if sample.sample is not None and sample.sample.memory.available_bytes < test.floor_bytes:
                     return Asked(ok=False, detail="available memory fell below the floor")
                 if asking.done():
-                    return Asked(ok=asking.result().status == 200, detail="it serves")
+                    return Asked(ok=asking.result(), detail="it serves")
             return Asked(ok=False, detail="no token came")
         except ConnectionResetError as error:
             return Asked(ok=False, detail=str(error))
@@ -227,8 +228,17 @@ class StagePerformers(OwnPerformers):
 
     async def collect(
         self, nodes: Sequence[str], lines: Any, picture: FleetState, **more: Any
-    ) -> Collected:  # fmt: skip
+    ) -> EvidenceArchive:  # fmt: skip
         return Archive(path=Path("evidence.tar.gz"))
+
+
+async def _streamed(machine: Machine, port: int, request: http.HttpRequest) -> bool:
+    """Whether the engine streams its whole answer."""
+    answer = await engine_api.answer_completion(machine, port, request)
+    assert answer.stream is not None
+    async for _ in answer.stream:
+        pass
+    return answer.status == 200
 
 
 class Acting:
@@ -255,7 +265,9 @@ class Acting:
 
     def requests(self, finding: Finding, remedy: Remedy) -> tuple[Request, ...]:
         """What `f` offers to ask for."""
-        return tuple(one.request for one in mending(action(remedy.action or ""), remedy, finding, self.stage.picture))
+        return tuple(
+            one.request for one in remedy_choices(action(remedy.action or ""), remedy, finding, self.stage.picture)
+        )
 
     async def plan(self, request: Request) -> Plan | Refusal:
         """What would be done."""

@@ -27,11 +27,15 @@ def unavailable(reason: str) -> NoReturn:
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody has, above those that Ray gives its workers, below those that the kernel gives to connections.
 
-    What stops and starts again on it, as a restarted engine does, finds it free again.
+    What stops and starts again on it, as a restarted engine does, finds it free again. Each process that runs tests
+    has ports of its own, and none that is taken on another address of this machine.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
     for _ in range(200):
-        port = _CHANCE.randint(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        port = 20_000 + 1_500 * worker + _CHANCE.randrange(1_500)
+        with socket.socket() as anywhere, socket.socket() as probe, contextlib.suppress(OSError):
+            anywhere.bind(("", port))
+            anywhere.close()
             probe.bind((host, port))
             return port
     pytest.fail("no port is free here")

@@ -1,4 +1,4 @@
-"""Time, injected: rules and widgets ask a Clock, so that replay and tests decide what time it is."""
+"""Clocks, injected: rules and widgets take the time from a Clock, so that replay and tests can set it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def wall(self) -> float:
         """Seconds since the epoch, for people."""
@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until it is advanced."""
 
     def __init__(self, wall: float = 1_780_000_000.0, monotonic: float = 1000.0) -> None:
         self._wall = wall

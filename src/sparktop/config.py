@@ -1,7 +1,7 @@
-"""Where sparktop keeps and finds things: the TOML configuration, and the style sheets and recipes it ships.
+"""sparktop's TOML configuration, and the directories of its own, the operator's and the shipped files.
 
-Configuration is `$XDG_CONFIG_HOME/sparktop/config.toml`; a flag on the command line wins over it, and it wins
-over the defaults here. An unknown key is refused with the nearest right one, so that a typo can't pass silently.
+Configuration is `$XDG_CONFIG_HOME/sparktop/config.toml`; a command-line flag overrides it, and it overrides the
+defaults here. An unknown key is refused with the nearest valid one, so that a typo is always noticed.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from sparktop.errors import ConfigError
 
 INTERVAL_LIMITS_S = (0.25, 60.0)
 CHANNELS = ("toast", "bell", "title", "osc9", "osc777")
-"""On the screen; the bell; the window's title; a desktop notification as iTerm2 and kitty know it, or as urxvt does."""
+"""A message on screen; the bell; the window's title; a desktop notification by the escape sequence of iTerm2 and
+kitty (osc9) or of urxvt (osc777)."""
 PLACEHOLDERS = ("severity", "title", "nodes", "rule", "explanation")
 MAX_RULE_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the operator set, or the defaults."""
+    """The operator's settings, with defaults for the rest."""
 
     hosts: tuple[str, ...] = ()
-    """Shown when no host stands on the command line."""
+    """Hosts to watch when the command line names none."""
     interval_s: float = 1.0
-    """Seconds between samples; the probe goes faster by itself when memory is low or falling."""
+    """Seconds between samples; the probe samples faster by itself when memory is low or falling."""
     theme: str = "sparktop-dark"
-    """sparktop-dark, sparktop-light, or any theme of Textual's."""
+    """sparktop-dark, sparktop-light, or any of Textual's themes."""
     read_only: bool = False
     ssh_config: str = ""
-    """Another file than ~/.ssh/config, as `ssh -F`."""
+    """Used instead of ~/.ssh/config, as `ssh -F`."""
     notify: tuple[str, ...] = ("toast", "bell", "title")
-    """How a new critical finding is told, of CHANNELS; none of them: []."""
+    """Channels for a new critical finding, from CHANNELS; []: none."""
     notify_command: tuple[str, ...] = ()
     """A program run on a new critical finding, as a list of arguments; no shell. `{title}` and others are filled in."""
     protected: tuple[str, ...] = ()
-    """Hosts, as they are typed, on which nothing is ever changed: `[host.NAME]` with `protected = true`."""
+    """Hosts, as they are typed, on which sparktop never changes anything: `[host.NAME]` with `protected = true`."""
     docker_sockets: Mapping[str, str] = field(default_factory=dict)
-    """Hosts whose Docker Engine listens elsewhere, a rootless one for instance: `[host.NAME]` with `docker_socket`."""
+    """Hosts whose Docker Engine listens on another socket, such as a rootless one: `[host.NAME]` with
+    `docker_socket`."""
 
 
 def config_home() -> Path:
@@ -55,13 +57,13 @@ def config_home() -> Path:
 
 
 def state_home() -> Path:
-    """The directory of what sparktop writes by itself (logs saved, recordings, audit)."""
+    """The directory of files that sparktop writes by itself (saved logs, recordings, audit)."""
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
 
 
 def shown(path: Path) -> str:
-    """A place of the operator's as a sentence names it and a shell takes it: below their home with `~`."""
+    """A path of the operator's, as messages show it and a shell accepts it: with `~` for their home."""
     home = Path.home()
     if not path.is_relative_to(home) or path == home:
         return shlex.quote(sanitise.line(str(path)))
@@ -72,7 +74,7 @@ def load(path: Path | None = None) -> Config:
     """The configuration, or the defaults where there is no file.
 
     Raises:
-        ConfigError: the named file is missing, isn't TOML, or holds a key or a type that isn't ours.
+        ConfigError: the named file is missing, isn't TOML, or has an unknown key or a value of the wrong type.
     """
     file = path or config_home() / "config.toml"
     try:
@@ -87,11 +89,11 @@ def load(path: Path | None = None) -> Config:
 
 
 def _checked(raw: Mapping[str, Any], file: Path) -> Config:
-    known = {item.name for item in fields(Config)} - {"protected", "docker_sockets"} | {"host"}
+    known_keys = {item.name for item in fields(Config)} - {"protected", "docker_sockets"} | {"host"}
     values: dict[str, Any] = {}
     for key, value in raw.items():
-        if key not in known:
-            raise _unknown(key, f"`{key}`", known, file)
+        if key not in known_keys:
+            raise _unknown(key, f"`{key}`", known_keys, file)
         if key == "host":
             hosts = _hosts(value, file)
             values["protected"] = tuple(name for name, table in hosts.items() if table.get("protected"))
@@ -102,14 +104,14 @@ def _checked(raw: Mapping[str, Any], file: Path) -> Config:
     return Config(**values)
 
 
-def _unknown(key: str, told: str, known: Set[str], file: Path) -> ConfigError:
-    near = get_close_matches(key, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known))}"
-    return ConfigError(f"{file}: unknown key {told}", hint=hint)
+def _unknown(key: str, description: str, known_keys: Set[str], file: Path) -> ConfigError:
+    near = get_close_matches(key, known_keys, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known_keys))}"
+    return ConfigError(f"{file}: unknown key {description}", hint=hint)
 
 
 def _hosts(tables: Any, file: Path) -> Mapping[str, Mapping[str, Any]]:
-    """What `[host.NAME]` says of each host; a name with dots or @ stands in quotes."""
+    """The `[host.NAME]` tables by host; a name with dots or @ needs quotes."""
     named = tables if isinstance(tables, dict) else {"NAME": None}
     if wrong := [name for name, table in named.items() if not isinstance(table, dict)]:
         raise ConfigError(f"{file}: `host` wants a table for each host", hint=f'[host."{wrong[0]}"]\nprotected = true')
@@ -129,14 +131,14 @@ def _hosts(tables: Any, file: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _typed(key: str, value: Any, file: Path) -> Any:
-    if key == "hosts":
-        if isinstance(value, list) and all(isinstance(host, str) for host in value):
-            return tuple(value)
-        raise ConfigError(f"{file}: `hosts` wants a list of names", hint='hosts = ["spark1", "spark2"]')
-    if key in ("notify", "notify_command"):
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise ConfigError(f"{file}: `{key}` wants a list of texts", hint=_NOTIFY_HINT[key])
-        (_check_command if key == "notify_command" else _check_channels)(value, file)
+    if key in _LISTS:
+        kind, example = _LISTS[key]
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{file}: `{key}` wants a list of {kind}", hint=example)
+        if key == "notify_command":
+            _check_command(value, file)
+        elif key == "notify" and (unknown := [channel for channel in value if channel not in CHANNELS]):
+            raise ConfigError(f"{file}: `notify` knows no {unknown[0]!r}", hint=f"it has {', '.join(CHANNELS)}")
         return tuple(value)
     if key == "interval_s":
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -151,29 +153,25 @@ def _typed(key: str, value: Any, file: Path) -> Any:
     raise ConfigError(f"{file}: `{key}` wants a text in quotes")
 
 
-_NOTIFY_HINT = {
-    "notify": 'notify = ["toast", "bell", "title"]',
-    "notify_command": 'notify_command = ["notify-send", "{title}", "{explanation}"]',
+_LISTS = {
+    "hosts": ("names", 'hosts = ["spark1", "spark2"]'),
+    "notify": ("texts", 'notify = ["toast", "bell", "title"]'),
+    "notify_command": ("texts", 'notify_command = ["notify-send", "{title}", "{explanation}"]'),
 }
-
-
-def _check_channels(channels: list[str], file: Path) -> None:
-    for channel in channels:
-        if channel not in CHANNELS:
-            raise ConfigError(f"{file}: `notify` knows no {channel!r}", hint=f"it has {', '.join(CHANNELS)}")
+"""What a list holds, and an example."""
 
 
 def _check_command(argv: list[str], file: Path) -> None:
     if argv and not argv[0]:
-        raise ConfigError(f"{file}: `notify_command` names no program", hint=_NOTIFY_HINT["notify_command"])
+        raise ConfigError(f"{file}: `notify_command` names no program", hint=_LISTS["notify_command"][1])
     for name in re.findall(r"\{([a-z_]+)\}", " ".join(argv)):
         if name not in PLACEHOLDERS:
-            known = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
-            raise ConfigError(f"{file}: `notify_command` knows no {{{name}}}", hint=f"it has {known}")
+            placeholders = ", ".join(f"{{{name_}}}" for name_ in PLACEHOLDERS)
+            raise ConfigError(f"{file}: `notify_command` knows no {{{name}}}", hint=f"it has {placeholders}")
 
 
 def check_interval(seconds: float) -> float:
-    """The interval, if a probe may run at it.
+    """The interval, if probes support it.
 
     Raises:
         ConfigError: outside 0.25 to 60 seconds.
@@ -188,7 +186,7 @@ def user_rule_files() -> tuple[tuple[str, str], ...]:
     """The operator's own rule files, `rules/*.toml` below `config_home`, as (path, text) in the order of their names.
 
     Raises:
-        ConfigError: one is there and can't be read.
+        ConfigError: one of them can't be read.
     """
     folder = config_home() / "rules"
     return tuple((str(path), read_rule_file(path)) for path in sorted(folder.glob("*.toml")))
@@ -198,7 +196,7 @@ def read_rule_file(path: Path) -> str:
     """The text of one rule file.
 
     Raises:
-        ConfigError: it can't be read, is no text, or too long to be one.
+        ConfigError: it can't be read, is no text, or is too long.
     """
     try:
         with path.open("rb") as file:
@@ -215,10 +213,10 @@ def resource_dir(name: str) -> Path:
     """The directory of shipped files (`styles`, `recipes`): in the installed package, else in the checkout.
 
     Raises:
-        ConfigError: in neither place, which is a broken installation.
+        ConfigError: missing in both, which means a broken installation.
     """
     package = Path(__file__).resolve().parent
-    for place in (package / name, package.parent.parent / name):
-        if place.is_dir():
-            return place
+    for folder in (package / name, package.parent.parent / name):
+        if folder.is_dir():
+            return folder
     raise ConfigError(f"the shipped `{name}` files are missing", hint="reinstall sparktop")

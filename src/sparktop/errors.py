@@ -1,13 +1,13 @@
-"""The one exception tree: every error a user can see has a title, a message, a hint and an exit code.
+"""The exception tree: every error a user can see has a message, a hint and an exit code.
 
-Exit codes are design.md's: 1 findings or a refused action, 2 usage or configuration, 3 unreachable.
+Exit codes: 1 findings or a refused action, 2 usage or configuration, 3 unreachable.
 """
 
 from __future__ import annotations
 
 
 class SparktopError(Exception):
-    """What went wrong, why, and what to do next, in words for the operator."""
+    """An error for the operator: what went wrong, why, and what to do next."""
 
     exit_code = 1
 
@@ -21,13 +21,13 @@ class SparktopError(Exception):
 
 
 class UsageError(SparktopError):
-    """A command line or a target that can't be meant."""
+    """An invalid command line or target."""
 
     exit_code = 2
 
 
 class ConfigError(SparktopError):
-    """A configuration, recipe or scenario file that can't be read as one."""
+    """A configuration, recipe or scenario file that is missing or invalid."""
 
     exit_code = 2
 
@@ -39,27 +39,27 @@ class TransportError(SparktopError):
 
 
 class NoRoute(TransportError):
-    """The name doesn't resolve, or no packet gets there: nothing answered TCP."""
+    """The name doesn't resolve, or no packet arrives: nothing answered TCP."""
 
 
 class NoNetwork(NoRoute):
-    """This machine has no way there at all: offline, or the name service can't be reached."""
+    """This machine is offline, or its name service can't be reached."""
 
 
 class UnknownName(NoRoute):
-    """No host is known by that name; says nothing of any host."""
+    """The name service knows no such host."""
 
 
 class PortClosed(TransportError):
-    """The host answered TCP with a reset: it is up, and no sshd listens there (or not yet)."""
+    """The host answered TCP with a reset: it is up, but no sshd listens there (yet)."""
 
 
 class NoBanner(TransportError):
-    """TCP answered and SSH did not: the host is up and its user space is starved or stopped."""
+    """TCP answered but SSH did not: the host is up, its user space starved or stopped."""
 
 
 class AuthRefused(TransportError):
-    """The host is there and let no offered key or password in; trying again by itself won't help."""
+    """The host accepted none of the offered keys or passwords; retrying without a change won't help."""
 
 
 class HostKeyRefused(TransportError):
@@ -71,8 +71,8 @@ class LinkLost(TransportError):
 
 
 class ChannelRefused(TransportError):
-    """The connection stands, and sshd refused this channel or forward."""
+    """The connection works, but sshd refused this channel or forward."""
 
 
 class ProbeError(TransportError):
-    """The probe couldn't be started: no python3, a payload that didn't arrive, another protocol version."""
+    """The probe couldn't be started: no python3, an incomplete payload, another protocol version."""

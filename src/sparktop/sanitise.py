@@ -1,12 +1,14 @@
 """The one sanitiser: every string from a remote machine passes it before it is stored or shown.
 
-Textual writes raw control bytes through to the terminal (facts/reliability.md section 3.4: OSC 52 got
+Textual writes raw control bytes through to the terminal (docs/facts/reliability.md section 3.4: OSC 52 got
 through every widget), so what is not removed here can script the operator's terminal.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MAX_LINE_CHARS = 4096
 """A longer line is cut and says by how much."""
@@ -41,3 +43,13 @@ def line(raw: bytes | str, *, limit: int = MAX_LINE_CHARS) -> str:
 def name(raw: bytes | str) -> str:
     """A short identifier (container, process, host): one line of at most 128 characters."""
     return line(raw, limit=128).replace("�", "?").strip()
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """A JSON object that may be something else, or missing: then an empty one."""
+    return value if isinstance(value, dict) else dict(value) if isinstance(value, Mapping) else {}
+
+
+def items(value: object) -> Sequence[Any]:
+    """A JSON array that may be something else, or missing: then an empty one."""
+    return value if isinstance(value, list | tuple) else ()

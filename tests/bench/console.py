@@ -26,15 +26,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sparktop.cli import compose
+from sparktop.cli import composition
 from sparktop.clock import SystemClock
 from sparktop.config import Config
-from sparktop.diagnose.logs.rules import shipped
+from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import HostFacts, LogLine
-from sparktop.observe.feed import Feed
-from sparktop.observe.lines import LineRing
+from sparktop.observe.engine_log import Feed
+from sparktop.observe.log_ring import LineRing
 from sparktop.observe.watch import LogFeed, Publish, Watch
 from sparktop.transport.base import Prompter
 from sparktop.ui.app import SparktopApp
@@ -89,10 +89,10 @@ class Flood:
             self._say()
 
     def _start_pump(self) -> None:
-        from sparktop.probe.remote import mask_text
-        from sparktop.transport.dockerlog import Pump
+        from sparktop.masking import mask_text
+        from sparktop.transport.docker.log_follower import Pump
 
-        pump = Pump(lambda batch: self._feed.accept(batch.lines), mask=mask_text, stamped=False)
+        pump = Pump(lambda batch: self._feed.accept(batch), mask=mask_text, stamped=False)
 
         def read() -> None:
             begun = time.monotonic()
@@ -201,8 +201,8 @@ def main() -> None:
             publish(replace(state, nodes=nodes))
 
         def make() -> Watch:
-            connectors = compose.connectors(config.hosts, prompter, config.ssh_config)
-            return compose.monitor(connectors, dressed if options.flood or options.stamp else publish, config)
+            connectors = composition.connectors(config.hosts, prompter, config.ssh_config)
+            return composition.monitor(connectors, dressed if options.flood or options.stamp else publish, config)
 
         watch = await asyncio.to_thread(make)
         if not options.flood:

@@ -16,10 +16,10 @@ from tests.bench.lab import Lab
 from tests.bench.table import Row, median, percentile
 from tests.scenario_support import Stage
 
-from sparktop.diagnose import kernel
-from sparktop.diagnose.burst import Folder
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.kernel import line as kernel
+from sparktop.diagnose.kernel.incident import Folder
 from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence
 from sparktop.model.fleet import FleetState

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.bench.lab import Lab
 from tests.bench.table import Row, median, ratio, spread
 
-from sparktop.diagnose import kernel
-from sparktop.diagnose.logs.rules import shipped
+from sparktop.diagnose.kernel import line as kernel
+from sparktop.diagnose.logs.rule import shipped
 
 HOW = (
     "`python -m sparktop explain --json FILE` on a generated log, from just before its start to its end, and the "

@@ -15,12 +15,12 @@ from tests.bench.explain import _line
 from tests.bench.lab import Lab
 from tests.bench.table import Row
 
-from sparktop.diagnose.enginelog import EngineLogState, advance_all
+from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all
 from sparktop.diagnose.logs.reader import LogReader
-from sparktop.diagnose.logs.rules import shipped
+from sparktop.diagnose.logs.rule import shipped
+from sparktop.masking import mask_text
 from sparktop.model.engine import EngineKind
 from sparktop.model.telemetry import LogLine
-from sparktop.probe.remote import mask_text
 
 LINES = 40_000
 BATCH = 1_000

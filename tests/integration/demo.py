@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sparktop.cli.compose import session
+from sparktop.cli.composition import session
 from sparktop.cli.session import Session
 from sparktop.clock import SystemClock
 from sparktop.config import Config
@@ -15,9 +15,9 @@ from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
 from sparktop.model.recipe import Order
-from sparktop.sim.scenario import load
+from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import simulated
-from sparktop.transport.ssh import SshConnector
+from sparktop.transport.ssh.connector import SshConnector
 
 WITHIN_S = 100.0
 

@@ -26,12 +26,12 @@ from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
 from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request, Run
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit import Audit
-from sparktop.operate.executor import PlanExecution
-from sparktop.operate.lines import Lines
+from sparktop.operate.audit.audit import Audit
 from sparktop.operate.operations import Operations
+from sparktop.operate.run.executor import PlanExecution
+from sparktop.operate.runner.connections import Lines
 from sparktop.probe import bundle
-from sparktop.transport.containers import DockerEngine
+from sparktop.transport.docker import engine
 
 NODE = "spark1"
 
@@ -112,13 +112,14 @@ class Desk:
 
     async def do(self, action: str, target: str = "", *, within_s: float = 90.0, **more: Any) -> Run:
         """Plan and run to the end."""
-        execution = self.begin(await self.plan(action, target, **more))
-        async with asyncio.timeout(within_s):
-            return await execution.finished()
+        return await self.finished(self.begin(await self.plan(action, target, **more)), within_s=within_s)
 
-    async def finished(self, execution: PlanExecution, *, within_s: float = 90.0) -> Run:
-        async with asyncio.timeout(within_s):
-            return await execution.finished()
+    async def finished(self, execution: PlanExecution, *, within_s: float = 240.0) -> Run:
+        try:
+            async with asyncio.timeout(within_s):
+                return await execution.finished()
+        except TimeoutError:
+            pytest.fail(f"not over within {within_s} s: {told(execution.run)}")
 
 
 async def _no_password(node: str, wrong: int) -> str | None:
@@ -131,18 +132,16 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = AwaitMemory.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "stable_s", 0.3)
-    monkeypatch.setattr("sparktop.operate.smoke.AFTER_S", 0.3)
+    monkeypatch.setattr("sparktop.operate.run.first_request.AFTER_S", 0.3)
     monkeypatch.setattr("sparktop.observe.followers.CONTAINERS_EVERY_S", 0.5)
     monkeypatch.setattr("sparktop.observe.followers.METRICS_EVERY_S", 0.5)
 
 
 def elsewhere_docker(monkeypatch: pytest.MonkeyPatch, dockerd: Dockerd, folder: Path) -> None:
     """The tests' daemon listens in a folder of its own, where no node would have it; a guard keeps its notes there."""
-    defaults = DockerEngine.__init__.__kwdefaults__
-    assert defaults is not None
-    if defaults["socket_path"] == dockerd.socket_path:
+    if dockerd.socket_path == engine.SOCKET:
         return  # a second console of this test
-    monkeypatch.setitem(defaults, "socket_path", dockerd.socket_path)
+    monkeypatch.setattr(engine, "SOCKET", dockerd.socket_path)
     launch = bundle.launch
     places = {'"/var/run/docker.sock"': f'"{dockerd.socket_path}"', '("/run/lock", "/tmp")': f'("{folder}",)'}
     monkeypatch.setattr(bundle, "launch", lambda **more: elsewhere(launch(**more), places))
@@ -152,6 +151,23 @@ def told(run: Run) -> str:
     """A run in words, for a test that failed."""
     rows = [f"{one.step.id}: {one.state.value} {one.detail}" for one in run.steps]
     return "\n".join([f"{run.state.value}: {run.message} | {run.hint}", *rows])
+
+
+async def relaunched(at: Desk, name: str, change: Change, **options: str) -> Run:
+    """Once it serves."""
+    await at.serves(name)
+    return await at.do("relaunch", name, change=change, target_gib="2", grace_s="10", **options)
+
+
+@contextlib.asynccontextmanager
+async def while_running(monitor: Monitor) -> AsyncIterator[Monitor]:
+    """It watches until the block is left."""
+    running = asyncio.create_task(monitor.run())
+    try:
+        yield monitor
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -188,12 +204,9 @@ async def desk(
         interval_s=0.25,
         connections=lines,
     )
-    running = asyncio.create_task(monitor.run())
-    at = Desk(monitor, lines, operations, home / "audit.jsonl", home / "evidence")
-    try:
-        yield at
-    finally:
-        await operations.aclose()
-        await lines.aclose()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    async with while_running(monitor):
+        try:
+            yield Desk(monitor, lines, operations, home / "audit.jsonl", home / "evidence")
+        finally:
+            await operations.aclose()
+            await lines.aclose()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.dockerd import Dockerd, busybox_tree
+from tests.integration.dockerd import Dockerd, busybox_tree, remove
 from tests.support import free_port, poll
 
 IMAGE = "sparktop-engine:test"
@@ -148,7 +148,7 @@ class Engines:
             names = [str(name).lstrip("/") for name in row["Names"]]
             mine = row["Id"] in self.docker.made or any(name.startswith(one) for name in names for one in self.names)
             if mine:
-                self.docker.api.remove_container(row["Id"], force=True, v=True)
+                remove(self.docker.api, row["Id"])
                 if row["Id"] in self.docker.made:
                     self.docker.made.remove(row["Id"])
         self.names.clear()

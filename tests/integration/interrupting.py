@@ -35,7 +35,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.fleet import LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Run, Step, StepState
 from sparktop.model.recipe import Order
-from sparktop.recipe.reading import read
+from sparktop.recipe.read.recipe_file import read
 
 OLD = "vllm-old"
 NODES = ("spark1", "spark2")
@@ -205,9 +205,7 @@ class Stage:
     def clear(self) -> None:
         """Away with what a launch has left."""
         for spark in self.sparks[: self.count]:
-            for row in spark.dockerd.api.containers(all=True):
-                if self.old is None or row["Id"] != self.old.container_id:
-                    spark.dockerd.api.remove_container(row["Id"], force=True, v=True)
+            spark.dockerd.clear(keep="" if self.old is None else self.old.container_id)
         if self.old is not None:
             self.old.docker.api.start(self.old.container_id)
             self.old.docker.api.update_container(self.old.container_id, restart_policy={"Name": "unless-stopped"})

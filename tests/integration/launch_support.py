@@ -12,7 +12,7 @@ from typing import Any
 from tests.integration.engine_image import IMAGE
 
 from sparktop.model.recipe import Order
-from sparktop.recipe.reading import read
+from sparktop.recipe.read.recipe_file import read
 
 MODEL = "tests/tiny-1b"
 COMMIT = "ab" * 20

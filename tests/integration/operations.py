@@ -13,7 +13,7 @@ from tests.integration.dockerd import Dockerd
 
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.plan import Plan, Remote, Step
-from sparktop.operate.saved import filled
+from sparktop.operate.run.placeholders import fill_placeholders
 
 
 def value_at(data: Any, path: str) -> Any:
@@ -38,7 +38,7 @@ class Hands:
     def perform(self, step: Step, *, fails_at: int = -1) -> bool:
         """Whether it was done; undone where it wasn't."""
         assert isinstance(step.act, Remote)
-        act = filled(step.act, self.saved)
+        act = fill_placeholders(step.act, self.saved)
         if act is None:
             return True
         assert isinstance(act, Remote)

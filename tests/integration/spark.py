@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.dockerd import Dockerd, _answers
+from tests.integration.dockerd import Dockerd, _answers, storage_driver
 from tests.integration.engine_image import IMAGE, Engines, _engine_tree
 from tests.integration.sshd import Sshd
 from tests.support import poll, unavailable
@@ -151,7 +151,7 @@ def _dockerd(root: Path, inside: tuple[str, ...]) -> Dockerd:
         process = subprocess.Popen(
             [
                 *inside,
-                *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"),
+                *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", storage_driver(root)),
                 *("--host", "unix:///run/docker.sock", "--host", f"unix://{root}/docker.sock"),
                 *("--pidfile", f"{root}/docker.pid", "--data-root", f"{root}/data", "--exec-root", f"{root}/exec"),
             ],
@@ -175,8 +175,7 @@ def _dockerd(root: Path, inside: tuple[str, ...]) -> Dockerd:
 
 
 def _stop(docker: Dockerd) -> None:
-    for row in docker.api.containers(all=True):
-        docker.api.remove_container(row["Id"], force=True, v=True)
+    docker.clear()
     docker.api.close()
     os.kill(_child(docker.process), signal.SIGTERM)
     docker.process.wait(30)

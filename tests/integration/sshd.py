@@ -27,7 +27,7 @@ import pytest
 from tests.support import free_port, poll, unavailable
 
 if TYPE_CHECKING:
-    from sparktop.transport.ssh import SshConnector
+    from sparktop.transport.ssh.connector import SshConnector
 
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", form: str = "RFC4716") -> Path:
@@ -217,7 +217,7 @@ class Sshd:
 
     def connector(self, name: str = "spark1") -> SshConnector:
         """A connector with the key and the host key given."""
-        from sparktop.transport.ssh import SshConnector
+        from sparktop.transport.ssh.connector import SshConnector
 
         return SshConnector.direct(
             name, self.host, self.port, self.user, self.client_key, " ".join(self.known_hosts_line.split()[1:])

@@ -27,9 +27,9 @@ import sys
 from sparktop.cli import main
 from sparktop.model.plan import AwaitMemory
 from sparktop.observe import followers
-from sparktop.operate import smoke
+from sparktop.operate.run import first_request
 followers.CONTAINERS_EVERY_S = followers.METRICS_EVERY_S = 0.5
-AwaitMemory.__init__.__kwdefaults__["stable_s"] = smoke.AFTER_S = 0.3
+AwaitMemory.__init__.__kwdefaults__["stable_s"] = first_request.AFTER_S = 0.3
 sys.exit(main())
 """,
 )

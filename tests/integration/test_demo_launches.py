@@ -18,17 +18,11 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepRun, StepState
 from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Order
-from sparktop.recipe.reading import read
+from sparktop.recipe.read.recipe_file import read
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 MINIMAX = "/home/spark/models/MiniMax-M2.7-NVFP4-GB10-AC"
 GIB = 1 << 30
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def order(name: str, values: Mapping[str, str] | None = None, *, without: str = "", **more: object) -> Order:
@@ -146,7 +140,7 @@ async def test_image_and_model_come_first_once_from_the_hub_and_then_over_the_fa
     async with demo("bare", speed=50, has_engines=False) as shown:
         plan = await planned(shown, order("minimax-m2.7-nvfp4"), "spark1", "spark2")
         assert plan.prospect is not None
-        assert [one.rpartition(" on ")[2] for one in plan.prospect.fetches] == [
+        assert [f"{one.node}, {one.source}" for one in plan.prospect.fetches] == [
             "spark1, from its registry",
             "spark2, from its registry",
             "spark1, from huggingface.co",

@@ -9,19 +9,13 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-import pytest
 from tests.integration.demo import demo
 
+from sparktop.config import state_home
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def engine_state(picture: FleetState, node: str, name: str) -> EngineState | None:
@@ -29,7 +23,7 @@ def engine_state(picture: FleetState, node: str, name: str) -> EngineState | Non
     return next((one.state for one in view.engines if one.name == name), None) if view else None
 
 
-async def test_a_pair_is_restarted_and_serves(tmp_path: Path) -> None:
+async def test_a_pair_is_restarted_and_serves() -> None:
     async with demo("spin-deadlock", speed=20) as shown:
         run = await shown.do("safe-restart", ("spark1", "spark2"), "minimax-rank0", grace_s="5")
         ids = [one.step.id.partition("@")[0] for one in run.steps]
@@ -40,7 +34,7 @@ async def test_a_pair_is_restarted_and_serves(tmp_path: Path) -> None:
             names = tar.getnames()
         assert any("spark1" in name for name in names)
         assert any("spark2" in name for name in names)
-        audit = (tmp_path / "state/sparktop/demo/audit.jsonl").read_text()
+        audit = (state_home() / "demo/audit.jsonl").read_text()
         assert run.id in audit
 
 

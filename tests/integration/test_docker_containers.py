@@ -13,9 +13,8 @@ import pytest
 from tests.integration.dockerd import Dockerd
 
 from sparktop.model.engine import Container, Containers
-from sparktop.probe.remote import mask_argv, mask_text
-from sparktop.transport import containers
-from sparktop.transport.containers import DockerEngine
+from sparktop.transport.docker import engine as containers
+from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.local import LocalTransport
 
 pytestmark = pytest.mark.integration
@@ -26,7 +25,7 @@ CANARY = "c4n4ry-Value-with-odd-chars"
 @pytest.fixture
 async def engine(dockerd: Dockerd) -> AsyncIterator[DockerEngine]:
     transport = LocalTransport()
-    engine = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+    engine = DockerEngine(transport, socket_path=dockerd.socket_path)
     yield engine
     await engine.close()
     await transport.close()
@@ -103,7 +102,7 @@ async def test_hostile_words_are_plain_text_and_secrets_are_masked(dockerd: Dock
 
 async def test_no_socket_is_said(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "none.sock")
-    engine = DockerEngine(LocalTransport(), mask=mask_argv, mask_text=mask_text, socket_path=nowhere)
+    engine = DockerEngine(LocalTransport(), socket_path=nowhere)
     answer = await engine.list()
     assert not answer.available
     assert answer.detail == f"no Docker Engine here (no {tmp_path}/none.sock)"
@@ -114,7 +113,7 @@ async def test_a_socket_that_nobody_serves_is_said(tmp_path: Path) -> None:
     path = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    engine = DockerEngine(LocalTransport(), mask=mask_argv, mask_text=mask_text, socket_path=str(path))
+    engine = DockerEngine(LocalTransport(), socket_path=str(path))
     answer = await engine.list()
     assert not answer.available
     assert "does not answer" in answer.detail
@@ -134,7 +133,7 @@ async def test_no_permission_says_what_would_permit_it(dockerd: Dockerd) -> None
             return super().unix_socket("/nonexistent/as-if-refused")
 
     os.chmod(dockerd.root, 0o755)
-    engine = DockerEngine(AsNobody(), mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+    engine = DockerEngine(AsNobody(), socket_path=dockerd.socket_path)
     answer = await engine.list()
     assert not answer.available
     assert "sudo usermod -aG docker $USER" in answer.detail
@@ -143,12 +142,12 @@ async def test_no_permission_says_what_would_permit_it(dockerd: Dockerd) -> None
 
 
 async def test_an_engine_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktop.transport.containers.TIMEOUT_S", 0.3)
+    monkeypatch.setattr("sparktop.transport.docker.engine.TIMEOUT_S", 0.3)
     path = tmp_path / "hangs.sock"
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(path))
         silent.listen(8)
-        engine = DockerEngine(LocalTransport(), mask=mask_argv, mask_text=mask_text, socket_path=str(path))
+        engine = DockerEngine(LocalTransport(), socket_path=str(path))
         first = await engine.list()
         assert not first.available
         assert "not answered" in first.detail
@@ -168,7 +167,7 @@ async def test_what_is_no_docker_engine_is_named(tmp_path: Path, body: bytes) ->
 
     path = tmp_path / "odd.sock"
     server = await asyncio.start_unix_server(serve, path)
-    engine = DockerEngine(LocalTransport(), mask=mask_argv, mask_text=mask_text, socket_path=str(path))
+    engine = DockerEngine(LocalTransport(), socket_path=str(path))
     answer = await engine.list()
     assert not answer.available
     assert answer.detail

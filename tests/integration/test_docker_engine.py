@@ -13,16 +13,15 @@ import pytest
 from tests.integration.dockerd import Dockerd
 from tests.support import free_port
 
-from sparktop.diagnose.enginelog import EngineLogState, advance_all, resolve_state
+from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all, resolve_state
 from sparktop.model.engine import Containers, EndpointState, Engine, EngineMetrics, EngineState
-from sparktop.model.telemetry import GapReason, ProcessTable
+from sparktop.model.telemetry import GapReason, LogLine, ProcessTable
 from sparktop.observe.discovery import discover
-from sparktop.observe.exposition import parse
-from sparktop.observe.logsource import log_source
-from sparktop.probe.remote import Scanner, mask_argv, mask_text
-from sparktop.transport.containers import DockerEngine
-from sparktop.transport.dockerlog import LogBatch
-from sparktop.transport.http import EndpointClient
+from sparktop.observe.engine_log import log_source
+from sparktop.observe.metrics import parse
+from sparktop.probe.remote.scanner import Scanner
+from sparktop.transport.docker.engine import DockerEngine
+from sparktop.transport.endpoint import EndpointClient
 from sparktop.transport.local import LocalTransport
 from sparktop.wire.decode import decode
 
@@ -84,7 +83,7 @@ async def test_an_engine_executed_into_a_sleeping_container(
     (tmp_path / "vllm").write_text(SERVER)
     python, binds = host_python()
     container_id = dockerd.run_container("vllm_node", ["sleep", "600"], binds=[*binds, f"{tmp_path}:/srv:ro"])
-    docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+    docker = DockerEngine(transport, socket_path=dockerd.socket_path)
 
     def look(containers: Containers, previous: tuple[Engine, ...] = ()) -> tuple[Engine, ...]:
         found = discover(scanned(), None, containers, previous, node_wall_s=time.time())
@@ -115,16 +114,16 @@ async def test_an_engine_executed_into_a_sleeping_container(
     assert isinstance(metrics, EngineMetrics)
     assert (metrics.running, metrics.generation_tokens) == (2.0, 500.0)
 
-    (unread,) = look(Containers(detail="no permission to use the Docker Engine"))
+    (unread,) = look(Containers(detail="no permission to use the Docker Engine", is_denied=True))
     assert (unread.key, unread.pids) == (engine.key, engine.pids)
     assert unread.gaps["container"] is GapReason.NO_PERMISSION
 
-    lines: list[LogBatch] = []
-    following = asyncio.create_task(docker.follow(log_source(engine).container_id or "", on_batch=lines.append))
-    while sum(len(batch.lines) for batch in lines) < 4:
+    lines: list[LogLine] = []
+    following = asyncio.create_task(docker.follow(log_source(engine).container_id or "", on_batch=lines.extend))
+    while len(lines) < 4:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
-    log = advance_all(EngineLogState(), (line for batch in lines for line in batch.lines), engine.kind)
+    log = advance_all(EngineLogState(), lines, engine.kind)
     state, progress = resolve_state(engine, log)
     assert state is EngineState.LOADING
     assert progress is not None

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.integration.dockerd import Dockerd, processes_with
 from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
+from tests.runner_support import until
 
 from sparktop.model.engine import EndpointState
-from sparktop.probe.remote import mask_argv, mask_text
+from sparktop.model.telemetry import LogLine
 from sparktop.transport.base import Transport
-from sparktop.transport.containers import DockerEngine
-from sparktop.transport.dockerlog import LogBatch
-from sparktop.transport.http import EndpointClient
+from sparktop.transport.docker.engine import DockerEngine
+from sparktop.transport.endpoint import EndpointClient
 
 pytestmark = pytest.mark.integration
 
@@ -29,33 +29,25 @@ async def link(sshd: Sshd) -> AsyncIterator[Transport]:  # noqa: F811
     await transport.close()
 
 
-async def until(condition: object, *, within_s: float = 15.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        await asyncio.sleep(0.02)
-
-
 async def test_containers_and_logs_through_the_forwarded_socket(
     dockerd: Dockerd,
     link: Transport,
     sshd: Sshd,  # noqa: F811
 ) -> None:
     container_id = dockerd.run_container("over-ssh", ["sh", "-c", "echo hello; echo x > /tmp/file.log; sleep 600"])
-    docker = DockerEngine(link, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+    docker = DockerEngine(link, socket_path=dockerd.socket_path)
     answer = await docker.list()
     assert answer.available, answer.detail
     assert [container.name for container in answer.containers] == ["over-ssh"]
-    seen: list[LogBatch] = []
-    log = asyncio.create_task(docker.follow(container_id, on_batch=seen.append))
-    file = asyncio.create_task(docker.follow_file(container_id, "/tmp/file.log", on_batch=seen.append))
-    await until(lambda: {line.text for batch in seen for line in batch.lines} == {"hello", "x"})
+    seen: list[LogLine] = []
+    log = asyncio.create_task(docker.follow(container_id, on_batch=seen.extend))
+    file = asyncio.create_task(docker.follow_file(container_id, "/tmp/file.log", on_batch=seen.extend))
+    await until(lambda: {line.text for line in seen} == {"hello", "x"})
     sshd.kill_sessions()
     for following in (log, file):
         async with asyncio.timeout(15):
             end = await following
-        assert end.broken, end
+        assert "connection to the Docker Engine broke" in end.reason
     await until(lambda: not processes_with("tail\0-n\x00500\0-F"))
     answer = await docker.list()
     assert not answer.available
@@ -65,7 +57,7 @@ async def test_containers_and_logs_through_the_forwarded_socket(
 
 
 async def test_no_socket_there_is_said(link: Transport) -> None:
-    docker = DockerEngine(link, mask=mask_argv, mask_text=mask_text, socket_path="/nonexistent/docker.sock")
+    docker = DockerEngine(link, socket_path="/nonexistent/docker.sock")
     answer = await docker.list()
     assert answer.detail == "no Docker Engine here (no /nonexistent/docker.sock)"
     await docker.close()
@@ -75,7 +67,7 @@ async def test_forwarding_that_is_forbidden_is_said(dockerd: Dockerd, tmp_path: 
     with Sshd.start(tmp_path / "strict", options={"AllowStreamLocalForwarding": "no"}) as strict:
         strict.trust()
         transport = await strict.connector().connect(patience_s=10.0)
-        docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+        docker = DockerEngine(transport, socket_path=dockerd.socket_path)
         answer = await docker.list()
         assert "AllowStreamLocalForwarding" in answer.detail
         await docker.close()

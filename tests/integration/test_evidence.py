@@ -17,9 +17,9 @@ from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
 from tests.pictures_support import container, engine, node, picture
 
 from sparktop.model.engine import Endpoint, EndpointState
-from sparktop.operate.collect import collect
-from sparktop.operate.runner import RunnerLine
-from sparktop.probe import runnerbundle
+from sparktop.operate.evidence.collect import collect
+from sparktop.operate.runner.client import RunnerLine
+from sparktop.probe import bundle
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ async def line(sshd: Sshd, dockerd: Dockerd, tmp_path: Path) -> AsyncIterator[Ru
     sshd.trust()
     transport = await sshd.connector().connect(patience_s=10.0)
     (tmp_path / "state").mkdir(mode=0o1777)
-    launch = runnerbundle.launch(docker_socket=dockerd.socket_path, state_folder=str(tmp_path / "state"))
+    launch = bundle.launch_runner(docker_socket=dockerd.socket_path, state_folder=str(tmp_path / "state"))
     opened = await RunnerLine.open("spark1", transport, key="test", launch=launch)
     try:
         yield opened

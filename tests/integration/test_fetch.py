@@ -28,14 +28,14 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Transfer
 from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.model.survey import Ask, DockerGet, Survey
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.launching import fetchsteps
-from sparktop.operate.launching.fetchsteps import Fetch
-from sparktop.operate.line import NodeLine, OperationResult, Outcome, OutcomeState, Progress
-from sparktop.operate.lines import Lines
-from sparktop.operate.survey import Ask, DockerGet, Survey
-from sparktop.recipe.models import Disk, disk_of
-from sparktop.recipe.rendered import Seat
+from sparktop.operate.launch.inputs import download_steps
+from sparktop.operate.launch.inputs.download_steps import Fetch
+from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.runner.connections import Lines
+from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.models import NodeModels, node_models_of
 
 pytestmark = pytest.mark.integration
 __all__ = ["sparks"]
@@ -76,7 +76,7 @@ class Pair:
     homes: dict[str, Path]
     sparks: tuple[Spark, Spark]
     told: list[OperationResult | Progress] = field(default_factory=list)
-    seats: tuple[Seat, ...] = ()
+    seats: tuple[NodeContext, ...] = ()
 
     async def line(self, node: str) -> NodeLine:
         async with asyncio.timeout(40):
@@ -86,7 +86,7 @@ class Pair:
         """All that is asked, by the real runners; every image is taken to be there."""
         survey = Survey()
         for _ in range(5):
-            left = [one for one in fetchsteps.asks(order, self.seats, survey) if one not in survey.answers]
+            left = [one for one in download_steps.asks(order, self.seats, survey) if one not in survey.answers]
             wanted: dict[str, list[Ask]] = {}
             for ask in left:
                 if not isinstance(ask, DockerGet):
@@ -100,7 +100,7 @@ class Pair:
         raise AssertionError("too many rounds")
 
     async def fetch(self, order: Order) -> Fetch:
-        return fetchsteps.fetch(order, self.seats, await self.survey(order))
+        return download_steps.fetch(order, self.seats, await self.survey(order))
 
     async def perform(self, step: Step) -> Outcome:
         """In a run of its own: what a run has done, its nodes remember until they boot."""
@@ -111,9 +111,9 @@ class Pair:
                 f"r{uuid.uuid4().hex}", step.id, step.act, told=self.told.append, secret=no_secret
             )
 
-    async def disk(self, node: str, order: Order) -> Disk:
-        ask = next(one for one in fetchsteps.asks(order, self.seats, Survey()) if one.node == node)
-        disk = disk_of(node, (await (await self.line(node)).ask([ask]))[ask].value)
+    async def disk(self, node: str, order: Order) -> NodeModels:
+        ask = next(one for one in download_steps.asks(order, self.seats, Survey()) if one.node == node)
+        disk = node_models_of(node, (await (await self.line(node)).ask([ask]))[ask].value)
         assert disk is not None
         return disk
 
@@ -154,7 +154,8 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
     )
     running = asyncio.create_task(monitor.run())
     seats = tuple(
-        Seat(node=node, index=at, home=str(homes[node]), fabric_ip=ADDRESSES[node]) for at, node in enumerate(NODES)
+        NodeContext(node=node, index=at, home=str(homes[node]), fabric_ip=ADDRESSES[node])
+        for at, node in enumerate(NODES)
     )
     try:
         yield Pair(lines, homes, sparks, seats=seats)
@@ -302,7 +303,7 @@ async def test_where_the_nodes_do_not_reach_one_another_both_download(pair: Pair
     order = wanted(hub)
     found = await pair.fetch(order)
     assert [step.id for step in found.steps] == ["model@spark1", "model@spark2"]
-    assert "Host key verification failed" in found.sentences[1]
+    assert "Host key verification failed" in found.downloads[1].text
     assert (pair.homes["spark2"] / ".ssh/known_hosts").read_text() == ""  # nothing was taken on trust
 
 

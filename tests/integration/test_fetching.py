@@ -18,7 +18,7 @@ from tests.runner_support import is_alive
 
 from sparktop.model.operation import Command, ImagePull, Operation, Transfer
 from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepState
-from sparktop.operate.runner import RunnerLine
+from sparktop.operate.runner.client import RunnerLine
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]

@@ -11,16 +11,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.desk import while_running
 from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
 
-from sparktop.headless.findings import as_data, exit_code
+from sparktop.diagnose.findings import as_data
+from sparktop.headless.findings import exit_code
 from sparktop.headless.status import status
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.observe.monitor import Monitor
 from sparktop.observe.watch import Publish
-from sparktop.transport.containers import DockerEngine
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
@@ -61,16 +62,11 @@ def script(tmp_path: Path, body: str) -> str:
 @contextlib.asynccontextmanager
 async def watching(sshd: Sshd, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Monitor]:
     # The tests' daemon listens in a folder of its own, where no node would have it.
-    assert DockerEngine.__init__.__kwdefaults__ is not None
-    monkeypatch.setitem(DockerEngine.__init__.__kwdefaults__, "socket_path", dockerd.socket_path)
+    monkeypatch.setattr("sparktop.transport.docker.engine.SOCKET", dockerd.socket_path)
     sshd.trust()
     monitor = Monitor([sshd.connector("spark1")], publish=lambda _: None, interval_s=0.25)
-    running = asyncio.create_task(monitor.run())
-    try:
+    async with while_running(monitor):
         yield monitor
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def until(
@@ -145,8 +141,7 @@ async def test_one_snapshot_of_status_has_the_log_and_the_lint_of_what_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert DockerEngine.__init__.__kwdefaults__ is not None
-    monkeypatch.setitem(DockerEngine.__init__.__kwdefaults__, "socket_path", dockerd.socket_path)
+    monkeypatch.setattr("sparktop.transport.docker.engine.SOCKET", dockerd.socket_path)
     sshd.trust()
     argv = ["vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--port", "18767", "--enforce-eager"]
     dockerd.run_container("vllm-here", argv, env={"VLLM_MXFP4_BACKEND": "marlin"}, binds=[script(tmp_path, SERVES)])

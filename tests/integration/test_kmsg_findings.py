@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
+from tests.pictures_support import rules_on
 from tests.support import unavailable
 
-from sparktop.diagnose.live import kernel
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
@@ -29,14 +30,9 @@ T = TypeVar("T")
 
 @contextlib.asynccontextmanager
 async def watching(connector: Connector) -> AsyncIterator[Monitor]:
-    monitor = Monitor([connector], publish=lambda _: None, interval_s=0.2, rules=kernel.RULES)
-    running = asyncio.create_task(monitor.run())
-    try:
+    monitor = Monitor([connector], publish=lambda _: None, interval_s=0.2, rules=rules_on("kernel"))
+    async with while_running(monitor):
         yield monitor
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def until(monitor: Monitor, look: Callable[[FleetState], T | None]) -> T:

@@ -15,9 +15,9 @@ from tests.integration.test_operate_pair import console
 from tests.support import poll
 
 from sparktop.config import state_home
-from sparktop.headless.plans import STEP_MARKS
+from sparktop.documents.run import STEP_SIGNS
 from sparktop.model.plan import Run, RunState, StepState
-from sparktop.operate.cutleft import shown
+from sparktop.operate.audit.interrupted_runs import run_report
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sparks"]
@@ -31,7 +31,7 @@ def launch(sparks: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def waits_for_the_end_of_the_old(line: str) -> bool:
-    return line.startswith(STEP_MARKS[StepState.RUNNING]) and f"the processes of {OLD} are gone" in line
+    return line.startswith(STEP_SIGNS[StepState.RUNNING][0]) and f"the processes of {OLD} are gone" in line
 
 
 async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> None:
@@ -44,11 +44,11 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
     assert by_hand in said.stderr
 
     async with console(launch.sparks[:1], state_home()) as at:
-        (one,) = await at.operations.cut_off()
+        (one,) = await at.operations.interrupted_runs()
         found: list[Run] = []
 
         def is_told() -> bool:
-            run = shown(one, at.monitor.state)
+            run = run_report(one, at.monitor.state)
             found.extend([run] if run is not None else [])
             return run is not None
 
@@ -60,8 +60,8 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
         run = await at.finished(at.begin(back), within_s=60)
         assert run.state is RunState.DONE, told(run)
         assert launch.is_as_before()
-        await at.until(lambda: shown(one, at.monitor.state) is None, what="nothing of it left")
-        assert await at.operations.cut_off() == (), "a later run has dealt with it"
+        await at.until(lambda: run_report(one, at.monitor.state) is None, what="nothing of it left")
+        assert await at.operations.interrupted_runs() == (), "a later run has dealt with it"
 
 
 def test_the_console_at_a_terminal_shows_it_until_it_is_read(launch: Stage) -> None:

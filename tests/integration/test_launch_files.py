@@ -16,10 +16,10 @@ from tests.recipe_support import SHIPPED, seats_for, shipped
 from tests.support import unavailable
 
 from sparktop.model.recipe import Order
-from sparktop.recipe.docker import body
+from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.recipe.export import exported
-from sparktop.recipe.rendered import ContainerSpec, Rank, Rendered
-from sparktop.recipe.rendering import render
+from sparktop.recipe.render.host_config import body
+from sparktop.recipe.render.render import render
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -147,7 +147,7 @@ def test_a_rank_is_a_container_that_docker_makes_without_a_word(made: Dockerd) -
     one = shipped("minimax-m2.7-nvfp4")
     launch = render(Order(recipe=one), seats_for(one))
     on_image_of_tests(made, launch)
-    rank: Rank = launch.ranks[1]
+    rank: RenderedRank = launch.ranks[1]
     answer = made.api._post_json(
         made.api._url("/containers/create"), data=body(rank.container), params={"name": rank.container.name}
     )

@@ -21,9 +21,9 @@ from sparktop.model.plan import Request
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit import Audit
-from sparktop.operate.lines import Lines
+from sparktop.operate.audit.audit import Audit
 from sparktop.operate.operations import Operations
+from sparktop.operate.runner.connections import Lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sparks"]
@@ -92,8 +92,7 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         for spark in sparks:
-            for row in spark.dockerd.api.containers(all=True):
-                spark.dockerd.api.remove_container(row["Id"], force=True, v=True)
+            spark.dockerd.clear()
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tests.support import free_port
 
 from sparktop.model.plan import Plan, Run, RunState, StepState
 from sparktop.model.recipe import Order
-from sparktop.recipe import ray
-from sparktop.recipe.reading import read
+from sparktop.recipe.read.recipe_file import read
+from sparktop.recipe.render import rank_argv
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["pair", "sparks"]
@@ -77,14 +77,16 @@ async def test_a_worker_that_never_joins_ends_it_within_its_bound(
 ) -> None:
     """The worker's container can't reach the head: each gives up by itself, and both are taken away."""
     hurried(monkeypatch)
-    monkeypatch.setattr("sparktop.operate.readiness.SETTLED_S", 1.0)
-    command = ray.worker_command
-    head = ray.head_command
+    monkeypatch.setattr("sparktop.operate.waits.readiness.SETTLED_S", 1.0)
+    command = rank_argv.worker_command
+    head = rank_argv.head_command
     monkeypatch.setattr(
-        "sparktop.recipe.ray.worker_command",
+        "sparktop.recipe.render.rank_argv.worker_command",
         lambda **more: command(**{**more, "address": "127.0.0.9", "limit_s": 60}),
     )
-    monkeypatch.setattr("sparktop.recipe.ray.head_command", lambda engine, **more: head(engine, **more, limit_s=5))
+    monkeypatch.setattr(
+        "sparktop.recipe.render.rank_argv.head_command", lambda engine, **more: head(engine, **more, limit_s=5)
+    )
     async with console(pair, tmp_path) as at:
         run = await at.finished(at.begin(await made(at)))
         assert run.state is RunState.ROLLED_BACK, told(run)
@@ -111,7 +113,7 @@ async def test_a_worker_that_is_killed_while_its_head_loads_is_the_end_of_both(
     pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried(monkeypatch)
-    monkeypatch.setattr("sparktop.operate.readiness.SETTLED_S", 1.0)
+    monkeypatch.setattr("sparktop.operate.waits.readiness.SETTLED_S", 1.0)
     async with console(pair, tmp_path) as at:
         plan = await made(at, ENGINE_LOAD_S="60")
         kill = lambda: pair[1].dockerd.api.kill(NAME, signal.SIGKILL)  # noqa: E731
@@ -121,14 +123,13 @@ async def test_a_worker_that_is_killed_while_its_head_loads_is_the_end_of_both(
     assert [boxes(spark) for spark in pair] == [{}, {}]
 
 
-@pytest.mark.parametrize("step", ["start@spark2", "ready@spark1", "smoke"])
 async def test_out_of_it_leaves_nothing(
-    step: str, pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried(monkeypatch)
     async with console(pair, tmp_path) as at:
-        plan = await made(at, ENGINE_LOAD_S="3", **({"ENGINE_COMPLETION": "hang"} if step == "smoke" else {}))
-        execution = at.begin(plan, also=once(step, lambda: execution.abort()))
+        plan = await made(at, ENGINE_COMPLETION="hang")
+        execution = at.begin(plan, also=once("smoke", lambda: execution.abort()))
         run = await at.finished(execution)
         assert run.state is RunState.ABORTED, told(run)
     assert [boxes(spark) for spark in pair] == [{}, {}]

@@ -15,7 +15,7 @@ from tests.support import free_port
 from sparktop.model.engine import EngineKind
 from sparktop.model.plan import Plan, RunState
 from sparktop.model.recipe import Order
-from sparktop.recipe.reading import read
+from sparktop.recipe.read.recipe_file import read
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["pair", "sparks"]

@@ -14,11 +14,10 @@ from tests.integration.dockerd import Dockerd
 from tests.pictures_support import engine, node, picture
 
 from sparktop.cli import main
-from sparktop.diagnose.live.config import RULES
+from sparktop.diagnose.rules.engine.config import running
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
-from sparktop.probe.remote import mask_argv, mask_text
-from sparktop.transport.containers import DockerEngine
+from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.local import LocalTransport
 
 pytestmark = pytest.mark.integration
@@ -63,7 +62,7 @@ def test_inspects_answer_piped_into_lint(
 
 async def test_the_running_container_as_the_follower_sees_it(dockerd: Dockerd, faulty: str) -> None:
     transport = LocalTransport()
-    docker = DockerEngine(transport, mask=mask_argv, mask_text=mask_text, socket_path=dockerd.socket_path)
+    docker = DockerEngine(transport, socket_path=dockerd.socket_path)
     try:
         answer = await docker.list()
     finally:
@@ -79,7 +78,7 @@ async def test_the_running_container_as_the_follower_sees_it(dockerd: Dockerd, f
         container=container,
         environment=container.environment,
     )
-    findings = {each.rule: each for each in RULES[0].check(picture(replace(node("spark1"), engines=(one,))))}
+    findings = {each.rule: each for each in running().check(picture(replace(node("spark1"), engines=(one,))))}
     assert {
         "config.gpu-memory-utilization-high",
         "config.enforce-eager",

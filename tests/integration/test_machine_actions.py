@@ -17,14 +17,14 @@ from tests.pictures_support import facts, gib, idle_node, picture, process
 from tests.support import poll, unavailable
 
 from sparktop.model.plan import Plan, Remote, Request
+from sparktop.model.survey import AskPrivileges, Privileges, Survey
 from sparktop.model.telemetry import GpuProcess
-from sparktop.operate import caches, holder
 from sparktop.operate.actions import Planner
-from sparktop.operate.line import Outcome, OutcomeState
-from sparktop.operate.machine import parse_stat
-from sparktop.operate.runner import RunnerLine
-from sparktop.operate.survey import AskPrivileges, Privileges, Survey
-from sparktop.probe import runnerbundle
+from sparktop.operate.machine import caches, end_process
+from sparktop.operate.plan.common_steps import parse_stat
+from sparktop.operate.runner.api import Outcome, OutcomeState
+from sparktop.operate.runner.client import RunnerLine
+from sparktop.probe import bundle
 
 pytestmark = pytest.mark.integration
 MIB = 1024 * 1024
@@ -35,7 +35,7 @@ async def line(sshd: Sshd, tmp_path: Path) -> AsyncIterator[RunnerLine]:  # noqa
     sshd.trust()
     transport = await sshd.connector().connect(patience_s=10.0)
     (tmp_path / "state").mkdir(mode=0o1777)
-    launch = runnerbundle.launch(state_folder=str(tmp_path / "state"))
+    launch = bundle.launch_runner(state_folder=str(tmp_path / "state"))
     opened = await RunnerLine.open("spark1", transport, key="test", launch=launch)
     try:
         yield opened
@@ -124,11 +124,11 @@ def holding(pid: int, started_boot_s: float) -> Any:
 async def test_one_process_is_ended_and_no_other(
     line: RunnerLine, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holder, "TERM_S", 0.5)
+    monkeypatch.setattr(end_process, "TERM_S", 0.5)
     stat = parse_stat(Path(f"/proc/{sleeper.pid}/stat").read_text("utf-8"))
     assert stat is not None
     request = Request(action="end-holder", nodes=("spark1",), target=str(sleeper.pid))
-    plan = await planned(holder, request, holding(sleeper.pid, stat.started_boot_s), line)
+    plan = await planned(end_process, request, holding(sleeper.pid, stat.started_boot_s), line)
 
     end = next(step for step in plan.steps if step.id == "end")
     assert isinstance(end.act, Remote)

@@ -21,7 +21,7 @@ from tests.integration.terminal import sparktop, terminal
 from tests.support import interruptible, poll
 
 from sparktop.operate.actions import ACTIONS
-from sparktop.operate.audit import entries
+from sparktop.operate.audit.audit import entries
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
@@ -206,7 +206,7 @@ def test_engines_are_named_never_guessed(spark: Spark) -> None:
 def test_reading_only_and_a_protected_host_refuse(spark: Spark) -> None:
     out = sparktop("act", "drop-caches", "spark1", "--yes", "--read-only")
     assert out.returncode == 1
-    assert "not possible" in out.stdout
+    assert "Nothing was done." in out.stdout
     assert "read" in out.stdout
     config("[host.spark1]\nprotected = true\n")
     out = sparktop("act", "drop-caches", "spark1", "--yes", "--json")

@@ -6,21 +6,22 @@ import asyncio
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.desk import Desk, desk, hurried
+from tests.integration.desk import desk, hurried, relaunched, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import IMAGE, EngineLike, Engines
 from tests.integration.sshd import Sshd
-from tests.integration.test_operate_relaunch import assert_nowhere, told
+from tests.integration.test_operate_relaunch import assert_nowhere
 from tests.support import free_port, unavailable
 
 from sparktop.model.change import Change
-from sparktop.model.plan import Plan, Run, RunState
+from sparktop.model.plan import Plan, RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -107,8 +108,7 @@ def composition(dockerd: Dockerd, engines: Engines, tmp_path: Path) -> Iterator[
     try:
         yield made
     finally:
-        for row in dockerd.api.containers(all=True, filters={"label": [f"com.docker.compose.project={made.name}"]}):
-            dockerd.api.remove_container(row["Id"], force=True, v=True)
+        dockerd.clear(f"com.docker.compose.project={made.name}")
         for network in dockerd.api.networks(filters={"label": [f"com.docker.compose.project={made.name}"]}):
             dockerd.api.remove_network(network["Id"])  # its bridge would outlive that Docker Engine
 
@@ -118,11 +118,6 @@ def node(dockerd: Dockerd, tmp_path: Path) -> Iterator[Sshd]:
     """A machine whose programs find the tests' Docker Engine in its usual place, as far as they know."""
     with Sshd.start(tmp_path / "sshd", options={"SetEnv": f"DOCKER_HOST=unix://{dockerd.socket_path}"}) as server:
         yield server
-
-
-async def relaunched(at: Desk, name: str, change: Change, **options: str) -> Run:
-    await at.serves(name)
-    return await at.do("relaunch", name, change=change, target_gib="2", grace_s="10", **options)
 
 
 async def test_it_serves_with_the_change_and_what_the_shell_had_given(
@@ -139,9 +134,9 @@ async def test_it_serves_with_the_change_and_what_the_shell_had_given(
         await at.serves(engine.name)
         plan = await at.plan("relaunch", engine.name, change=change, target_gib="2", grace_s="10")
         assert isinstance(plan, Plan), plan
-        watching = asyncio.create_task(asyncio.to_thread(watch_command_lines, seen, stop := []))
+        watching = asyncio.create_task(asyncio.to_thread(watch_command_lines, seen, stop := threading.Event()))
         run = await at.finished(at.begin(plan))
-        stop.append(True)
+        stop.set()
         await watching
         assert run.state is RunState.DONE, (run.message, told(run))
         new = composition.inspect()
@@ -230,9 +225,9 @@ async def test_what_compose_refuses_stops_nothing(
         assert not composition.override.exists()
 
 
-def watch_command_lines(seen: set[str], stop: list[bool]) -> None:
+def watch_command_lines(seen: set[str], stop: threading.Event) -> None:
     """Every command line on this machine until told to stop."""
-    while not stop:
+    while not stop.wait(0.01):
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != os.getpid():
                 try:

@@ -12,8 +12,8 @@ from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
-from sparktop.operate.part import Part
-from sparktop.transport.inspection import wall_s_of
+from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.transport.docker.inspection import wall_s_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
@@ -59,7 +59,7 @@ async def test_another_container_has_taken_the_name_meanwhile(
 async def test_a_first_request_that_hangs_is_told_and_the_way_back_offered(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktop.operate.startsteps.SMOKE_LIMIT_S", 4.0)
+    monkeypatch.setattr("sparktop.operate.plan.start_steps.SMOKE_LIMIT_S", 4.0)
     engines.start("vllm-mute", env={**QUICK, "ENGINE_COMPLETION": "hang"})
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
         await at.serves("vllm-mute")
@@ -161,11 +161,11 @@ async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_t
     async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
         await at.serves("vllm-spike")
 
-        def below(part: Part) -> int:
+        def below(part: RunningRank) -> int:
             assert part.view.sample is not None
             return part.view.sample.memory.available_bytes - (3 << 30)
 
-        monkeypatch.setattr("sparktop.operate.restart.floor_of", below)
+        monkeypatch.setattr("sparktop.operate.plan.running_starter.floor_of", below)
         run = await at.do("safe-restart", "vllm-spike", **RESTART)
         assert run.state is RunState.FAILED, told(run)
         assert state_of(run, "smoke") is StepState.FAILED

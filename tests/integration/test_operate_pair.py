@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.desk import Desk, hurried
+from tests.integration.desk import Desk, hurried, told, while_running
 from tests.integration.engine_image import EngineLike
 from tests.integration.spark import Spark, sparks
 from tests.support import free_port
@@ -19,9 +18,9 @@ from sparktop.model.change import Change
 from sparktop.model.engine import Engine
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit import Audit, entries
-from sparktop.operate.lines import Lines
+from sparktop.operate.audit.audit import Audit, entries
 from sparktop.operate.operations import Operations
+from sparktop.operate.runner.connections import Lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sparks"]
@@ -101,14 +100,12 @@ async def console(sparks: tuple[Spark, ...], folder: Path) -> AsyncIterator[Pair
         interval_s=0.25,
         connections=lines,
     )
-    running = asyncio.create_task(monitor.run())
-    try:
-        yield PairDesk(monitor, lines, operations, folder / "audit.jsonl", folder / "evidence")
-    finally:
-        await operations.aclose()
-        await lines.aclose()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    async with while_running(monitor):
+        try:
+            yield PairDesk(monitor, lines, operations, folder / "audit.jsonl", folder / "evidence")
+        finally:
+            await operations.aclose()
+            await lines.aclose()
 
 
 async def both(at: PairDesk) -> None:
@@ -118,11 +115,6 @@ async def both(at: PairDesk) -> None:
 
 async def no_password(node: str, wrong: int) -> str | None:
     return None
-
-
-def told(run: Run) -> str:
-    steps = "\n".join(f"{one.step.id} {one.state.value} {one.detail}" for one in run.steps)
-    return f"{run.state.value}: {run.message} | {run.hint}\n{steps}"
 
 
 async def test_both_ranks_are_restarted_in_their_order(

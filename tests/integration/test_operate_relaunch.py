@@ -7,27 +7,18 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import Desk, desk
+from tests.integration.desk import desk, relaunched, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
-from sparktop.model.plan import Run, RunState, StepState
+from sparktop.model.plan import RunState, StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 CANARY = "canary-6f1e0c55d2"
-
-
-def told(run: Run) -> list[tuple[str, str, str]]:
-    return [(one.step.id, one.state.value, one.detail) for one in run.steps]
-
-
-async def relaunched(at: Desk, name: str, change: Change, **options: str) -> Run:
-    await at.serves(name)
-    return await at.do("relaunch", name, change=change, target_gib="2", grace_s="10", **options)
 
 
 async def test_it_serves_with_the_change_and_the_old_one_is_kept(

@@ -27,7 +27,7 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop, terminal
 from tests.support import free_port, unavailable
 
-from sparktop.operate.secretforms import forms
+from sparktop.operate.secrets.masking import forms
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -11,8 +11,8 @@ import pytest
 from tests.integration.dockerd import IMAGE, Dockerd
 from tests.support import unavailable
 
-from sparktop.operate.recreate import anonymous_volumes, recreation
-from sparktop.recipe.dockerline import docker_run
+from sparktop.cmdline.container_body import docker_run
+from sparktop.operate.container.recreate import anonymous_volumes, recreation
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

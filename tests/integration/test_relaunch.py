@@ -22,11 +22,10 @@ from tests.support import unavailable
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Remote, Request, Run, StepRun, StepState
-from sparktop.operate import relaunch
-from sparktop.operate.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
-from sparktop.operate.undoing import by_hand
-from sparktop.probe.remote import mask_argv
-from sparktop.transport.inspection import container_of
+from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
+from sparktop.operate.relaunch import relaunch
+from sparktop.operate.run.run_text import by_hand
+from sparktop.transport.docker.inspection import container_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -59,7 +58,7 @@ def started(dockerd: Dockerd, *options: str) -> dict[str, Any]:
 
 
 def picture(dockerd: Dockerd) -> FleetState:
-    box = container_of(dockerd.api.inspect_container(NAME), mask_argv)
+    box = container_of(dockerd.api.inspect_container(NAME))
     return made.picture(
         restarts.spark(engines=(made.engine(NAME, container=box, argv=("vllm", "serve", "org/model")),))
     )
@@ -327,7 +326,7 @@ def test_a_full_disk_stops_nothing(cramped: Dockerd) -> None:
     old = started(cramped, "--restart", "always")
     plan = plan_of(hands, LESS)
     disk = os.statvfs(cramped.root / "data")
-    (cramped.root / "data" / "filler").write_bytes(b"\0" * (disk.f_bavail * disk.f_frsize - 512 * 1024))
+    (cramped.root / "data" / "filler").write_bytes(b"\0" * (disk.f_bavail * disk.f_frsize))
     assert not carried_out(hands, plan)
     (problem,) = hands.problems
     assert "no space left on device" in problem

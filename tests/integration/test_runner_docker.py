@@ -15,8 +15,8 @@ from tests.integration.registry import registry
 from tests.runner_support import NODE, Bench, bench, until
 
 from sparktop.model.operation import DockerCall, Expect, ImagePull
-from sparktop.operate.line import OutcomeState
-from sparktop.operate.survey import DockerGet, DockerLog
+from sparktop.model.survey import DockerGet, DockerLog
+from sparktop.operate.runner.api import OutcomeState
 from sparktop.transport.threads import in_thread
 
 pytestmark = pytest.mark.integration
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def engine(dockerd: Dockerd) -> Iterator[Dockerd]:
     yield dockerd
-    for container in dockerd.api.containers(all=True):
-        dockerd.api.remove_container(container["Id"], force=True)
-    dockerd.made.clear()
+    dockerd.clear()
 
 
 @pytest.fixture

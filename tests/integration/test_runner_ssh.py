@@ -10,17 +10,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive, no_secret, sh, until
 
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import LinkState
 from sparktop.model.plan import Remote
+from sparktop.model.survey import FileText, Output
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.line import NodeLine, OutcomeState
-from sparktop.operate.lines import Lines
-from sparktop.operate.runner import RunnerLine
-from sparktop.operate.survey import FileText, Output
+from sparktop.operate.runner.api import NodeLine, OutcomeState
+from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.runner.connections import Lines
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
@@ -32,12 +33,10 @@ async def watching(server: Sshd, state: Path) -> AsyncIterator[tuple[Monitor, Li
     state.mkdir(mode=0o700, exist_ok=True)
     lines = Lines(state_folder=str(state))
     monitor = Monitor([server.connector(NODE)], publish=lambda _: None, interval_s=0.25, connections=lines)
-    running = asyncio.create_task(monitor.run())
     try:
-        yield monitor, lines
+        async with while_running(monitor):
+            yield monitor, lines
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
         await lines.aclose()
 
 

@@ -19,9 +19,9 @@ from tests.support import poll, unavailable
 
 from sparktop.model.operation import Command, Privilege, Signal
 from sparktop.model.plan import Remote
-from sparktop.operate.line import Outcome, OutcomeState
-from sparktop.operate.runner import RunnerLine
-from sparktop.operate.survey import AskPrivileges, Privileges
+from sparktop.model.survey import AskPrivileges, Privileges
+from sparktop.operate.runner.api import Outcome, OutcomeState
+from sparktop.operate.runner.client import RunnerLine
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +72,9 @@ def person() -> Iterator[Person]:
     name = f"spkt{secrets.token_hex(3)}"
     folder = Path(tempfile.mkdtemp(prefix="spk-su-", dir="/tmp"))
     folder.chmod(0o755)
-    subprocess.run(["useradd", "--no-create-home", "--user-group", "--shell", "/bin/sh", name], check=True)
+    number = str(50_000 + secrets.randbelow(10_000))  # not the next one: it is a user of another test's Spark too
+    words = ["--no-create-home", "--user-group", "--uid", number, "--shell", "/bin/sh", name]
+    subprocess.run(["useradd", *words], check=True)
     made = Person(name, secrets.token_urlsafe(12), folder)
     try:
         subprocess.run(["chpasswd"], input=f"{name}:{made.password}\n".encode(), check=True)

@@ -14,7 +14,7 @@ from tests.integration.sshd import Sshd, sshd
 
 from sparktop.errors import ChannelRefused, LinkLost
 from sparktop.transport.base import Channel
-from sparktop.transport.connection import SshTransport
+from sparktop.transport.ssh.connection import SshTransport
 
 __all__ = ["sshd"]
 pytestmark = pytest.mark.integration

@@ -18,12 +18,12 @@ import pytest
 from tests.integration.sshd import Sshd, make_key, sshd
 from tests.support import poll
 
+from sparktop.cli.composition import connector_for
 from sparktop.errors import AuthRefused, HostKeyRefused, LinkLost, NoBanner, NoRoute, PortClosed, TransportError
 from sparktop.model.fleet import Reach
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
-from sparktop.transport.hostkeys import SeenHosts
-from sparktop.transport.ssh import SshConnector
-from sparktop.transport.targets import connector_for
+from sparktop.transport.ssh.connector import SshConnector
+from sparktop.transport.ssh.host_keys import SeenHosts
 
 __all__ = ["sshd"]
 pytestmark = pytest.mark.integration

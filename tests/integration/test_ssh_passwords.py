@@ -9,8 +9,8 @@ import pytest
 
 from sparktop.errors import AuthRefused
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
-from sparktop.transport.hostkeys import SeenHosts
-from sparktop.transport.ssh import SshConnector
+from sparktop.transport.ssh.connector import SshConnector
+from sparktop.transport.ssh.host_keys import SeenHosts
 from sparktop.transport.targets import parse_target
 
 

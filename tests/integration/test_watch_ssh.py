@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
 from tests.support import poll, unavailable
 
@@ -29,12 +30,8 @@ async def watching(*servers: Sshd) -> AsyncIterator[Monitor]:
     published: list[FleetState] = []
     connectors = [server.connector(f"spark{number}") for number, server in enumerate(servers, 1)]
     monitor = Monitor(connectors, publish=published.append, interval_s=0.25)
-    running = asyncio.create_task(monitor.run())
-    try:
+    async with while_running(monitor):
         yield monitor
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def until(monitor: Monitor, condition: Callable[[NodeView], bool], *, within_s: float = 15.0) -> NodeView:

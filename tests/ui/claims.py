@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Phase, Remedy
 from sparktop.model.fleet import FleetState
 
 BOTH = ("spark1", "spark2")
@@ -34,11 +34,13 @@ def spin(wall_s: float) -> Finding:
             Evidence(source="spark2 nvml", text="SM 96 % at 15 W and 2405 MHz for 120 s", wall_s=wall_s),
             Evidence(
                 source="vllm-minimax @ spark1",
+                log=LogPlace("spark1", "vllm-minimax"),
                 text="3 requests running, 0.0 tok/s, generation_tokens_total unmoved for 121 s",
                 wall_s=wall_s,
             ),
             Evidence(
                 source="spark1 kernel log",
+                log=LogPlace("spark1"),
                 line=8121,
                 text="NVRM: Xid (PCI:000f:01:00): 43, pid=197277, name=VLLM::Worker_TP, Ch 00000008",
                 wall_s=wall_s - 140,
@@ -119,7 +121,11 @@ def dead_variable(wall_s: float) -> Finding:
         title="VLLM_DISABLE_CUDA_GRAPH does nothing in vLLM 0.14",
         explanation="No release ever read that variable; `--enforce-eager` is what turns CUDA graphs off.",
         scope="vLLM, all versions",
-        evidence=(Evidence(source="vllm-minimax @ spark1", text="VLLM_DISABLE_CUDA_GRAPH=1"),),
+        evidence=(
+            Evidence(
+                source="vllm-minimax @ spark1", text="VLLM_DISABLE_CUDA_GRAPH=1", log=LogPlace("spark1", "vllm-minimax")
+            ),
+        ),
         nodes=("spark1",),
         subject="VLLM_DISABLE_CUDA_GRAPH",
         since_wall_s=wall_s - 7440,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Times of day as UTC, so that pictures don't depend on where they are drawn."""
     monkeypatch.setenv("TZ", "UTC")

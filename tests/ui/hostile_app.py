@@ -15,27 +15,25 @@ from tests.ui.log_stage import Feed, Stage
 
 from sparktop import sanitise
 from sparktop.clock import ManualClock
-from sparktop.diagnose import kernel
+from sparktop.diagnose.kernel import line
 from sparktop.model.change import Change
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
 from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
-from sparktop.observe.lines import LineRing
+from sparktop.observe.log_ring import LineRing
+from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
+from sparktop.ui.dialogs.prompts import ConsolePrompter, LaunchSecret
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
-from sparktop.ui.screens.ask import Choice, ChooseScreen
 from sparktop.ui.screens.change import ChangeScreen
 from sparktop.ui.screens.launch import LaunchScreen
-from sparktop.ui.screens.launch_draft import begun
-from sparktop.ui.screens.launch_secret import LaunchSecret
-from sparktop.ui.screens.leave import leaving
-from sparktop.ui.screens.prompts import ConsolePrompter
+from sparktop.ui.screens.launch_draft import first_draft
 from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
-from sparktop.ui.screens.run import RunScreen
-from sparktop.ui.widgets.ink import Line
+from sparktop.ui.screens.run import RunScreen, leaving
 
 PAYLOADS = (
     b"osc52 \x1b]52;c;UFdORUQ=\x07 end",
@@ -68,7 +66,7 @@ def hostile_name(raw: bytes) -> str:
 
 def events() -> tuple[KernelEvent, ...]:
     xid = b"NVRM: Xid (PCI:000f:01:00): 43, pid=214, name=[/x]\x1b]52;c;UFdORUQ=\x07, Ch 00000008"
-    found = kernel.read(LogLine(text=clean(xid), wall_s=1.0, boot_s=1.0))
+    found = line.read(LogLine(text=clean(xid), wall_s=1.0, boot_s=1.0))
     made = [
         KernelEvent(
             kind="nvrm",
@@ -77,7 +75,7 @@ def events() -> tuple[KernelEvent, ...]:
             text=clean(payload),
             process=hostile_name(payload),
             container=hostile_name(payload),
-            advice=(Advice(source="test", meaning=clean(payload), action=clean(payload)),),
+            advice=(Advice(source="test", meaning=clean(payload), remedy=clean(payload)),),
         )
         for payload in PAYLOADS
     ]
@@ -158,7 +156,7 @@ class HostileApp(Stage):
         refusal = Refusal(request=plan.request, reason=operating.HOSTILE, remedies=(operating.HOSTILE,))
         clock, nothing = ManualClock(), lambda: None
         fleet = FleetState(nodes=(NodeView(name=texts[0][:20], link=Link()), NodeView(name="spark1", link=Link())))
-        draft = begun(launches.HOSTILE_RECIPE, fleet)
+        draft = first_draft(launches.HOSTILE_RECIPE, fleet)
 
         def nowhere(node: str, engine: str) -> bool:
             return False

@@ -11,6 +11,7 @@ from tests.ui.acting import USUAL, acting
 from tests.ui.operating import GIB, HOSTILE, ID, FakeOperating
 from textual.pilot import Pilot
 
+from sparktop.documents.recipe import RecipeRow
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
 from sparktop.model.plan import (
@@ -28,6 +29,7 @@ from sparktop.model.plan import (
 )
 from sparktop.model.prospect import (
     Budget,
+    Download,
     Fit,
     Gate,
     GateState,
@@ -39,7 +41,6 @@ from sparktop.model.prospect import (
 )
 from sparktop.model.recipe import Dialect, Executor, Expected, Need, Provenance, Recipe
 from sparktop.ui.app import SparktopApp
-from sparktop.ui.panes.recipe_rows import Shelved
 
 TOTAL = int(121.69 * GIB)
 PASSED = (
@@ -133,19 +134,19 @@ HOSTILE_RECIPE = replace(
     expected=Expected(tokens_s=1, source=HOSTILE), metadata={"quantization": HOSTILE},
 )  # fmt: skip
 SHELF = (
-    Shelved(id=GPT.id, path=GPT.path, recipe=GPT),
-    Shelved(id=MINIMAX.id, path=MINIMAX.path, recipe=MINIMAX),
-    Shelved(id=QWEN.id, path=QWEN.path, recipe=QWEN),
-    Shelved(id=MISTRAL.id, path=MISTRAL.path, recipe=MISTRAL, origin="yours"),
-    Shelved(
+    RecipeRow(id=GPT.id, path=GPT.path, recipe=GPT),
+    RecipeRow(id=MINIMAX.id, path=MINIMAX.path, recipe=MINIMAX),
+    RecipeRow(id=QWEN.id, path=QWEN.path, recipe=QWEN),
+    RecipeRow(id=MISTRAL.id, path=MISTRAL.path, recipe=MISTRAL, origin="yours"),
+    RecipeRow(
         id="my-broken", path="/home/ops/.config/sparktop/recipes/my-broken.yaml", origin="yours",
         problems=("my-broken.yaml:7: defaults.prot: unknown key: did you mean `port`?",
                   "my-broken.yaml:12: mods: not supported: a mod is a patch of the image's files"),
     ),
 )  # fmt: skip
 HOSTILE_SHELF = (
-    Shelved(id=HOSTILE, path=HOSTILE, recipe=HOSTILE_RECIPE),
-    Shelved(id="x", path=HOSTILE, origin="yours", problems=(HOSTILE,)),
+    RecipeRow(id=HOSTILE, path=HOSTILE, recipe=HOSTILE_RECIPE),
+    RecipeRow(id="x", path=HOSTILE, origin="yours", problems=(HOSTILE,)),
 )
 
 
@@ -215,7 +216,8 @@ def fitting(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect
             OnDisk(name="nvidia/Qwen3.6-35B-A3B-NVFP4", path="/srv/models/qwen3.6-nvfp4", nodes=("spark1",),
                    size_bytes=int(20.1 * GIB), quantisation="nvfp4", note="the same model in NVFP4, 14.8 GiB less"),
         ),
-        fetches=("image nvcr.io/nvidia/vllm:26.05.post1-py3, about 21 GB, on spark1",),
+        fetches=(Download(kind="image", name="nvcr.io/nvidia/vllm:26.05.post1-py3", node="spark1", size="21 GB",
+                          source="from its registry"),),
     )  # fmt: skip
 
 
@@ -322,7 +324,7 @@ def hostile(request: Request) -> Plan:
             Gate(name=HOSTILE, node=HOSTILE, state=state, detail=HOSTILE, remedy=HOSTILE) for state in GateState
         ),
         on_disk=(OnDisk(name=HOSTILE, path=HOSTILE, nodes=(HOSTILE,), size_bytes=1, note=HOSTILE),),
-        fetches=(HOSTILE,), risks=(HOSTILE,),
+        fetches=(Download(kind=HOSTILE, name=HOSTILE, node=HOSTILE, source=HOSTILE),), risks=(HOSTILE,),
     )  # fmt: skip
     return launch(request, prospect)
 
@@ -332,7 +334,7 @@ async def launching(
     picture: str = "decode",
     size: tuple[int, int] = USUAL,
     *,
-    shelf: tuple[Shelved, ...] = SHELF,
+    shelf: tuple[RecipeRow, ...] = SHELF,
     answers: Callable[[Request], Plan | Refusal] = answer,
     **more: Any,
 ) -> AsyncIterator[tuple[SparktopApp, FakeOperating, Pilot[int]]]:

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from sparktop import sanitise
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.lines import LineRing
+from sparktop.observe.log_ring import LineRing
 from sparktop.ui.theme import DARK, THEMES, variable_defaults
 
 STYLES = Path(__file__).resolve().parents[2] / "styles" / "logs.tcss"

@@ -26,9 +26,9 @@ from sparktop.model.plan import (
     StepRun,
     StepState,
 )
-from sparktop.operate.cutoff import CutOff
-from sparktop.operate.line import AskSecret
-from sparktop.operate.operating import Changed
+from sparktop.operate.audit.interrupted_runs import InterruptedRun
+from sparktop.operate.run.operating import OnChange
+from sparktop.operate.runner.api import AskSecret
 
 GIB = 1024**3
 WALL_S = 1_779_937_964.0
@@ -170,7 +170,7 @@ PLANS: dict[str, Callable[[Request], Plan]] = {
 class FakeExecution:
     """A run that moves when a test says so."""
 
-    def __init__(self, plan: Plan, changed: Changed, number: int = 1) -> None:
+    def __init__(self, plan: Plan, changed: OnChange, number: int = 1) -> None:
         self._changed = changed
         self._over = asyncio.Event()
         self.aborted = 0
@@ -243,10 +243,10 @@ class FakeOperating:
         self.failure: Exception | None = None
         self.begins_at: tuple[int, str, float | None] = (0, "", None)
         """Where a run that is started is at: step, detail, ratio."""
-        self.left: tuple[CutOff, ...] = ()
+        self.left: tuple[InterruptedRun, ...] = ()
         self.was_read: list[str] = []
 
-    async def cut_off(self) -> tuple[CutOff, ...]:
+    async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
         return self.left
 
     def read(self, run_id: str) -> None:
@@ -263,7 +263,7 @@ class FakeOperating:
         made = PLANS.get(request.action)
         return made(request) if made else Refusal(request=request, reason=f"{request.action} is not planned here")
 
-    def start(self, plan: Plan, *, secret: AskSecret, changed: Changed) -> FakeExecution:
+    def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> FakeExecution:
         self.secret = secret
         execution = FakeExecution(plan, changed, len(self.executions) + 1)
         self.executions = (*self.executions, execution)

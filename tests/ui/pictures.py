@@ -50,8 +50,8 @@ from sparktop.model.telemetry import (
     Sample,
     Series,
 )
-from sparktop.observe.lines import LineRing
-from sparktop.observe.notices import notices
+from sparktop.observe.log_ring import LineRing
+from sparktop.observe.monitor import notices
 
 GIB = 1024**3
 TOTAL = 127_600_748 * 1024
@@ -241,7 +241,7 @@ def node(
     mem = memory(available, cache=cache, swap=swap)
     made = NodeView(
         name=name,
-        link=link or Link(state=LinkState.LIVE, since_s=now_s - 620, since_wall_s=wall_s - 620, round_trip_s=0.004),
+        link=link or Link(state=LinkState.LIVE, since_s=now_s - 620, since_wall_s=wall_s - 620),
         link_history=(
             LinkChange(wall_s=wall_s - 621, state=LinkState.CONNECTING, text="first contact"),
             LinkChange(wall_s=wall_s - 620, state=LinkState.LIVE, text="probe runs as ops"),
@@ -277,9 +277,7 @@ def node(
 
 
 def _fleet(clock: ManualClock, *nodes: NodeView) -> FleetState:
-    return FleetState(
-        nodes=nodes, wall_s=clock.wall(), monotonic_s=clock.monotonic(), notices=notices(nodes, fingerprints={})
-    )
+    return FleetState(nodes=nodes, wall_s=clock.wall(), monotonic_s=clock.monotonic(), notices=notices(nodes))
 
 
 def idle(clock: ManualClock) -> FleetState:
@@ -413,7 +411,8 @@ def xid(
     return KernelEvent(
         kind="xid",
         severity=severity,
-        title=f"Xid {code}  {title}",
+        title=f"Xid {code}",
+        detail=title,
         text=f"NVRM: Xid (PCI:000f:01:00): {code}, pid=197277, name=VLLM::Worker_TP, Ch 00000008",
         code=code,
         count=count,

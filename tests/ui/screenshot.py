@@ -15,8 +15,8 @@ from tests.ui import svg
 from sparktop.clock import SystemClock
 from sparktop.observe.monitor import Monitor
 from sparktop.observe.watch import Publish, Watch
-from sparktop.sim import scenario as scenarios
-from sparktop.sim.watch import simulated_watch
+from sparktop.sim.scenario import scenario as scenarios
+from sparktop.sim.server import simulated_watch
 from sparktop.transport.base import Connector, Prompter
 from sparktop.ui.app import SparktopApp
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 from xml.sax.saxutils import escape
 
+import pytest
 from rich.cells import cell_len
 from rich.color import Color
 from rich.segment import Segment
 from textual.app import App
+from textual.pilot import Pilot
 from textual.strip import Strip
 
 CELL_W, CELL_H, SIZE = 9.03, 17.5, 15
@@ -96,3 +99,12 @@ def _patterns(body: list[str]) -> list[str]:
         *(f'<path id="b{bits}" d="{shape}"/>' for bits, shape in zip(used, shapes, strict=True)),
         "</defs>",
     ]
+
+
+async def settle(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
+    """Let the app run until something is so."""
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if condition():
+            return
+    pytest.fail("it did not come; the screen was:\n" + "\n".join(plain(pilot.app)))

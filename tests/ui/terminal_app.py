@@ -12,7 +12,7 @@ from sparktop import sanitise
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish
 from sparktop.ui.app import SparktopApp
-from sparktop.ui.notify import Notifying
+from sparktop.ui.notify import NotifyOptions
 
 NASTY = "a; b \x07\x1b]52;c;UFdORUQ=\x07 \x9d0;x\x9c"
 
@@ -35,7 +35,7 @@ def main() -> int:
         start=start,
         node_names=("spark1", "spark2"),
         clock=clock,
-        notifying=Notifying(channels=("bell", "title", "osc9", "osc777")),
+        notifying=NotifyOptions(channels=("bell", "title", "osc9", "osc777")),
     )
     app.call_later(lambda: app.set_timer(0.5, worse))
     app.call_later(lambda: app.set_timer(1.5, app.exit))

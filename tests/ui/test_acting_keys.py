@@ -18,17 +18,12 @@ from sparktop.model.change import Change
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import Refusal, Request
-from sparktop.ui.screens.ask import ChooseScreen, ConfirmScreen, OptionsScreen, WaitScreen
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.dialogs.dialog import ChooseScreen, ConfirmScreen, OptionsScreen, WaitScreen
+from sparktop.ui.dialogs.prompts import SudoScreen
 from sparktop.ui.screens.change import ChangeScreen
-from sparktop.ui.screens.console import ConsoleScreen
-from sparktop.ui.screens.prompts import SudoScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 @pytest.mark.parametrize("key", ["R", "D", "G"])

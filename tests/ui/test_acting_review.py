@@ -13,16 +13,11 @@ from tests.ui.test_app import ready, screen, until
 from textual.widgets import Button, Input, TextArea
 
 from sparktop.model.plan import Plan, Refusal, RunState
-from sparktop.ui.screens.ask import ChooseScreen
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.change import ChangeScreen
-from sparktop.ui.screens.console import ConsoleScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 @pytest.mark.parametrize("key", ["enter", "escape"])

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.ui import svg
 from tests.ui.acting import NARROW, acting, at, open_run
 from tests.ui.test_app import screen, until
 from textual.widgets import Button
 
 from sparktop.model.plan import RunState
-from sparktop.ui.screens.ask import ConfirmScreen
-from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.dialogs.dialog import ConfirmScreen
 from sparktop.ui.screens.review import ReviewScreen
 from sparktop.ui.screens.run import RunScreen
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 async def test_closing_a_run_leaves_it_alone_and_its_line_leads_back() -> None:

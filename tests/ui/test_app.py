@@ -21,11 +21,6 @@ from sparktop.ui.panes.engines import EnginePane
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
 
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
-
-
 async def until(pilot: Pilot[int], condition: Callable[[], object], *, what: str = "the condition") -> None:
     """Let the app run until something is so; fails when it doesn't come."""
     for _ in range(200):
@@ -92,7 +87,7 @@ async def test_it_paints_before_it_starts_watching() -> None:
         assert "spark1 ◍ connecting" in painted[0]
         assert "connecting…" in painted[1]
         clock.advance(5)
-        app._tick()
+        app.console_screen.tick()
         await until(pilot, lambda: "connecting 0:05" in screen(pilot))
 
 

@@ -10,12 +10,12 @@ from textual.dom import DOMNode
 
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.commands import COMMANDS, by_group, key_name, keys_text, readme_table
+from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.panes.node import NodePane
-from sparktop.ui.screens.console import ConsoleScreen
 
 HOLDERS: dict[str, type[DOMNode]] = {
     "app": SparktopApp,

@@ -15,8 +15,8 @@ from tests.ui.operating import FakeOperating
 from tests.ui.test_app import screen, until
 
 from sparktop.model.fleet import FleetState
-from sparktop.operate.cutoff import cut_off
-from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.operate.audit.interrupted_runs import interrupted_runs
+from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.screens.review import ReviewScreen
 from sparktop.ui.screens.run import RunScreen
 
@@ -24,7 +24,7 @@ from sparktop.ui.screens.run import RunScreen
 async def a_side(tmp_path: Path) -> FakeOperating:
     audit = await written(tmp_path, "gone", launch(title="Launch Qwen/Qwen3.6-35B-A3B-FP8 on spark1 (vLLM)"))
     side = FakeOperating()
-    side.left = cut_off(audit, is_under_way=lambda run: False, now_wall_s=audit[0]["wall_s"])
+    side.left = interrupted_runs(audit, is_under_way=lambda run: False, now_wall_s=audit[0]["wall_s"])
     return side
 
 

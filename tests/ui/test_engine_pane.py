@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 
+from sparktop.documents.engine_table import EngineRow, choose, heading, no_figures, state_cell, table_row
 from sparktop.model.engine import Endpoint, EndpointState, EngineState
-from sparktop.ui.panes.engine_columns import Row, choose, heading, no_figures, state_cell, table_row
 from sparktop.ui.panes.engines import details
 
 
-def rows(picture: str) -> list[Row]:
+def rows(picture: str) -> list[EngineRow]:
     fleet = pictures.PICTURES[picture](clock_of_pictures())
-    return [Row(node=view.name, engine=engine) for view in fleet.nodes for engine in view.engines]
+    return [EngineRow(node=view.name, engine=engine) for view in fleet.nodes for engine in view.engines]
 
 
 def titles(width: int, nodes: int = 2, picture: str = "decode") -> list[str]:

@@ -13,23 +13,19 @@ from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
 
 from sparktop.clock import ManualClock
+from sparktop.documents.finding import FindingView, details, evidence_log, short
+from sparktop.documents.finding_tree import AttentionState, columns, family, row_line, rows
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, Notice
-from sparktop.ui.attention import Attention, Standing
+from sparktop.text.lines import plain
+from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS
-from sparktop.ui.panes.finding_lines import Told, details, place_of, plain, short
-from sparktop.ui.panes.finding_rows import columns, family, row_line, rows
 from sparktop.ui.panes.header import KeyLine
-from sparktop.ui.panes.verdict import Verdict
+from sparktop.ui.panes.verdict import VerdictPane
 from sparktop.ui.screens.finding import FindingScreen
 
 ONE = Finding(rule="area.one", severity=Severity.CRITICAL, title="One", nodes=("spark1",))
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 @pytest.fixture
@@ -37,8 +33,8 @@ def clock() -> ManualClock:
     return clock_of_pictures()
 
 
-def is_open(finding: Finding) -> Standing:
-    return Standing.RESOLVED if finding.phase is Phase.RESOLVED else Standing.OPEN
+def is_open(finding: Finding) -> AttentionState:
+    return AttentionState.RESOLVED if finding.phase is Phase.RESOLVED else AttentionState.OPEN
 
 
 def finding(rule: str, caused_by: str | None = None, **fields: object) -> Finding:
@@ -48,7 +44,7 @@ def finding(rule: str, caused_by: str | None = None, **fields: object) -> Findin
 def verdict(
     clock: ManualClock, fleet: FleetState, *, width: int = 120, height: int = 4, attention: Attention | None = None
 ) -> list[str]:
-    pane = Verdict(clock, standing_of=(attention or Attention(clock)).standing)
+    pane = VerdictPane(clock, standing_of=(attention or Attention(clock)).standing)
     pane._fleet = fleet
     lines = pane.draw(width, height)
     assert all(line.width <= width for line in lines)
@@ -107,7 +103,7 @@ def test_every_row_fits_its_width(found: Sequence[Finding], width: int) -> None:
 
 @given(made, st.integers(30, 120))
 def test_details_fit_their_width(one: Finding, width: int) -> None:
-    told = Told(finding=one, findings=(one,), now_wall_s=2e6)
+    told = FindingView(finding=one, findings=(one,), now_wall_s=2e6)
     words = max((len(word) for word in f"{one.title} {one.explanation} {one.brief}".split()), default=0)
     if words < width // 3:
         assert all(line.width <= width for line in details(told, width))
@@ -230,7 +226,7 @@ def test_a_starved_host_is_told_once_and_the_next_try_is_never_cut(clock: Manual
 def test_what_the_list_below_says_is_not_said_above_it(clock: ManualClock) -> None:
     lost = Notice(severity=Severity.CRITICAL, node="spark2", text="network gone: no answer")
     for notices, lines in (((), 0), ((lost,), 1)):
-        pane = Verdict(clock)
+        pane = VerdictPane(clock)
         pane.leave_to_list(True)
         pane._fleet = FleetState(findings=(ONE,), notices=notices)
         assert pane.wanted_lines == lines
@@ -274,7 +270,7 @@ async def test_an_engine_that_stands_still_is_not_shown_as_serving() -> None:
 
 def test_details_say_all_that_is_known(clock: ManualClock) -> None:
     found = pictures.deadlock(clock).findings
-    text = plain(Told(finding=found[0], findings=found, now_wall_s=clock.wall()))
+    text = plain(details(FindingView(finding=found[0], findings=found, now_wall_s=clock.wall()), 100))
     parts = (
         "critical · confirmed · since 03:10:43, 2 min · spark1 + spark2", "What was seen", "spark1 kernel log:8121",
         "What to do", "costs the three held requests", "Why this and nothing else", "What follows from it",
@@ -283,20 +279,20 @@ def test_details_say_all_that_is_known(clock: ManualClock) -> None:
     places = [text.find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
-    other = plain(Told(finding=found[2], findings=found, now_wall_s=clock.wall()))
+    other = plain(details(FindingView(finding=found[2], findings=found, now_wall_s=clock.wall()), 100))
     assert "What would settle it" in other
     assert "Follows from\n  ✖ spark1 + spark2  Spin deadlock" in other
 
 
 def test_evidence_leads_to_its_log(clock: ManualClock) -> None:
     spin = claims.spin(clock.wall())
-    place = place_of(spin)
+    place = evidence_log(spin)
     assert place is not None
     assert (place.node, place.engine) == ("spark1", "vllm-minimax")
-    kernel = place_of(replace(spin, evidence=spin.evidence[3:]))
+    kernel = evidence_log(replace(spin, evidence=spin.evidence[3:]))
     assert kernel is not None
     assert (kernel.node, kernel.engine) == ("spark1", "")
-    assert place_of(replace(spin, evidence=spin.evidence[:2])) is None
+    assert evidence_log(replace(spin, evidence=spin.evidence[:2])) is None
 
 
 # --- the console
@@ -343,7 +339,7 @@ async def test_acknowledging_dims_and_snoozing_hides() -> None:
         await pilot.press("A", "a")
         await until(pilot, lambda: "acknowledged" in screen(pilot))
         shown = app.console_screen.findings._rows
-        assert [row.standing for row in shown[:4]] == [Standing.ACKNOWLEDGED] * 3 + [Standing.OPEN]
+        assert [row.standing for row in shown[:4]] == [AttentionState.ACKNOWLEDGED] * 3 + [AttentionState.OPEN]
         assert app.console_screen.verdict.first is not None
         assert app.console_screen.verdict.first.rule == "memory.apart"
         await pilot.press("a")
@@ -382,7 +378,7 @@ async def test_the_list_leads_to_the_log_of_its_finding() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         await pilot.press("A", "l")
-        await until(pilot, lambda: app.console_screen._view in ("log", "kernel"))
+        await until(pilot, lambda: app.console_screen.view in ("log", "kernel"))
 
 
 async def test_the_keys_of_findings_stand_in_their_view_and_can_be_clicked() -> None:
@@ -397,7 +393,7 @@ async def test_the_keys_of_findings_stand_in_their_view_and_can_be_clicked() -> 
         await until(pilot, lambda: "  acknowledged" in screen(pilot))
         await pilot.press("1")
         app.console_screen.perform(next(one for one in COMMANDS if one.id == "snooze"))
-        await until(pilot, lambda: app.console_screen._view == "findings")
+        await until(pilot, lambda: app.console_screen.view == "findings")
         assert "snoozed" not in screen(pilot), "what is hidden is seen first"
 
 
@@ -427,7 +423,7 @@ async def test_the_same_findings_again_paint_nothing() -> None:
             widget.refresh = lambda *regions, **_: painted.append(regions)  # type: ignore[method-assign, assignment]
         again = tuple(replace(one) for one in watch.state.findings)
         app.publish(replace(watch.state, findings=again))
-        await until(pilot, lambda: board._fleet.findings is again)
+        await until(pilot, lambda: board.fleet.findings is again)
         assert painted == []
         later = tuple(replace(one, brief=f"{one.brief}!") for one in again)
         app.publish(replace(watch.state, findings=later))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.telemetry import GapReason
-from sparktop.ui import format as fmt
+from sparktop.text import units as fmt
 
 GIB = 1024**3
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sparktop.model.fleet import Holder, Ledger
 from sparktop.model.telemetry import Series
-from sparktop.ui.widgets.bar import legend, memory_bar, progress, shares
-from sparktop.ui.widgets.graph import area, columns, span_of, spark, time_axis
+from sparktop.text.bars import legend, memory_bar, progress, shares
+from sparktop.text.graph import area, columns, span_of, spark, time_axis
 
 GIB = 1024**3
 

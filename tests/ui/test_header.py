@@ -9,18 +9,13 @@ from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 
 from sparktop.clock import ManualClock
+from sparktop.documents.status import SIGNS
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, Notice
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.ui.panes.header import Header, KeyLine
-from sparktop.ui.panes.link_text import SIGNS
-from sparktop.ui.panes.node_lines import node_body
-from sparktop.ui.panes.verdict import Verdict
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
+from sparktop.ui.panes.node import node_body
+from sparktop.ui.panes.verdict import VerdictPane
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def header(clock: ManualClock, picture: str, width: int, *, title: str = "", rea
 
 
 def verdict(clock: ManualClock, fleet: FleetState, width: int = 110, height: int = 4) -> list[str]:
-    pane = Verdict(clock)
+    pane = VerdictPane(clock)
     pane._fleet = fleet
     return [line.plain for line in pane.draw(width, height)]
 

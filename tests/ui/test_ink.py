@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from sparktop.ui.widgets.ink import Line, changed_span, fitting, framed, spread, wrapped
+from sparktop.text.lines import Line, fitting, framed, spread, wrapped
+from sparktop.ui.widgets.line_widget import changed_span
 
 TEXT = st.text(alphabet=st.sampled_from("ab 漢é[]/▏🙂"), max_size=30)
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from tests.ui import svg
 from tests.ui.log_stage import Stage
-from textual.pilot import Pilot
 
 from sparktop.clock import ManualClock
-from sparktop.diagnose import kernel
-from sparktop.diagnose.burst import Folder
+from sparktop.diagnose.kernel import line
+from sparktop.diagnose.kernel.incident import Folder
+from sparktop.documents.kernel_events import EventRow, event_line, rows, summary
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
 from sparktop.model.telemetry import Collector, CollectorState, LogLine, Memory, Sample
-from sparktop.observe.lines import LineRing
+from sparktop.observe.log_ring import LineRing
+from sparktop.ui.dialogs.page import DetailsScreen
 from sparktop.ui.panes.kernel import KernelPane
-from sparktop.ui.panes.kernel_rows import EventRow, event_line, rows, summary
-from sparktop.ui.screens.details import DetailsScreen
 
 START = 1_780_000_000.0
 XID_13 = (
@@ -28,18 +25,10 @@ XID_13 = (
 XID_43 = "NVRM: Xid (PCI:000f:01:00): 43, pid=214, name=python3, Ch 00000008"
 
 
-async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    pytest.fail("the pane did not settle: " + "\n".join(svg.plain(pilot.app)))
-
-
 def read(*lines: tuple[float, str]) -> tuple[KernelEvent, ...]:
     folder = Folder()
     for at, text in lines:
-        event = kernel.read(LogLine(text=text, wall_s=START + at, boot_s=100.0 + at))
+        event = line.read(LogLine(text=text, wall_s=START + at, boot_s=100.0 + at))
         assert event is not None, text
         folder.add(event)
     return folder.events
@@ -84,7 +73,7 @@ def shown(stage: Stage) -> str:
 async def test_a_burst_is_one_line_with_its_count() -> None:
     _, stage, _ = staged(node("spark1", *BURST), node("spark2"))
     async with stage.run_test(size=(100, 20)) as pilot:
-        await settle(pilot, lambda: "91 × Xid 13 in 1 s" in shown(stage))
+        await svg.settle(pilot, lambda: "91 × Xid 13 in 1 s" in shown(stage))
         lines = svg.plain(stage)
         assert "kernel  both" in lines[0]
         assert lines[0].rstrip(" ─╮").endswith("92 Xids")
@@ -129,14 +118,14 @@ def test_the_title_counts_what_matters() -> None:
 
 async def test_details_say_meaning_and_what_to_do_with_their_sources() -> None:
     advice = (
-        Advice(source="NVIDIA Xid catalogue", meaning="The [/x] display hung.", action="Restart [the] app."),
+        Advice(source="NVIDIA Xid catalogue", meaning="The [/x] display hung.", remedy="Restart [the] app."),
         Advice(source="field report 7", meaning="GPU fell off the bus."),
     )
     told = event("Xid 79  lost", code=79, advice=advice, pid=7, process="python3", container="vllm", last_wall_s=START)
     _, stage, _ = staged(node("spark1", told))
     async with stage.run_test(size=(100, 40)) as pilot:
         await pilot.press("d")
-        await settle(pilot, lambda: isinstance(stage.screen, DetailsScreen) and "As the kernel" in shown(stage))
+        await svg.settle(pilot, lambda: isinstance(stage.screen, DetailsScreen) and "As the kernel" in shown(stage))
         text = shown(stage)
         for wanted in (
             "Xid 79  lost",
@@ -151,9 +140,9 @@ async def test_details_say_meaning_and_what_to_do_with_their_sources() -> None:
         ):
             assert wanted in text
         await pilot.press("y")
-        await settle(pilot, lambda: "What to do: Restart [the] app." in stage.clipboard)
+        await svg.settle(pilot, lambda: "What to do: Restart [the] app." in stage.clipboard)
         await pilot.press("escape")
-        await settle(pilot, lambda: not isinstance(stage.screen, DetailsScreen))
+        await svg.settle(pilot, lambda: not isinstance(stage.screen, DetailsScreen))
 
 
 async def test_long_details_scroll_on_a_small_screen() -> None:
@@ -161,10 +150,10 @@ async def test_long_details_scroll_on_a_small_screen() -> None:
     _, stage, _ = staged(node("spark1", event("long", advice=advice)))
     async with stage.run_test(size=(60, 20)) as pilot:
         await pilot.press("enter")
-        await settle(pilot, lambda: "source 0" in shown(stage))
+        await svg.settle(pilot, lambda: "source 0" in shown(stage))
         assert "As the kernel wrote it" not in shown(stage)
         await pilot.press(*["pagedown"] * 5)
-        await settle(pilot, lambda: "As the kernel wrote it" in shown(stage))
+        await svg.settle(pilot, lambda: "As the kernel wrote it" in shown(stage))
 
 
 async def test_the_cursor_stays_on_its_event_while_others_come_and_counts_grow() -> None:
@@ -172,34 +161,34 @@ async def test_the_cursor_stays_on_its_event_while_others_come_and_counts_grow()
     pane, stage, _ = staged(node("spark1", one, two))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("k")
-        await settle(pilot, lambda: pane.event_list.selected and pane.event_list.selected.event.title == "one")
+        await svg.settle(pilot, lambda: pane.event_list.selected and pane.event_list.selected.event.title == "one")
         assert "held" in svg.plain(stage)[0]
         grown = event("one", last_wall_s=START + 5, first_boot_s=1.0, count=9)
         pane.show(FleetState(nodes=(node("spark1", grown, two, event("new", last_wall_s=START + 9)),)))
-        await settle(pilot, lambda: "new" in shown(stage))
+        await svg.settle(pilot, lambda: "new" in shown(stage))
         selected = pane.event_list.selected
         assert selected is not None
         assert (selected.event.title, selected.event.count) == ("one", 9)
         await pilot.press("end")
         assert pane.event_list.selected is pane.event_list.rows[-1]
-        await settle(pilot, lambda: "held" not in svg.plain(stage)[0])
+        await svg.settle(pilot, lambda: "held" not in svg.plain(stage)[0])
 
 
 async def test_it_follows_the_newest_on_a_short_pane() -> None:
     many = tuple(event(f"event {n}", last_wall_s=START + n, first_boot_s=float(n)) for n in range(40))
     pane, stage, _ = staged(node("spark1", *many))
     async with stage.run_test(size=(80, 8)) as pilot:
-        await settle(pilot, lambda: "event 39" in shown(stage))
+        await svg.settle(pilot, lambda: "event 39" in shown(stage))
         await pilot.press("home")
-        await settle(pilot, lambda: "event 0" in shown(stage))
+        await svg.settle(pilot, lambda: "event 0" in shown(stage))
         await pilot.press("pagedown", "pagedown", "j")
-        await settle(pilot, lambda: pane.event_list.selected is pane.event_list.rows[11])
+        await svg.settle(pilot, lambda: pane.event_list.selected is pane.event_list.rows[11])
 
 
 async def test_the_same_picture_again_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pane, stage, fleet = staged(node("spark1", *BURST))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await settle(pilot, lambda: "Xid 43" in shown(stage))
+        await svg.settle(pilot, lambda: "Xid 43" in shown(stage))
         calls: list[object] = []
         monkeypatch.setattr(pane.event_list, "show", calls.append)
         pane.show(FleetState(nodes=(node("spark1", *BURST),)))
@@ -212,7 +201,7 @@ async def test_where_it_may_not_be_read_it_says_what_would_permit_it() -> None:
     denied = {"kernel": Collector(name="kernel", state=CollectorState.DENIED, detail=why)}
     _, stage, _ = staged(node("spark1", *BURST), node("spark2", kernel_source="", collectors=denied))
     async with stage.run_test(size=(60, 20)) as pilot:
-        await settle(pilot, lambda: "systemd-journal" in shown(stage))
+        await svg.settle(pilot, lambda: "systemd-journal" in shown(stage))
         assert "▲ spark2" in svg.plain(stage)[1]
         assert "Xid 43" in shown(stage), "the other node's events stay"
 
@@ -220,40 +209,42 @@ async def test_where_it_may_not_be_read_it_says_what_would_permit_it() -> None:
 async def test_a_quiet_kernel_is_said_to_be_quiet() -> None:
     _, stage, _ = staged(node("spark1"), node("spark2", kernel_source="sudo dmesg"))
     async with stage.run_test(size=(80, 10)) as pilot:
-        await settle(pilot, lambda: "No kernel line that matters since the boot" in shown(stage))
+        await svg.settle(pilot, lambda: "No kernel line that matters since the boot" in shown(stage))
         assert "spark1 (journal), spark2 (sudo dmesg)" in " ".join(shown(stage).replace("│", " ").split())
 
 
 async def test_a_goes_round_the_nodes_whole_logs() -> None:
     pane, stage, _ = staged(node("spark1"), node("spark2", *BURST))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await settle(pilot, lambda: "Xid 43" in shown(stage))
+        await svg.settle(pilot, lambda: "Xid 43" in shown(stage))
         await pilot.press("a")
-        await settle(pilot, lambda: pane.raw_node == "spark2" and "No line from spark2's kernel yet." in shown(stage))
+        await svg.settle(
+            pilot, lambda: pane.raw_node == "spark2" and "No line from spark2's kernel yet." in shown(stage)
+        )
         await pilot.press("a")
-        await settle(pilot, lambda: pane.raw_node == "spark1" and "raw 49" in shown(stage))
+        await svg.settle(pilot, lambda: pane.raw_node == "spark1" and "raw 49" in shown(stage))
         assert "kernel  spark1, all of it" in svg.plain(stage)[0]
         assert "Xid 43" not in shown(stage)
         await pilot.press("space")
-        await settle(pilot, lambda: "paused" in svg.plain(stage)[0])
+        await svg.settle(pilot, lambda: "paused" in svg.plain(stage)[0])
         await pilot.press("slash", *"raw 7")
-        await settle(pilot, lambda: "1/1" in shown(stage))
+        await svg.settle(pilot, lambda: "1/1" in shown(stage))
         await pilot.press("escape", "a")
-        await settle(pilot, lambda: pane.raw_node is None and "Xid 43" in shown(stage))
+        await svg.settle(pilot, lambda: pane.raw_node is None and "Xid 43" in shown(stage))
         assert pane.event_list.has_focus
 
 
 async def test_search_opens_the_whole_log() -> None:
     pane, stage, _ = staged(node("spark1"))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await settle(pilot, lambda: "No kernel line" in shown(stage))
+        await svg.settle(pilot, lambda: "No kernel line" in shown(stage))
         await pilot.press("slash", *"raw 3")
-        await settle(pilot, lambda: pane.raw_node == "spark1" and "11/11" in shown(stage))
+        await svg.settle(pilot, lambda: pane.raw_node == "spark1" and "11/11" in shown(stage))
 
 
 async def test_copy_takes_the_kernels_own_line() -> None:
     _, stage, _ = staged(node("spark1", *BURST))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await settle(pilot, lambda: "Xid 43" in shown(stage))
+        await svg.settle(pilot, lambda: "Xid 43" in shown(stage))
         await pilot.press("y")
-        await settle(pilot, lambda: stage.clipboard == f"spark1: {XID_43}")
+        await svg.settle(pilot, lambda: stage.clipboard == f"spark1: {XID_43}")

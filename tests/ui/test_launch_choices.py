@@ -9,14 +9,14 @@ from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, QWEN
 from tests.ui.look import clock_of_pictures
 
+from sparktop.documents.budget import bar, budget_lines
+from sparktop.documents.prospect import verdict_lines, without_verdict
+from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import Budget, Fit, Gate, GateState, NodeBudget, OnDisk, Slice, SliceKind
-from sparktop.ui.panes.budget_bar import bar, budget_lines
-from sparktop.ui.panes.prospect import verdict_lines, without_verdict
-from sparktop.ui.panes.recipe_rows import Shelved, detail_lines
-from sparktop.ui.screens.launch_choices import Known, Row, levers, rows
-from sparktop.ui.screens.launch_draft import Draft, applied, begun
+from sparktop.model.prospect import Budget, Download, Fit, Gate, GateState, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.ui.screens.launch_choices import ChoiceRow, LaunchState, levers, rows
+from sparktop.ui.screens.launch_draft import Draft, applied, first_draft
 
 GIB = 1024**3
 
@@ -25,19 +25,19 @@ def fleet() -> FleetState:
     return pictures.decode(clock_of_pictures())
 
 
-def known(draft: Draft, seen: FleetState | None = None, *, answer: Plan | Refusal | None = None) -> Known:
+def known(draft: Draft, seen: FleetState | None = None, *, answer: Plan | Refusal | None = None) -> LaunchState:
     seen = seen or fleet()
     found = answer or launches.answer(draft.request(seen, {}))
-    return Known(draft=draft, fleet=seen, answer=found, is_looking=False, secrets={})
+    return LaunchState(draft=draft, fleet=seen, answer=found, is_planning=False, secrets={})
 
 
-def said(row: Row) -> str:
+def said(row: ChoiceRow) -> str:
     return "\n".join(line.plain for line in row.lines)
 
 
-def fetching(*, on_both: bool) -> Known:
+def fetching(*, on_both: bool) -> LaunchState:
     """A pair whose model and image are fetched, while the same model in another folder is on its disks."""
-    found = known(begun(MINIMAX, fleet()))
+    found = known(first_draft(MINIMAX, fleet()))
     assert isinstance(found.answer, Plan)
     assert found.prospect is not None
     there = OnDisk(
@@ -48,9 +48,9 @@ def fetching(*, on_both: bool) -> Known:
         note="the same model in NVFP4, on spark1 and spark2: --set model=/srv/models/minimax",
     )
     fetches = (
-        "image registry.local/vllm:1 on spark1, from its registry",
-        "model org/M (130.6 GB) on spark1, from huggingface.co",
-        "model org/M (130.6 GB) on spark2, over the fabric from spark1",
+        Download(kind="image", name="registry.local/vllm:1", node="spark1", source="from its registry"),
+        Download(kind="model", name="org/M", node="spark1", source="from huggingface.co", size="130.6 GB"),
+        Download(kind="model", name="org/M", node="spark2", source="over the fabric from spark1", size="130.6 GB"),
     )
     prospect = replace(found.prospect, nodes=("spark1", "spark2"), on_disk=(there,), fetches=fetches)
     return replace(found, answer=replace(found.answer, prospect=prospect))
@@ -69,7 +69,7 @@ def test_what_lies_on_every_node_spares_a_download_by_one_digit() -> None:
 
 
 def test_what_would_be_stopped_is_said_where_it_is_launched() -> None:
-    draft = begun(QWEN, fleet())
+    draft = first_draft(QWEN, fleet())
     assert "▲ stops vllm-minimax" in said(rows(known(draft), 100)[0])
     assert "▲ stops vllm-minimax" in said(rows(known(draft), 50)[0]), "on a line of its own where there is no room"
     assert "stops" not in said(rows(known(draft.set("port", "8001")), 100)[0])
@@ -77,7 +77,7 @@ def test_what_would_be_stopped_is_said_where_it_is_launched() -> None:
 
 
 def test_what_opens_a_gate_has_a_digit_too_and_what_can_only_be_read_has_none() -> None:
-    draft = begun(QWEN, fleet())
+    draft = first_draft(QWEN, fleet())
     found = launches.answer(draft.request(fleet(), {}))
     assert found.prospect is not None
     gates = (
@@ -92,7 +92,7 @@ def test_what_opens_a_gate_has_a_digit_too_and_what_can_only_be_read_has_none() 
 
 
 def test_ranks_of_one_name_are_named_once() -> None:
-    assert said(rows(known(begun(MINIMAX, fleet())), 100)[0]).count("vllm-minimax") == 1
+    assert said(rows(known(first_draft(MINIMAX, fleet())), 100)[0]).count("vllm-minimax") == 1
 
 
 @pytest.mark.parametrize("state", [LinkState.LOST, LinkState.REFUSED])
@@ -100,16 +100,16 @@ def test_of_a_node_that_is_gone_no_memory_is_told(state: LinkState) -> None:
     seen = fleet()
     gone = replace(seen.nodes[1], link=Link(state=state))
     seen = replace(seen, nodes=(seen.nodes[0], gone))
-    one, other = (said(row) for row in rows(known(begun(QWEN, seen), seen), 100) if row.kind == "node")
+    one, other = (said(row) for row in rows(known(first_draft(QWEN, seen), seen), 100) if row.kind == "node")
     assert "GiB available" in one
     assert "GiB" not in other
     assert other.endswith(f"spark2   {state}")
-    pair, _ = (said(row) for row in rows(known(begun(MINIMAX, seen), seen), 100) if row.kind == "node")
+    pair, _ = (said(row) for row in rows(known(first_draft(MINIMAX, seen), seen), 100) if row.kind == "node")
     assert f"spark2 is {state}" in pair
 
 
 def test_of_a_model_that_would_do_its_place_is_said_and_neither_its_nodes_twice_nor_what_enter_does() -> None:
-    draft = begun(QWEN, fleet())
+    draft = first_draft(QWEN, fleet())
     found = launches.answer(draft.request(fleet(), {}))
     assert found.prospect is not None
     disk = OnDisk(
@@ -155,7 +155,7 @@ def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_a
 def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bool) -> None:
     need = replace(GPT.need, spike_gib=47.0)
     recipe = replace(GPT, need=need, defaults={**GPT.defaults, "enforce_eager": is_eager})
-    shown = " ".join(line.plain.strip() for line in detail_lines(Shelved(id=recipe.id, recipe=recipe), 200))
+    shown = " ".join(line.plain.strip() for line in detail_lines(RecipeRow(id=recipe.id, recipe=recipe), 200))
     assert "47 GiB more at the first request" in shown
     assert ("unless enforce_eager is set, as it is here" in shown) is is_eager
 

@@ -10,7 +10,7 @@ from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
 from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import FleetState
-from sparktop.ui.screens.launch_draft import Draft, applied, begun, lever, parameters, places, stoppables
+from sparktop.ui.screens.launch_draft import Draft, applied, first_draft, lever, node_choices, parameters, stoppables
 
 
 def fleet() -> FleetState:
@@ -18,21 +18,23 @@ def fleet() -> FleetState:
 
 
 def test_it_begins_where_the_operator_is_and_on_as_many_nodes_as_it_needs() -> None:
-    assert begun(QWEN, fleet(), at="spark2").nodes == ("spark2",)
-    assert begun(QWEN, fleet()).nodes == ("spark1",)
-    assert begun(MINIMAX, fleet(), at="spark2").nodes == ("spark1", "spark2"), "the first is the head, as it is named"
+    assert first_draft(QWEN, fleet(), at="spark2").nodes == ("spark2",)
+    assert first_draft(QWEN, fleet()).nodes == ("spark1",)
+    assert first_draft(MINIMAX, fleet(), at="spark2").nodes == ("spark1", "spark2"), (
+        "the first is the head, as it is named"
+    )
 
 
 def test_the_places_are_within_its_least_and_most_nodes() -> None:
     both = (("spark1", "spark2"), ("spark2", "spark1"))
-    assert places(QWEN, fleet()) == (("spark1",), ("spark2",))
-    assert places(MINIMAX, fleet()) == both
-    assert places(MISTRAL, fleet()) == (("spark1",), ("spark2",), *both)
-    assert places(MINIMAX, pictures.one(clock_of_pictures())) == ()
+    assert node_choices(QWEN, fleet()) == (("spark1",), ("spark2",))
+    assert node_choices(MINIMAX, fleet()) == both
+    assert node_choices(MISTRAL, fleet()) == (("spark1",), ("spark2",), *both)
+    assert node_choices(MINIMAX, pictures.one(clock_of_pictures())) == ()
 
 
 def test_a_parameter_has_one_value_by_whatever_name() -> None:
-    draft = begun(MISTRAL, fleet()).set("mem_fraction_static", "0.7").set("gpu_memory_utilization", " 0.6 ")
+    draft = first_draft(MISTRAL, fleet()).set("mem_fraction_static", "0.7").set("gpu_memory_utilization", " 0.6 ")
     assert draft.values == {"gpu_memory_utilization": "0.6"}
     assert draft.value("mem_fraction_static") == "0.6"
     assert draft.set("mem_fraction_static", " ").values == {}
@@ -42,25 +44,25 @@ def test_a_parameter_has_one_value_by_whatever_name() -> None:
 
 
 def test_those_that_matter_come_first_as_the_engine_spells_them() -> None:
-    first, others = parameters(begun(QWEN, fleet()))
+    first, others = parameters(first_draft(QWEN, fleet()))
     assert first == ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
     assert others == ("host", "max_num_seqs", "reasoning_parser")
-    first, others = parameters(begun(MISTRAL, fleet()))
+    first, others = parameters(first_draft(MISTRAL, fleet()))
     assert first == ("model", "container", "port", "context_length", "mem_fraction_static", "name")
     assert others == ()
 
 
 def test_nothing_is_stopped_but_what_has_the_same_port_or_name_until_it_is_said() -> None:
-    draft = begun(QWEN, fleet())
+    draft = first_draft(QWEN, fleet())
     (running,) = stoppables(fleet(), ("spark1",))
     assert running.port == 8000
-    assert draft.in_the_way(running, {}) == "the same port"
+    assert draft.conflict(running, {}) == "the same port"
     assert [engine for _, engine in draft.stops(fleet(), {})] == ["vllm-minimax"] * len(running.stops)
     other = draft.set("port", "8001")
     assert other.stops(fleet(), {}) == ()
     assert other.stopping("vllm-minimax", True).stops(fleet(), {}) == running.stops
     assert draft.stopping("vllm-minimax", False).stops(fleet(), {}) == ()
-    assert other.in_the_way(running, {"name": "vllm-minimax"}) == "the same name"
+    assert other.conflict(running, {"name": "vllm-minimax"}) == "the same name"
 
 
 def test_ranks_of_one_engine_go_together() -> None:
@@ -103,15 +105,15 @@ def test_a_lever_for_two_nodes_is_none_where_there_is_one() -> None:
 
 def test_applying_a_lever_sets_what_it_says() -> None:
     one = lever("--set gpu_memory_utilization=0.52 --stop vllm-minimax")
-    draft = applied(begun(GPT, fleet()).set("port", "8001"), one, fleet())
+    draft = applied(first_draft(GPT, fleet()).set("port", "8001"), one, fleet())
     assert draft.values == {"port": "8001", "gpu_memory_utilization": "0.52"}
     assert draft.decided == {"vllm-minimax": True}
     two = lever("two nodes: sparktop launch m spark2 OTHER-HOST --set tensor_parallel=2", most_nodes=2)
-    assert applied(begun(MISTRAL, fleet(), at="spark2"), two, fleet()).nodes == ("spark2", "spark1")
+    assert applied(first_draft(MISTRAL, fleet(), at="spark2"), two, fleet()).nodes == ("spark2", "spark1")
 
 
 def test_the_order_and_the_command_say_the_same_and_the_command_no_secret() -> None:
-    draft = begun(GPT, fleet()).set("port", "8001").stopping("vllm-minimax", True)
+    draft = first_draft(GPT, fleet()).set("port", "8001").stopping("vllm-minimax", True)
     draft = draft.with_secret("HF_TOKEN", "hf_hunter2hunter2")
     request = draft.request(fleet(), {})
     assert request.order is not None

@@ -9,28 +9,15 @@ from tests.ui.launches import GPT, HOSTILE_SHELF, MISTRAL, QWEN, launching
 from tests.ui.operating import HOSTILE
 from tests.ui.test_app import screen, until
 
+from sparktop.documents.recipe import RecipeRow, columns, detail_lines, matches, nodes_text, quantisation, speed_text
 from sparktop.model.recipe import Expected
-from sparktop.ui.launching import shelved
-from sparktop.ui.panes.recipe_rows import (
-    Shelved,
-    columns,
-    detail_lines,
-    matches,
-    nodes_text,
-    quantisation,
-    speed_text,
-)
-from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.launch_flow import shelved
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.recipes import RecipesScreen
 
 
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
-
-
-def plain(row: Shelved, width: int = 100) -> str:
+def plain(row: RecipeRow, width: int = 100) -> str:
     return "\n".join(line.plain for line in detail_lines(row, width))
 
 
@@ -59,7 +46,7 @@ def test_the_detail_says_where_it_comes_from_and_how_a_conflict_was_resolved() -
 
 def test_a_secret_in_a_recipe_is_not_shown() -> None:
     held = launches.replace(QWEN, environment={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz0123"})
-    assert "hf_abc" not in plain(Shelved(id="x", recipe=held))
+    assert "hf_abc" not in plain(RecipeRow(id="x", recipe=held))
 
 
 def test_words_are_looked_for_anywhere() -> None:

@@ -19,9 +19,9 @@ from sparktop.model.engine import EngineState
 from sparktop.model.plan import Refusal, Request, RunState
 from sparktop.model.prospect import GateState
 from sparktop.ui.app import SparktopApp
-from sparktop.ui.screens.ask import ConfirmScreen
+from sparktop.ui.dialogs.dialog import ConfirmScreen
+from sparktop.ui.dialogs.prompts import LaunchSecret
 from sparktop.ui.screens.launch import LaunchScreen
-from sparktop.ui.screens.launch_secret import LaunchSecret
 from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import ReviewScreen
 from sparktop.ui.screens.run import RunScreen
@@ -30,7 +30,7 @@ DOWNS = {GPT.id: 0, MINIMAX.id: 1, QWEN.id: 2}
 
 
 @pytest.fixture(autouse=True)
-def _utc(utc: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No secret of who runs the tests."""
     for name in ("HF_TOKEN", "VLLM_API_KEY", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
@@ -54,7 +54,7 @@ async def planned(pilot: Pilot[int], side: FakeOperating, count: int) -> Request
     """The request that was planned as the so-many-th, once its answer is shown."""
     top = pilot.app.screen
     assert isinstance(top, LaunchScreen)
-    await until(pilot, lambda: len(side.asked) >= count and not top.planning.is_looking, what=f"plan {count}")
+    await until(pilot, lambda: len(side.asked) >= count and not top.planning.is_planning, what=f"plan {count}")
     await pilot.pause()
     return side.asked[-1]
 
@@ -119,9 +119,9 @@ async def test_from_the_list_to_a_run_and_only_by_the_reviews_button() -> None:
         (kept,) = app.acting.launching.drafts.values()
         assert (kept.nodes, kept.decided, kept.secrets) == (("spark1",), {}, {}), "it is tried again where it fails"
         mended = replace(QWEN, title="mended since")
-        again = app.acting.launching._kept(mended)
+        again = app.acting.launching._earlier_draft(mended)
         assert again == replace(kept, recipe=mended)
-        assert app.acting.launching._kept(replace(QWEN, min_nodes=2, max_nodes=2)) is None
+        assert app.acting.launching._earlier_draft(replace(QWEN, min_nodes=2, max_nodes=2)) is None
         assert app.acting.launching.fits == {}
     assert len(side.executions) == 1
 
@@ -202,8 +202,8 @@ async def test_the_newest_choice_wins_and_the_old_picture_is_faded_meanwhile() -
         await pilot.press("up", "enter")
         await until(pilot, lambda: len(side.asked) == 3)
         side.gate.set()
-        await until(pilot, lambda: not top.planning.is_looking)
-        assert top.planning.answered is side.asked[2]
+        await until(pilot, lambda: not top.planning.is_planning)
+        assert top.planning.answered_request is side.asked[2]
         assert side.asked[2].nodes == ("spark1",)
 
 
@@ -235,20 +235,20 @@ async def test_a_fault_or_a_lost_line_is_a_refusal_here_too() -> None:
 async def test_what_moved_on_the_node_is_looked_at_again() -> None:
     async with launching() as (app, side, pilot):
         top = await opened(pilot, QWEN.id, "✔ Fits")
-        top._look_again()
+        top._plan_if_changed()
         await pilot.pause(0.05)
         assert len(side.asked) == 1, "nothing has moved"
         state = app.console_screen.fleet
         rests = launches.replace(state.nodes[0].engines[0], state=EngineState.READY)
         app.publish(launches.replace(state, nodes=(launches.replace(state.nodes[0], engines=(rests,)), state.nodes[1])))
         await until(pilot, lambda: app.console_screen.fleet.nodes[0].engines[0].state is EngineState.READY)
-        top._look_again()
+        top._plan_if_changed()
         await pilot.pause(0.05)
         assert len(side.asked) == 1, "an engine that has nothing to do for a moment is no news"
         gone = launches.replace(state.nodes[0], engines=())
         app.publish(launches.replace(state, nodes=(gone, *state.nodes[1:])))
         await until(pilot, lambda: app.console_screen.fleet.nodes[0].engines == ())
-        top._look_again()
+        top._plan_if_changed()
         await planned(pilot, side, 2)
         assert "vllm-minimax" not in screen(pilot).partition("Stop to make room")[2]
 

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.ui import svg
 from tests.ui.log_stage import VLLM, Feed, Stage, from_remote, numbered
 from textual.content import Content
-from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from sparktop.clock import ManualClock
 from sparktop.model.telemetry import LogLine
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.widgets.log_file import mask, save
-from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.widgets.searchable_log import SearchBar
 
 ENTRY = ("line", None, None, None, False)
 SECRET = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"
-
-
-async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    pytest.fail("the pane did not settle: " + "\n".join(svg.plain(pilot.app)))
 
 
 def title(pane: LogPane) -> str:
@@ -55,14 +45,14 @@ async def test_the_frame_says_whose_log_it_is_and_whether_it_follows() -> None:
     feed = feed_of(numbered(0, 100))
     pane, stage = staged(feed)
     async with stage.run_test(size=(60, 20)) as pilot:
-        await settle(pilot, lambda: title(pane).endswith("following"))
+        await svg.settle(pilot, lambda: title(pane).endswith("following"))
         assert title(pane).startswith("log  vllm-minimax @ spark1 ─")
         await pilot.press("space")
-        await settle(pilot, lambda: title(pane).endswith("paused"))
+        await svg.settle(pilot, lambda: title(pane).endswith("paused"))
         feed.ring.extend(numbered(100, 1234))
-        await settle(pilot, lambda: title(pane).endswith("paused · 1,234 new"))
+        await svg.settle(pilot, lambda: title(pane).endswith("paused · 1,234 new"))
         await pilot.press("space")
-        await settle(pilot, lambda: title(pane).endswith("following"))
+        await svg.settle(pilot, lambda: title(pane).endswith("following"))
         assert pane.log_view.visible_rows[-1].line.text == "line 1333"
 
 
@@ -72,28 +62,28 @@ async def test_a_title_is_never_markup() -> None:
     feed.status = "[bold]docker logs[/nope]"
     _, stage = staged(feed)
     async with stage.run_test(size=(90, 20)) as pilot:
-        await settle(pilot, lambda: feed.title in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: feed.title in "\n".join(svg.plain(stage)))
         assert feed.status in "\n".join(svg.plain(stage))
 
 
 async def test_a_narrow_frame_keeps_the_name() -> None:
     pane, stage = staged(feed_of(numbered(0, 3)))
     async with stage.run_test(size=(30, 6)) as pilot:
-        await settle(pilot, lambda: "vllm-minimax" in title(pane))
+        await svg.settle(pilot, lambda: "vllm-minimax" in title(pane))
         assert len(title(pane)) <= 26
 
 
 async def test_without_lines_it_says_why() -> None:
     pane, stage = staged(None)
     async with stage.run_test(size=(60, 20)) as pilot:
-        await settle(pilot, lambda: "No engine is selected" in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "No engine is selected" in "\n".join(svg.plain(stage)))
         feed = Feed(status="docker refuses: add the user to the docker group [/x]")
         pane.show(feed)
-        await settle(pilot, lambda: "No line yet. docker refuses" in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "No line yet. docker refuses" in "\n".join(svg.plain(stage)))
         assert "group [/x]" in " ".join(svg.plain(stage))
         feed.ring.extend(numbered(0, 2))
         pane.show(feed)
-        await settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
         assert not stage.query_one(".log-empty", Static).display
 
 
@@ -103,20 +93,20 @@ async def test_lines_that_come_between_pictures_are_shown() -> None:
     async with stage.run_test(size=(60, 20)) as pilot:
         await pilot.pause()
         feed.ring.extend(numbered(0, 2))
-        await settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "line 1" in "\n".join(svg.plain(stage)))
 
 
 async def test_searching_with_the_keys() -> None:
     _, stage = staged(feed_of(from_remote(VLLM * 4)))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("slash", *"fatal")
-        await settle(pilot, lambda: svg.plain(stage)[-2].rstrip("│ ").endswith("4/4"))
+        await svg.settle(pilot, lambda: svg.plain(stage)[-2].rstrip("│ ").endswith("4/4"))
         await pilot.press("enter", "n")
-        await settle(pilot, lambda: "1/4  from the top" in svg.plain(stage)[-2])
+        await svg.settle(pilot, lambda: "1/4  from the top" in svg.plain(stage)[-2])
         await pilot.press("N")
-        await settle(pilot, lambda: "4/4  from the end" in svg.plain(stage)[-2])
+        await svg.settle(pilot, lambda: "4/4  from the end" in svg.plain(stage)[-2])
         await pilot.press("escape")
-        await settle(pilot, lambda: not stage.query_one(SearchBar).display)
+        await svg.settle(pilot, lambda: not stage.query_one(SearchBar).display)
         assert stage.query_one(LogPane).log_view.query_now is None
         assert stage.query_one(LogPane).log_view.has_focus
 
@@ -125,23 +115,23 @@ async def test_a_bad_expression_is_said_and_the_last_good_one_stays() -> None:
     _, stage = staged(feed_of(numbered(0, 10)))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("slash", *"re:(")
-        await settle(pilot, lambda: "not a regular expression" in svg.plain(stage)[-2])
+        await svg.settle(pilot, lambda: "not a regular expression" in svg.plain(stage)[-2])
         await pilot.press(*"line)")
-        await settle(pilot, lambda: "10/10" in svg.plain(stage)[-2])
+        await svg.settle(pilot, lambda: "10/10" in svg.plain(stage)[-2])
 
 
 async def test_n_without_a_search_opens_one() -> None:
     _, stage = staged(feed_of(numbered(0, 10)))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("n")
-        await settle(pilot, lambda: stage.query_one(Input).has_focus)
+        await svg.settle(pilot, lambda: stage.query_one(Input).has_focus)
 
 
 async def test_the_keys_of_the_search_line_are_text() -> None:
     pane, stage = staged(feed_of(numbered(0, 10)))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("slash", "w", "space", "y", "n")
-        await settle(pilot, lambda: stage.query_one(Input).value == "w yn")
+        await svg.settle(pilot, lambda: stage.query_one(Input).value == "w yn")
         assert not pane.log_view.wrap
 
 
@@ -152,30 +142,30 @@ async def test_wrap_and_copy_and_save() -> None:
         await pilot.press("w")
         assert pane.log_view.wrap
         await pilot.press("y")
-        await settle(pilot, lambda: stage.clipboard)
+        await svg.settle(pilot, lambda: stage.clipboard)
         assert stage.clipboard == "token is <masked> here\nline 0\nline 1\nline 2"
         await pilot.press("ctrl+s")
         directory = Path(os.environ["XDG_STATE_HOME"]) / "sparktop" / "logs"
-        await settle(pilot, lambda: directory.is_dir() and list(directory.iterdir()))
+        await svg.settle(pilot, lambda: directory.is_dir() and list(directory.iterdir()))
         (path,) = directory.iterdir()
         assert path.name.startswith("vllm-minimax-spark1-2026")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        await settle(pilot, lambda: path.read_text().endswith("line 2\n"))
+        await svg.settle(pilot, lambda: path.read_text().endswith("line 2\n"))
         assert SECRET not in path.read_text()
         assert path.read_text().splitlines()[0].endswith("token is <masked> here")
-        await settle(pilot, lambda: "4 lines saved to" in " ".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "4 lines saved to" in " ".join(svg.plain(stage)))
 
 
 async def test_what_is_selected_is_what_is_copied() -> None:
     pane, stage = staged(feed_of(numbered(0, 5)))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await settle(pilot, lambda: pane.log_view.visible_rows)
+        await svg.settle(pilot, lambda: pane.log_view.visible_rows)
         await pilot.mouse_down(pane.log_view, offset=(4, 1))
         await pilot.hover(pane.log_view, offset=(5, 3))
         await pilot.mouse_up(pane.log_view, offset=(5, 3))
         await pilot.press("y")
-        await settle(pilot, lambda: stage.clipboard)
+        await svg.settle(pilot, lambda: stage.clipboard)
         assert stage.clipboard.startswith("ne 1\nline 2\nlin")
         assert not pane.log_view.is_following, "selected text must stay where it is"
 
@@ -189,7 +179,7 @@ async def test_a_log_that_cannot_be_saved_is_said_with_what_to_do(
     _, stage = staged(feed_of(numbered(0, 5)))
     async with stage.run_test(size=(120, 30), notifications=True) as pilot:
         await pilot.press("ctrl+s")
-        await settle(pilot, lambda: "The log was not saved" in " ".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "The log was not saved" in " ".join(svg.plain(stage)))
         assert "XDG_STATE_HOME" in " ".join(svg.plain(stage))
 
 
@@ -200,7 +190,7 @@ async def test_another_feed_replaces_the_first() -> None:
         other = Feed(title="sglang @ spark2")
         other.ring.extend(numbered(0, 3, "other"))
         pane.show(other)
-        await settle(pilot, lambda: "other 2" in "\n".join(svg.plain(stage)))
+        await svg.settle(pilot, lambda: "other 2" in "\n".join(svg.plain(stage)))
         assert "sglang @ spark2" in title(pane)
         assert title(pane).endswith("following")
 
@@ -248,7 +238,7 @@ async def test_the_log_takes_another_themes_colours() -> None:
             (segment,) = (part for part in pane.log_view.render_line(0) if part.text == "plain")
             return segment.style and segment.style.color
 
-        await settle(pilot, lambda: pane.log_view.visible_rows)
+        await svg.settle(pilot, lambda: pane.log_view.visible_rows)
         dark = ink()
         stage.theme = "sparktop-light"
-        await settle(pilot, lambda: ink() != dark)
+        await svg.settle(pilot, lambda: ink() != dark)

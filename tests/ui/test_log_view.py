@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
+from tests.ui import svg
 from tests.ui.log_stage import Stage, from_remote, level_of, numbered
 from textual import events
 from textual.pilot import Pilot
 
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.lines import LineRing
+from sparktop.observe.log_ring import LineRing, PausedLines
 from sparktop.ui.screens.help import HelpScreen
-from sparktop.ui.widgets.log_held import Held
 from sparktop.ui.widgets.log_paint import fold, level_name, window
 from sparktop.ui.widgets.log_search import BadPattern, MatchIndex, parse_query
 from sparktop.ui.widgets.log_view import LogView
@@ -27,14 +27,6 @@ def screen_of(view: LogView) -> list[str]:
 
 def texts(view: LogView) -> list[str]:
     return [row.line.text for row in view.visible_rows]
-
-
-async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    pytest.fail("the view did not settle")
 
 
 async def staged(
@@ -60,7 +52,7 @@ async def test_it_follows_the_newest_line() -> None:
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         assert texts(view) == [f"line {n}" for n in range(90, 100)]
         ring.extend(numbered(100, 5))
-        await settle(pilot, lambda: texts(view)[-1] == "line 104")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 104")
         assert view.is_following
         assert screen_of(view)[-1] == "  line 104"
 
@@ -84,7 +76,7 @@ async def test_scrolling_up_pauses_and_lines_stay_while_the_ring_turns_over() ->
         assert shown == [f"line {n}" for n in range(70, 80)]
         assert not view.is_following
         ring.extend(numbered(100, 1000))
-        await settle(pilot, lambda: view.new_count == 1000)
+        await svg.settle(pilot, lambda: view.new_count == 1000)
         assert ring.first > 80, "the lines on screen have left the ring"
         assert texts(view) == shown
         view.move(-5)
@@ -106,7 +98,7 @@ async def test_a_paused_view_reads_on_through_what_came_since() -> None:
         view.pause()
         assert texts(view)[-1] == "line 49"
         ring.extend(numbered(50, 30))
-        await settle(pilot, lambda: view.new_count == 30)
+        await svg.settle(pilot, lambda: view.new_count == 30)
         assert texts(view)[-1] == "line 49"
         view.move(10)
         assert texts(view) == [f"line {n}" for n in range(50, 60)]
@@ -124,13 +116,13 @@ async def test_a_replaced_last_line_is_redrawn_followed_or_paused() -> None:
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         ring.extend([LogLine(text="loading 10 %")])
-        await settle(pilot, lambda: texts(view)[-1] == "loading 10 %")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "loading 10 %")
         ring.extend([LogLine(text="loading 20 %", replaces_last=True)])
-        await settle(pilot, lambda: texts(view)[-1] == "loading 20 %")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "loading 20 %")
         assert len(texts(view)) == 4
         view.pause()
         ring.extend([LogLine(text="loading 30 %", replaces_last=True)])
-        await settle(pilot, lambda: texts(view)[-1] == "loading 30 %")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "loading 30 %")
         assert screen_of(view)[3] == "  loading 30 %"
         assert view.new_count == 0
 
@@ -154,7 +146,7 @@ async def test_the_wheel_scrolls_and_pauses() -> None:
         view.post_message(
             events.MouseScrollUp(view, x=1, y=1, delta_x=0, delta_y=0, button=0, shift=False, meta=False, ctrl=False)
         )
-        await settle(pilot, lambda: texts(view)[-1] == "line 196")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 196")
         assert not view.is_following
 
     await staged(filled(200), check)
@@ -163,10 +155,10 @@ async def test_the_wheel_scrolls_and_pauses() -> None:
 async def test_dragging_the_bar_goes_where_it_says() -> None:
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.scroll_to(y=300, animate=False)
-        await settle(pilot, lambda: not view.is_following)
+        await svg.settle(pilot, lambda: not view.is_following)
         assert texts(view)[0] == "line 300"
         view.scroll_to(y=view.max_scroll_y, animate=False)
-        await settle(pilot, lambda: view.is_following)
+        await svg.settle(pilot, lambda: view.is_following)
 
     await staged(filled(1000), check)
 
@@ -190,7 +182,7 @@ async def test_nothing_is_drawn_while_nothing_changes(monkeypatch: pytest.Monkey
         await pilot.pause(0.3)
         drawn: list[object] = []
         monkeypatch.setattr(view, "refresh", lambda *regions, **options: drawn.append(regions) or view)
-        monkeypatch.setattr(view, "_place", lambda top: drawn.append(top))
+        monkeypatch.setattr(view, "_scroll_to_row", lambda top: drawn.append(top))
         await pilot.pause(0.4)
         assert drawn == []
 
@@ -205,7 +197,7 @@ async def test_lines_arrive_without_a_message_each(monkeypatch: pytest.MonkeyPat
         paint = view._paint
         monkeypatch.setattr(view, "_paint", lambda row, colours: painted.append(row.number) or paint(row, colours))
         ring.extend(numbered(10, 40_000))
-        await settle(pilot, lambda: texts(view)[-1] == "line 40009")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 40009")
         await pilot.pause(0.3)
         assert set(painted) == set(range(40_000, 40_010)), "only what is visible is drawn"
 
@@ -221,7 +213,7 @@ async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.Monk
         measured.add(text)
         return fold(text, width)
 
-    monkeypatch.setattr("sparktop.ui.widgets.log_frame.fold", counting)
+    monkeypatch.setattr("sparktop.ui.widgets.log_scroll.fold", counting)
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.wrap = True
@@ -321,20 +313,20 @@ async def test_a_search_goes_to_the_nearest_hit_and_round() -> None:
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.search(parse_query("needle"))
-        await settle(pilot, lambda: view.search_status() == "3/3")
+        await svg.settle(pilot, lambda: view.search_status() == "3/3")
         assert "needle" in texts(view)
         assert not view.is_following
         view.find_next()
-        await settle(pilot, lambda: view.search_status().startswith("1/3"))
+        await svg.settle(pilot, lambda: view.search_status().startswith("1/3"))
         assert view.search_status() == "1/3  from the top"
         assert view.visible_rows[0].number <= 10 <= view.visible_rows[-1].number
         view.find_next()
-        await settle(pilot, lambda: view.search_status() == "2/3")
+        await svg.settle(pilot, lambda: view.search_status() == "2/3")
         view.find_previous()
         view.find_previous()
-        await settle(pilot, lambda: view.search_status() == "3/3  from the end")
+        await svg.settle(pilot, lambda: view.search_status() == "3/3  from the end")
         view.search(parse_query("nothing like it"))
-        await settle(pilot, lambda: view.search_status() == "no match")
+        await svg.settle(pilot, lambda: view.search_status() == "no match")
         view.search(None)
         assert view.search_status() == ""
 
@@ -347,7 +339,7 @@ async def test_the_hit_scrolls_into_view_sideways_too() -> None:
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.search(parse_query("needle"))
-        await settle(pilot, lambda: view.search_status() == "1/1")
+        await svg.settle(pilot, lambda: view.search_status() == "1/1")
         assert "needle" in screen_of(view)[0]
 
     await staged(ring, check)
@@ -358,19 +350,19 @@ async def test_new_lines_are_searched_as_they_come() -> None:
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.search(parse_query("line 1"))
-        await settle(pilot, lambda: view.search_status() == "11/11")
+        await svg.settle(pilot, lambda: view.search_status() == "11/11")
         ring.extend([LogLine(text="line 1 again"), LogLine(text="other")])
-        await settle(pilot, lambda: view.search_status() == "11/12")
+        await svg.settle(pilot, lambda: view.search_status() == "11/12")
         ring.extend([LogLine(text="now line 1", replaces_last=True)])
-        await settle(pilot, lambda: view.search_status() == "11/13")
+        await svg.settle(pilot, lambda: view.search_status() == "11/13")
 
     await staged(ring, check)
 
 
-def held(*lines: str) -> Held:
+def held(*lines: str) -> PausedLines:
     ring = LineRing()
     ring.extend(LogLine(text=line) for line in lines)
-    return Held(ring)
+    return PausedLines(ring)
 
 
 @pytest.mark.parametrize(
@@ -425,13 +417,13 @@ def test_going_round() -> None:
     assert index.after(2) == (0, True)
     assert index.before(2) == (0, False)
     assert index.before(0) == (2, True)
-    assert (index.place(0), index.place(1), index.place(2)) == (1, None, 2)
+    assert (index.ordinal(0), index.ordinal(1), index.ordinal(2)) == (1, None, 2)
 
 
 def test_held_lines_take_on_what_joins_and_no_more_than_there_is_room_for() -> None:
     ring = LineRing(10)
     ring.extend(numbered(0, 10))
-    kept = Held(ring, more_lines=5)
+    kept = PausedLines(ring, more_lines=5)
     ring.extend(numbered(10, 3))
     kept.catch_up(ring)
     assert (kept.first, kept.end) == (0, 13)
@@ -439,7 +431,7 @@ def test_held_lines_take_on_what_joins_and_no_more_than_there_is_room_for() -> N
     kept.catch_up(ring)
     assert (kept.first, kept.end) == (0, 15)
     assert [kept.text(n) for n in range(kept.first, kept.end)] == [f"line {n}" for n in range(15)]
-    other = Held(ring)
+    other = PausedLines(ring)
     ring.extend(numbered(17, 100))
     other.catch_up(ring)
     assert other.end == 17, "lines that don't join are left out"
@@ -538,14 +530,14 @@ async def test_it_wakes_up_only_while_it_is_shown_and_has_a_ring() -> None:
         view.set_ring(ring)
         assert view.is_polling
         view.display = False
-        await settle(pilot, lambda: not view.is_polling)
+        await svg.settle(pilot, lambda: not view.is_polling)
         assert view._poll_timer is not None
         assert not view._poll_timer._active.is_set()
         ring.extend(numbered(5, 1))
         view.display = True
-        await settle(pilot, lambda: view.is_polling and texts(view)[-1] == "line 5")
+        await svg.settle(pilot, lambda: view.is_polling and texts(view)[-1] == "line 5")
         ring.extend(numbered(6, 1))
-        await settle(pilot, lambda: texts(view)[-1] == "line 6")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 6")
 
 
 async def test_it_is_not_drawn_below_an_opaque_screen() -> None:
@@ -554,12 +546,12 @@ async def test_it_is_not_drawn_below_an_opaque_screen() -> None:
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         below = texts(view)
         pilot.app.push_screen(HelpScreen())
-        await settle(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+        await svg.settle(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
         ring.extend(numbered(20, 5))
         view._drawn_s = 0.0
         view._poll()
         assert texts(view) == below
         await pilot.press("escape")
-        await settle(pilot, lambda: texts(view)[-1] == "line 24")
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 24")
 
     await staged(ring, check)

@@ -12,14 +12,9 @@ from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import GapReason, Pressure
-from sparktop.ui.panes.node_lines import node_body
+from sparktop.ui.panes.node import node_body
 
 ROOMY = (96, 30)
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 def body(picture: str, node: int = 0, size: tuple[int, int] = ROOMY) -> str:

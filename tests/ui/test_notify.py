@@ -26,7 +26,7 @@ from sparktop.observe.watch import Publish
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.attention import Attention
-from sparktop.ui.notify import News, Notifying, environment, filled, for_terminal, run_command, window_title
+from sparktop.ui.notify import NewFindings, NotifyOptions, environment, filled, for_terminal, run_command, window_title
 
 ONE = Finding(rule="a.one", severity=Severity.CRITICAL, title="One", nodes=("spark1", "spark2"), explanation="Why.")
 TWO = replace(ONE, rule="a.two", title="Two")
@@ -38,7 +38,7 @@ def attention() -> Attention:
 
 
 def test_a_finding_is_news_once_until_it_was_resolved(attention: Attention) -> None:
-    news = News()
+    news = NewFindings()
     assert news.of([ONE], attention) == (ONE,)
     assert news.of([replace(ONE, brief="other figures")], attention) == ()
     assert news.of([replace(ONE, phase=Phase.RESOLVED)], attention) == ()
@@ -48,14 +48,14 @@ def test_a_finding_is_news_once_until_it_was_resolved(attention: Attention) -> N
 def test_what_is_no_critical_or_known_already_is_no_news(attention: Attention) -> None:
     attention.acknowledge([ONE], on=True)
     warning = replace(TWO, severity=Severity.WARNING)
-    assert News().of([ONE, warning], attention) == ()
-    news = News()
+    assert NewFindings().of([ONE, warning], attention) == ()
+    news = NewFindings()
     assert news.of([warning], attention) == ()
     assert news.of([TWO], attention) == (TWO,), "it got worse"
 
 
 def test_what_follows_from_one_that_is_told_is_not_told_itself(attention: Attention) -> None:
-    news = News()
+    news = NewFindings()
     assert news.of([ONE, replace(TWO, caused_by=ONE.rule)], attention) == (ONE,)
     assert news.of([replace(TWO, caused_by=ONE.rule)], attention) == (), "it was seen, and is no newer alone"
 
@@ -70,13 +70,13 @@ def test_a_rank_that_a_run_stops_with_the_others_is_news_only_where_the_run_leav
     plan = Plan(request=Request(action="stop", nodes=("spark1",)), title="Stop", risk=Risk.DISRUPTIVE, steps=steps)
     begun = (StepRun(step=steps[0], state=StepState.DONE), StepRun(step=steps[1], state=StepState.RUNNING))
     run = Run(id="r", plan=plan, state=RunState.RUNNING, steps=begun)
-    news = News()
+    news = NewFindings()
     assert news.of([died], attention, [run]) == ()
     assert news.of([died], attention, []) == (died,)
     other = replace(died, subject="vllm-pair2")
-    assert News().of([other], attention, [run]) == (other,)
+    assert NewFindings().of([other], attention, [run]) == (other,)
     waiting = replace(run, steps=(StepRun(step=steps[0]), StepRun(step=steps[1])))
-    assert News().of([died], attention, [waiting]) == (died,)
+    assert NewFindings().of([died], attention, [waiting]) == (died,)
 
 
 def test_the_title_says_the_worst_and_who_is_watched(attention: Attention) -> None:
@@ -157,7 +157,7 @@ async def test_a_program_that_does_not_end_is_ended_with_its_children(tmp_path: 
     poll(has_ended)
 
 
-def told_app(notifying: Notifying) -> tuple[SparktopApp, FleetState, ManualClock]:
+def told_app(notifying: NotifyOptions) -> tuple[SparktopApp, FleetState, ManualClock]:
     clock = clock_of_pictures()
     state = replace(pictures.idle(clock), rules_watching=58)
     watch = pictures.FakeWatch(state)
@@ -175,7 +175,7 @@ async def test_several_that_come_at_once_are_one_toast_and_one_run(
     monkeypatch.setattr(notify, "GATHER_S", 0.2)
     script = 'cat > "$0.$$"; echo "$1" >> "$0.said"'
     command = ("sh", "-c", script, str(tmp_path / "hook"), "{title}")
-    app, state, clock = told_app(Notifying(channels=("toast",), command=command))
+    app, state, clock = told_app(NotifyOptions(channels=("toast",), command=command))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await ready(pilot)
         found = (claims.spin(clock.wall()), claims.held(clock.wall()), claims.apart(clock.wall()))
@@ -199,7 +199,7 @@ async def test_several_that_come_at_once_are_one_toast_and_one_run(
 
 async def test_a_program_that_fails_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "GATHER_S", 0.05)
-    app, state, _ = told_app(Notifying(channels=(), command=("/nonexistent/program", "{title}")))
+    app, state, _ = told_app(NotifyOptions(channels=(), command=("/nonexistent/program", "{title}")))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await ready(pilot)
         app.publish(replace(state, findings=(ONE,)))

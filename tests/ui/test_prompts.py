@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.ui import svg
 from tests.ui.log_stage import Stage
 from textual.app import App
-from textual.pilot import Pilot
 from textual.widgets import Button, Input, Static
 
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+from sparktop.ui.dialogs.prompts import ConsolePrompter, HostKeyScreen, SecretScreen
 from sparktop.ui.screens.help import HelpScreen
-from sparktop.ui.screens.prompts import ConsolePrompter, HostKeyScreen, SecretScreen
 
 FINGERPRINT = "SHA256:uNiVztksCsDhcc0u9e8BrwoHHz39PzdkV0MUeYYdrTk"
 
@@ -31,14 +29,6 @@ def key_question(host: str = "spark1", *same: str) -> HostKeyQuestion:
     )
 
 
-async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    pytest.fail("the dialog did not settle: " + "\n".join(svg.plain(pilot.app)))
-
-
 def shown(app: App[None]) -> str:
     return "\n".join(svg.plain(app))
 
@@ -48,14 +38,14 @@ async def test_a_new_host_shows_its_fingerprint_and_both_answers(size: tuple[int
     stage = Stage(Static())
     async with stage.run_test(size=size) as pilot:
         answer = asyncio.create_task(ConsolePrompter(stage).host_key(key_question("spark1", "spark2")))
-        await settle(pilot, lambda: isinstance(stage.screen, HostKeyScreen) and FINGERPRINT in shown(stage))
+        await svg.settle(pilot, lambda: isinstance(stage.screen, HostKeyScreen) and FINGERPRINT in shown(stage))
         text = shown(stage)
         for wanted in ("spark1", "ssh-ed25519", "spark2 presents the same key", "Trust and connect", "Refuse"):
             assert wanted in text
         assert isinstance(stage.focused, Button)
         assert stage.focused.id == "refuse"
         await pilot.press("down", "down", "down", "down", "down", "down", "down", "down")
-        await settle(pilot, lambda: "known_hosts" in shown(stage))
+        await svg.settle(pilot, lambda: "known_hosts" in shown(stage))
         assert not answer.done()
         await pilot.press("enter")
         assert await answer is False
@@ -76,7 +66,7 @@ async def test_trusting_takes_a_step(keys: tuple[str, ...], trusted: bool) -> No
     stage = Stage(Static())
     async with stage.run_test(size=(80, 24)) as pilot:
         answer = asyncio.create_task(ConsolePrompter(stage).host_key(key_question()))
-        await settle(pilot, lambda: isinstance(stage.focused, Button))
+        await svg.settle(pilot, lambda: isinstance(stage.focused, Button))
         await pilot.press(*keys)
         assert await answer is trusted
 
@@ -87,10 +77,10 @@ async def test_a_secret_is_masked_unless_the_server_wants_it_seen(echo: bool) ->
     async with stage.run_test(size=(80, 24)) as pilot:
         question = SecretQuestion(host="spark1", prompt="Code [/x] for ada:", echo=echo)
         answer = asyncio.create_task(ConsolePrompter(stage).secret(question))
-        await settle(pilot, lambda: isinstance(stage.focused, Input) and "Code [/x] for ada:" in shown(stage))
+        await svg.settle(pilot, lambda: isinstance(stage.focused, Input) and "Code [/x] for ada:" in shown(stage))
         field = stage.screen.query_one(Input)
         await pilot.press(*"hunter2")
-        await settle(pilot, lambda: ("hunter2" if echo else "•" * 7) in shown(stage))
+        await svg.settle(pilot, lambda: ("hunter2" if echo else "•" * 7) in shown(stage))
         assert ("hunter2" in shown(stage)) is echo
         await pilot.press("enter")
         assert await answer == "hunter2"
@@ -103,22 +93,22 @@ async def test_giving_up_is_an_answer_and_so_is_an_empty_one() -> None:
         prompter = ConsolePrompter(stage)
         for key, wanted in (("escape", None), ("enter", "")):
             answer = asyncio.create_task(prompter.secret(SecretQuestion(host="spark1", prompt="Password:")))
-            await settle(pilot, lambda: isinstance(stage.focused, Input))
+            await svg.settle(pilot, lambda: isinstance(stage.focused, Input))
             await pilot.press(key)
             assert await answer == wanted
-            await settle(pilot, lambda: not isinstance(stage.screen, SecretScreen))
+            await svg.settle(pilot, lambda: not isinstance(stage.screen, SecretScreen))
 
 
 async def test_a_typed_secret_is_in_no_object_afterwards() -> None:
     stage = Stage(Static())
     async with stage.run_test(size=(80, 24)) as pilot:
         answer = asyncio.create_task(ConsolePrompter(stage).secret(SecretQuestion(host="spark1", prompt="Password:")))
-        await settle(pilot, lambda: isinstance(stage.focused, Input))
+        await svg.settle(pilot, lambda: isinstance(stage.focused, Input))
         await pilot.press(*"zq9x7w")
         await pilot.press("enter")
         assert await answer == "zq9x7w"
         del answer
-        await settle(pilot, lambda: not isinstance(stage.screen, SecretScreen))
+        await svg.settle(pilot, lambda: not isinstance(stage.screen, SecretScreen))
         gc.collect()
         assert not [field for field in gc.get_objects() if isinstance(field, Input) and "zq9x7w" in field.value]
 
@@ -129,11 +119,11 @@ async def test_two_nodes_that_ask_at_once_are_asked_for_in_turn() -> None:
         prompter = ConsolePrompter(stage)
         first = asyncio.create_task(prompter.host_key(key_question("spark1")))
         second = asyncio.create_task(prompter.secret(SecretQuestion(host="spark2", prompt="Password:")))
-        await settle(pilot, lambda: "new host  spark1" in shown(stage))
+        await svg.settle(pilot, lambda: "new host  spark1" in shown(stage))
         assert len(stage.screen_stack) == 2
         await pilot.press("tab", "enter")
         assert await first is True
-        await settle(pilot, lambda: "log in  spark2" in shown(stage))
+        await svg.settle(pilot, lambda: "log in  spark2" in shown(stage))
         await pilot.press("x", "enter")
         assert await second == "x"
 
@@ -144,13 +134,13 @@ async def test_a_question_nobody_waits_for_any_more_goes() -> None:
         prompter = ConsolePrompter(stage)
         first = asyncio.create_task(prompter.host_key(key_question("spark1")))
         waiting = asyncio.create_task(prompter.host_key(key_question("spark2")))
-        await settle(pilot, lambda: "new host  spark1" in shown(stage))
+        await svg.settle(pilot, lambda: "new host  spark1" in shown(stage))
         first.cancel()
-        await settle(pilot, lambda: "new host  spark2" in shown(stage))
+        await svg.settle(pilot, lambda: "new host  spark2" in shown(stage))
         stage.push_screen(HelpScreen())
-        await settle(pilot, lambda: isinstance(stage.screen, HelpScreen))
+        await svg.settle(pilot, lambda: isinstance(stage.screen, HelpScreen))
         waiting.cancel()
         await asyncio.gather(first, waiting, return_exceptions=True)
         assert isinstance(stage.screen, HelpScreen), "what the operator reads stays"
         await pilot.press("escape")
-        await settle(pilot, lambda: len(stage.screen_stack) == 1)
+        await svg.settle(pilot, lambda: len(stage.screen_stack) == 1)

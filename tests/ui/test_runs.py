@@ -13,28 +13,21 @@ from tests.ui.operating import ID, WALL_S, FakeExecution, FakeOperating, restart
 from tests.ui.test_app import ready, screen, until
 from textual.widgets import TextArea
 
-from sparktop.headless.plans import step_line
+from sparktop.documents.run import body_lines, end_text, head_lines, printed_lines, step_line
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
 from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
-from sparktop.operate.asked import grace_s, short_detail, waiting, was_killed
-from sparktop.operate.beforeafter import brief
-from sparktop.operate.telling import message
-from sparktop.ui.panes.run_lines import body_lines, end_text, head_lines, run_text
-from sparktop.ui.screens.ask import ChooseScreen
+from sparktop.operate.run.run_text import brief, grace_s, message, short_detail, waiting, was_killed
+from sparktop.text.lines import plain
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.change import ChangeScreen
-from sparktop.ui.screens.console import ConsoleScreen
 from sparktop.ui.screens.review import ReviewScreen
 from sparktop.ui.screens.run import RunScreen
 
 REQUEST = Request(action="safe-restart", nodes=("spark1",), target="vllm")
 STOP = Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop", query={"t": "60"}),))
-
-
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
 
 
 def a_run(state: RunState = RunState.RUNNING, **more: object) -> Run:
@@ -45,10 +38,6 @@ def a_run(state: RunState = RunState.RUNNING, **more: object) -> Run:
         failed_at = None if state in (RunState.DONE, RunState.NO_HELP) else 3
         execution.end(state, failed_at, **more)
     return execution.run
-
-
-def plain(lines: list[object]) -> str:
-    return "\n".join(line.plain for line in lines)  # type: ignore[attr-defined]
 
 
 # --- a stop that is waited for
@@ -115,7 +104,7 @@ def test_what_the_steps_say_of_themselves_is_not_said_above_them_too() -> None:
     told = plain(head_lines(run, 76, WALL_S, limit=9))
     assert "Not begun" not in told
     assert "The guard is armed." in told
-    assert "Not begun: Start vllm" in run_text(run).replace("\n", " ")
+    assert "Not begun: Start vllm" in plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ")
 
 
 @pytest.mark.parametrize("limit", [4, 6, 9])
@@ -124,7 +113,7 @@ def test_a_long_end_leaves_its_keys_in_sight(limit: int) -> None:
     lines = head_lines(run, 60, WALL_S, limit=limit)
     assert len(lines) <= limit
     assert "b shows the way back" in plain(lines)
-    assert run_text(run).replace("\n", " ").count("It stalled.") == 60
+    assert plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ").count("It stalled.") == 60
 
 
 async def test_its_state_stays_in_sight_while_it_scrolls() -> None:
@@ -262,7 +251,9 @@ async def test_the_editor_shows_what_the_engine_is_started_with_and_what_is_wron
     app, _ = console("decode", operating=FakeOperating())
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot)
-        app.push_screen(ChangeScreen("change  vllm", REQUEST.change, intro=["a step " * 30] * 4, now="vllm serve /m"))
+        app.push_screen(
+            ChangeScreen("change  vllm", REQUEST.change, intro=["a step " * 30] * 4, running_command="vllm serve /m")
+        )
         await at(pilot, ChangeScreen, "nothing is changed yet")
         assert "nothing is changed yet" in screen(pilot)
         await pilot.press("end", *"rubbish")
@@ -281,5 +272,5 @@ def test_evidence_is_told_by_its_name_and_the_count_of_what_is_missing() -> None
     one = StepRun(step=step, state=StepState.DONE, detail=detail)
     assert short_detail(one) == "20261121T0312Z-spark1.tar.gz; 2 things missing, see README.txt in it"
     run = replace(a_run(), steps=(one,))
-    assert "2 things missing: a/b: no; c: d" in " ".join(run_text(run).split())
-    assert step_line(1, 8, one, run).endswith("see README.txt in it")
+    assert "2 things missing: a/b: no; c: d" in " ".join(plain(printed_lines(run, 100, has_steps=True)).split())
+    assert step_line(1, run).plain.endswith("see README.txt in it")

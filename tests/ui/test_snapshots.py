@@ -79,11 +79,6 @@ def kept_in(file: Path) -> str:
     return file.read_text("utf-8") if file.is_file() else ""
 
 
-@pytest.fixture(autouse=True)
-def _utc(utc: None) -> None:
-    pass
-
-
 @pytest.mark.parametrize(("picture", "size", "shade", "keys"), CASES)
 async def test_the_screen_is_as_it_was(picture: str, size: tuple[int, int], shade: str, keys: str) -> None:
     file = FOLDER / f"{picture}-{size[0]}x{size[1]}-{shade}{'-' + keys.replace(' ', '-') if keys else ''}.svg"

@@ -1,6 +1,6 @@
-"""The command line: which command the arguments name, and its exit code.
+"""The command line: runs the command that the arguments name, and returns its exit code.
 
-Nothing heavy is imported here before it is needed: the console must paint before it knows SSH.
+Modules are imported only when needed: the console must paint before it imports asyncssh.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sparktop.errors import SparktopError
 
 INTERRUPTED = 130
 _MODULES = {
-    "console": "watching",
-    "demo": "watching",
-    "status": "watching",
-    "explain": "knowing",
-    "lint": "knowing",
-    "rules": "knowing",
-    "recipes": "recipes",
-    "act": "acting",
-    "audit": "acting",
-    "launch": "launching",
+    "console": "watch",
+    "demo": "watch",
+    "status": "watch",
+    "explain": "offline",
+    "lint": "offline",
+    "rules": "offline",
+    "recipes": "offline",
+    "act": "act",
+    "audit": "act",
+    "launch": "launch",
 }
 """Command -> the module of this package whose function of the command's name runs it."""
 
@@ -40,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # `sparktop status | head`: who reads has read enough. Python would complain again at exit.
+        # `sparktop status | head`: the reader is gone. Without this, Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _function(command: str) -> Callable[[list[str]], int]:
-    found: Callable[[list[str]], int] = getattr(import_module(f"sparktop.cli.{_MODULES[command]}"), command)
-    return found
+    function: Callable[[list[str]], int] = getattr(import_module(f"sparktop.cli.{_MODULES[command]}"), command)
+    return function

@@ -1,14 +1,16 @@
-"""What all commands' arguments have in common, and the configuration that comes of them."""
+"""The arguments that all commands have, and the configuration made from them."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sparktop import __version__
 from sparktop.config import Config, check_interval, load
+from sparktop.errors import UsageError
 
 _EPILOG = """\
 commands:
@@ -29,25 +31,52 @@ exit codes: 0 nothing wrong, 1 findings at warning or above (or an action refuse
 
 
 def parser(usage: str) -> argparse.ArgumentParser:
-    """A parser with the flags that every command has."""
-    made = argparse.ArgumentParser(
+    """An argument parser with the flags that every command has."""
+    argument_parser = argparse.ArgumentParser(
         prog="sparktop",
         usage=usage,
         description="An operations console for NVIDIA DGX Sparks.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--config", type=Path, help="another configuration file")
-    made.add_argument("--interval", type=float, help="seconds between samples, 0.25 to 60 (default 1)")
-    made.add_argument("--read-only", "--readonly", action="store_true", help="refuse everything that changes a Spark")
-    made.add_argument("--no-color", action="store_true", help="as the NO_COLOR environment variable")
-    made.add_argument("-F", "--ssh-config", help="another file than ~/.ssh/config")
-    made.add_argument("--version", action="version", version=f"sparktop {__version__}")
-    return made
+    argument_parser.add_argument("--config", type=Path, help="another configuration file")
+    argument_parser.add_argument("--interval", type=float, help="seconds between samples, 0.25 to 60 (default 1)")
+    argument_parser.add_argument(
+        "--read-only", "--readonly", action="store_true", help="refuse everything that changes a Spark"
+    )
+    argument_parser.add_argument("--no-color", action="store_true", help="as the NO_COLOR environment variable")
+    argument_parser.add_argument("-F", "--ssh-config", help="another file than ~/.ssh/config")
+    argument_parser.add_argument("--version", action="version", version=f"sparktop {__version__}")
+    return argument_parser
+
+
+def add_run_options(argument_parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the commands that run a plan."""
+    argument_parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
+    argument_parser.add_argument("--yes", action="store_true", help="run it without a question")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="the plan and the run as JSON")
+    argument_parser.add_argument(
+        "--timeout", type=float, default=30.0, help="seconds to wait for the nodes (default 30)"
+    )
+
+
+def set_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, value) of each parameter of a recipe given with `--set`.
+
+    Raises:
+        UsageError: one of them isn't NAME=VALUE.
+    """
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set wants NAME=VALUE, not {text!r}", hint="--set max_model_len=65536")
+        pairs.append((name.strip(), value))
+    return pairs
 
 
 def settings(options: argparse.Namespace) -> Config:
-    """The configuration with the command line's word over it."""
+    """The configuration file's settings, overridden by the command line."""
     config = load(options.config)
     if options.no_color:
         os.environ["NO_COLOR"] = "1"

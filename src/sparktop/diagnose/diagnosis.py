@@ -1,11 +1,14 @@
-"""The course of live findings from one picture to the next: pending, firing, resolved. No clock but the picture's."""
+"""The life of live findings from one fleet state to the next: pending, firing, resolved.
+
+The only clock is the fleet state's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sparktop.diagnose.order import ordered
+from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -25,8 +28,8 @@ Key = tuple[str, tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
-    """One finding's way so far; times on the operator's monotonic clock."""
+class _History:
+    """A finding's history so far; times on the operator's monotonic clock."""
 
     rule: LiveRule
     finding: Finding
@@ -38,103 +41,105 @@ class _Course:
 
 
 class Diagnosis:
-    """Evaluates live rules over each new picture and keeps each finding's course."""
+    """Evaluates the live rules on each new fleet state and tracks each finding from pending to resolved."""
 
     def __init__(self, rules: Sequence[LiveRule]) -> None:
         self._rules = tuple(rules)
-        self._courses: dict[Key, _Course] = {}
-        self._broken: dict[str, Finding] = {}
+        self._histories: dict[Key, _History] = {}
+        self._failures: dict[str, Finding] = {}
 
     @property
     def watching(self) -> int:
-        """How many rules look at each picture."""
-        return len(self._rules) - len(self._broken)
+        """Number of rules that are evaluated; a rule that raised is off."""
+        return len(self._rules) - len(self._failures)
 
     def update(self, fleet: FleetState) -> tuple[Finding, ...]:
-        """The findings that fire or were resolved lately, root cause first; a rule that raises is off from then on."""
+        """Findings that fire or were resolved recently, root cause first.
+
+        A rule that raises an exception is off from then on, and a finding says so.
+        """
         claimed: set[Key] = set()
         for rule in self._rules:
-            if rule.card.id in self._broken:
+            if rule.card.id in self._failures:
                 continue
             try:
                 claims = tuple(rule.check(fleet))
             except Exception as error:  # noqa: BLE001 - one rule's fault must not blind the others
-                self._broken[rule.card.id] = _broken(rule, error)
+                self._failures[rule.card.id] = _failure(rule, error)
                 continue
             for claim in claims:
                 claimed.add(claim.key)
                 self._claim(rule, claim, fleet)
-        for key in [key for key in self._courses if key not in claimed]:
-            self._missing(key, fleet)
-        return ordered([*_caused(list(self._shown(fleet))), *self._broken.values()])
+        for key in [key for key in self._histories if key not in claimed]:
+            self._unclaimed(key, fleet)
+        return ordered([*_with_causes(list(self._visible(fleet))), *self._failures.values()])
 
     def _claim(self, rule: LiveRule, claim: Finding, fleet: FleetState) -> None:
         now_s = fleet.monotonic_s
-        before = self._courses.get(claim.key)
-        if before is None or before.resolved_s is not None:
-            before = _Course(rule, claim, now_s, claim.since_wall_s or fleet.wall_s, now_s)
-        self._courses[claim.key] = replace(
-            before,
+        history = self._histories.get(claim.key)
+        if history is None or history.resolved_s is not None:
+            history = _History(rule, claim, now_s, claim.since_wall_s or fleet.wall_s, now_s)
+        self._histories[claim.key] = replace(
+            history,
             finding=claim,
             seen_s=now_s,
-            first_wall_s=claim.since_wall_s or before.first_wall_s,
-            has_fired=before.has_fired or now_s - before.first_s >= rule.hold_s,
+            first_wall_s=claim.since_wall_s or history.first_wall_s,
+            has_fired=history.has_fired or now_s - history.first_s >= rule.hold_s,
         )
 
-    def _missing(self, key: Key, fleet: FleetState) -> None:
-        """The claim is not made now: a pending one is dropped, one that fired is resolved after a while.
+    def _unclaimed(self, key: Key, fleet: FleetState) -> None:
+        """Handle a finding that is no longer claimed: drop it if pending, resolve it after `clear_s` if it fired.
 
-        What can't be seen is not resolved: while one of its nodes doesn't answer, it stays as it was.
+        While one of its nodes is out of reach it stays as it was, marked as unseen.
         """
-        course = self._courses[key]
+        history = self._histories[key]
         now_s = fleet.monotonic_s
-        if course.resolved_s is not None:
-            if now_s - course.resolved_s > RESOLVED_KEPT_S:
-                del self._courses[key]
-        elif not course.has_fired:
-            del self._courses[key]
-        elif _is_unseen(course.finding, fleet):
-            unseen = replace(course.finding, is_unseen=True)
-            self._courses[key] = replace(course, finding=unseen, seen_s=now_s)
-        elif now_s - course.seen_s >= course.rule.clear_s:
-            self._courses[key] = replace(course, resolved_s=now_s)
+        if history.resolved_s is not None:
+            if now_s - history.resolved_s > RESOLVED_KEPT_S:
+                del self._histories[key]
+        elif not history.has_fired:
+            del self._histories[key]
+        elif _is_unseen(history.finding, fleet):
+            unseen = replace(history.finding, is_unseen=True)
+            self._histories[key] = replace(history, finding=unseen, seen_s=now_s)
+        elif now_s - history.seen_s >= history.rule.clear_s:
+            self._histories[key] = replace(history, resolved_s=now_s)
 
-    def _shown(self, fleet: FleetState) -> Iterable[tuple[Finding, LiveRule]]:
-        for course in self._courses.values():
-            if not course.has_fired:
+    def _visible(self, fleet: FleetState) -> Iterable[tuple[Finding, LiveRule]]:
+        for history in self._histories.values():
+            if not history.has_fired:
                 continue
-            since_s = course.first_wall_s
-            if course.resolved_s is None:
-                yield replace(course.finding, phase=Phase.FIRING, since_wall_s=since_s), course.rule
+            since_s = history.first_wall_s
+            if history.resolved_s is None:
+                yield replace(history.finding, phase=Phase.FIRING, since_wall_s=since_s), history.rule
             else:
-                ended_s = fleet.wall_s - (fleet.monotonic_s - course.resolved_s)
-                over = replace(course.finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
-                yield over, course.rule
+                ended_s = fleet.wall_s - (fleet.monotonic_s - history.resolved_s)
+                resolved = replace(history.finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
+                yield resolved, history.rule
 
 
-def _caused(shown: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
-    """The findings with their causes, by what each one's rule says it follows from."""
-    firing = [finding for finding, _ in shown if finding.phase is Phase.FIRING]
-    found = []
-    for finding, rule in shown:
-        cause = None
-        if finding.caused_by is None and finding.phase is Phase.FIRING:
-            causes = (other.rule for named in rule.follows for other in firing if _is_cause(other, named, finding))
-            cause = next(causes, None)
-        found.append(finding if cause is None else replace(finding, caused_by=cause))
-    return found
+def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
+    """The findings with `caused_by` filled in from what each rule says it follows."""
+    firing = [finding for finding, _ in visible if finding.phase is Phase.FIRING]
+    findings = []
+    for finding, rule in visible:
+        candidates = firing if finding.caused_by is None and finding.phase is Phase.FIRING else []
+        causes = (other.rule for rule_id in rule.follows for other in candidates if _is_cause(other, rule_id, finding))
+        cause = next(causes, None)
+        findings.append(finding if cause is None else replace(finding, caused_by=cause))
+    return findings
 
 
-def _is_cause(other: Finding, named: str, finding: Finding) -> bool:
-    """Whether a finding is the cause that a rule names; "kernel.xid" is any Xid, and mere history causes nothing."""
-    if other.rule != named and not (named == "kernel.xid" and other.rule.startswith("kernel.xid-")):
+def _is_cause(candidate: Finding, rule_id: str, finding: Finding) -> bool:
+    """Whether `other` is the cause that a rule names as `named`.
+
+    "kernel.xid" stands for any Xid; a finding at information level causes nothing but other such findings.
+    """
+    if candidate.rule != rule_id and not (rule_id == "kernel.xid" and candidate.rule.startswith("kernel.xid-")):
         return False
-    told = other.severity is not Severity.INFO or finding.severity is Severity.INFO
-    return told and other is not finding and _share(other, finding)
-
-
-def _share(one: Finding, other: Finding) -> bool:
-    return not one.nodes or not other.nodes or bool(set(one.nodes) & set(other.nodes))
+    is_weighty = candidate.severity is not Severity.INFO or finding.severity is Severity.INFO
+    is_apart = candidate.nodes and finding.nodes and set(candidate.nodes).isdisjoint(finding.nodes)
+    return is_weighty and candidate is not finding and not is_apart
 
 
 def _is_unseen(finding: Finding, fleet: FleetState) -> bool:
@@ -142,7 +147,7 @@ def _is_unseen(finding: Finding, fleet: FleetState) -> bool:
     return any(view is not None and view.link.state is not LinkState.LIVE for view in views)
 
 
-def _broken(rule: LiveRule, error: Exception) -> Finding:
+def _failure(rule: LiveRule, error: Exception) -> Finding:
     return Finding(
         rule=RULE_FAILED.id,
         severity=Severity.WARNING,

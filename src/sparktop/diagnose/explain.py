@@ -1,6 +1,7 @@
-"""Explains a text of any kind: what the log rules, the kernel's lines and whole documents say of it, root cause first.
+"""Explain any pasted text or file: logs, kernel lines and whole command outputs, with causes linked across them.
 
-Pure: bytes are fed in as they come, and findings are asked for at the end. What is kept is bounded.
+Each reader links causes within its own kind (logs by rank, Xids by NVIDIA's catalogue); this module links the findings
+of different readers. Pure.
 """
 
 from __future__ import annotations
@@ -10,130 +11,189 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from sparktop.diagnose import documents, kernel, kernelfindings
-from sparktop.diagnose.burst import Folder
-from sparktop.diagnose.causes import linked
-from sparktop.diagnose.logs import echo
-from sparktop.diagnose.logs.claims import in_order
+from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.kernel import findings
+from sparktop.diagnose.kernel import line as kernel_line
+from sparktop.diagnose.kernel.incident import Folder
 from sparktop.diagnose.logs.decode import Decoder, Line
-from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, plain
-from sparktop.diagnose.logs.rules import LogRule
-from sparktop.diagnose.logs.wrapping import Record, unwrap
+from sparktop.diagnose.logs.matches import findings_of
+from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, without_escapes
+from sparktop.diagnose.logs.rule import LogRule
+from sparktop.diagnose.logs.unwrap import Record, unwrap
+from sparktop.diagnose.outputs import reader as outputs_reader
 from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import LogLine
-from sparktop.sanitise import line as sanitised
+from sparktop.sanitise import line as sanitise_line
+
+_CONTAINER_ENDS = ("restart.failed", "restart.aborted", "restart.segfault", "restart.loop", "docker.restart-loop")
+"""A container ended by itself: the cause is in its log."""
+
+
+_ANY_CAUSE = ("killed", "gpu-lost", "gpu-fault")
+"""What in the kernel log may have ended a container, by the names in kernel/patterns.toml."""
+
+
+_REPLACED_BY = {"docker.exit-137": "restart.exit-137", "docker.oom-killed": "restart.oom-killed"}
+"""Rules on log lines, and the document rule that replaces each: it has names and times."""
+
+
+def link_causes(findings: Sequence[Finding], rules: Iterable[LogRule]) -> tuple[Finding, ...]:
+    """The findings in reading order, with causes of another kind filled in."""
+    by_id = {rule.id: rule for rule in rules}
+    present = {finding.rule for finding in findings}
+    findings = [finding for finding in findings if _REPLACED_BY.get(finding.rule) not in present]
+    present = {finding.rule for finding in findings}
+    consequences = {name for name in present if name in _CONTAINER_ENDS or (name in by_id and by_id[name].consequence)}
+    roots = [
+        finding.rule
+        for finding in findings
+        if finding.severity is Severity.CRITICAL
+        and finding.caused_by is None
+        and finding.rule in by_id
+        and finding.rule not in consequences
+    ]
+
+    def cause_of(name: str) -> str | None:
+        explaining = kernel_line.explaining(name)
+        candidates = [*(by_id[name].follows if name in by_id else ()), *explaining]
+        if name.startswith("cuda."):
+            candidates += kernel_line.causes("gpu-lost")
+        if name in consequences:
+            any_cause = () if explaining else _ANY_CAUSE
+            candidates += [*(rule for group in any_cause for rule in kernel_line.causes(group)), *roots]
+        return next((cause for cause in candidates if cause in present and cause != name), None)
+
+    return ordered(
+        [
+            finding if finding.caused_by in present else replace(finding, caused_by=cause_of(finding.rule))
+            for finding in findings
+        ]
+    )
+
 
 DOCUMENT_CHARS = 4 << 20
-"""A longer text is no `docker inspect` and no nvidia-smi."""
+"""A longer text can't be the output of `docker inspect` or `nvidia-smi`."""
+
+
 _NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
+
+
 JOINED_LINES = 20_000
-"""In so many lines of each stream, what a terminal's width cut is put together again; longer texts come from files."""
+"""In this many first lines of each stream, lines cut by a terminal's width are joined again.
+
+Longer texts come from files, where no terminal cut them.
+"""
+
+
 STREAMS = 64
-"""So many services, units and containers of one text are told apart."""
+"""At most this many services, units and containers of one text are told apart."""
 
 
 _BOOT_STAMP = re.compile(r"(?:<\d{1,3}>)?\[ *\d{1,10}\.\d{6}\]")
+
 
 _MARGIN = re.compile(r"^\s*(?:\d{1,7}[:|\t-]\s*(?=[\[<A-Z]|\d{4}-\d\d-))?")
 """Indentation and line numbers before a kernel line, from a terminal or a pager."""
 
 
 class Explanation:
-    """Takes one text in, piece by piece, and says what is wrong in it."""
+    """Reads one text piece by piece and finds what is wrong in it."""
 
     def __init__(self, source: str, rules: Sequence[LogRule], *, mask: Mask = lambda text: text) -> None:
-        """`source` stands in the evidence ("stdin", a file's name); `mask` hides secrets there."""
+        """`source` names the text in the evidence ("stdin", a file name); `mask` hides secrets there."""
         self._source = source
         self._mask = mask
         self._decoder = Decoder()
         self._rules = tuple(rules)
         self._lexicon = _lexicon(self._rules)
-        self._kernel_words = frozenset(kernel.words())
+        self._kernel_words = frozenset(kernel_line.words())
         self._readers: dict[str, LogReader] = {}
         self._folder = Folder()
-        self._whole: list[tuple[str, int]] | None = []
-        """The lines so far and their numbers, while they are few enough to be a document."""
+        self._document_lines: list[tuple[str, int]] | None = []
+        """The lines so far with their numbers; None once they are too long to be a document."""
         self._chars = 0
         self._has_kernel_lines = False
-        self._found: tuple[Finding, ...] | None = None
+        self._findings: tuple[Finding, ...] | None = None
         self._has_documents = False
         self.lines = 0
-        """How many lines came."""
+        """Number of lines read."""
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes in; how they were cut makes no difference."""
-        self._take(self._decoder.feed(data))
+        """Read the next bytes; they may be cut anywhere."""
+        self._read_lines(self._decoder.feed(data))
 
     def finish(self) -> tuple[Finding, ...]:
-        """What was found, root cause first; nothing may be fed afterwards."""
-        if self._found is None:
-            self._take(self._decoder.finish())
+        """The findings, root cause first. Don't feed anything afterwards."""
+        if self._findings is None:
+            self._read_lines(self._decoder.finish())
             claims = [claim for reader in self._readers.values() for claim in reader.claims()]
-            others = [*kernelfindings.findings(self._folder.events, source=self._source)]
-            others += self._of_documents()
-            found = [*in_order(claims, self._source, mask=self._mask), *map(self._masked, others)]
-            self._found = linked(found, self._rules)
-        return self._found
+            whole_text_findings = [*findings.findings(self._folder.events, source=self._source)]
+            whole_text_findings += self._document_findings()
+            findings_in_order = [
+                *findings_of(claims, self._source, mask=self._mask),
+                *map(self._masked, whole_text_findings),
+            ]
+            self._findings = link_causes(findings_in_order, self._rules)
+        return self._findings
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """What the text is of, as far as that was made out: "vLLM", "the kernel"."""
+        """What kinds of text were recognised: "vLLM", "the kernel"."""
         kinds = {kind for reader in self._readers.values() for kind in reader.kinds}
         names = [_NAMES[kind] for kind in EngineKind if kind in kinds]
         names += ["the kernel"] if self._has_kernel_lines else []
         return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
 
-    def _of_documents(self) -> Iterable[Finding]:
-        if self._whole is None:
+    def _document_findings(self) -> Iterable[Finding]:
+        if self._document_lines is None:
             return
-        said = documents.read("\n".join([line for line, _ in self._whole]), self._source)
-        self._has_documents = said is not None
-        numbers = [number for _, number in self._whole]
-        for finding in said or ():
+        document_findings = outputs_reader.read("\n".join([line for line, _ in self._document_lines]), self._source)
+        self._has_documents = document_findings is not None
+        numbers = [number for _, number in self._document_lines]
+        for finding in document_findings or ():
             evidence = tuple(
-                replace(each, line=numbers[each.line - 1]) if each.line and each.line <= len(numbers) else each
-                for each in finding.evidence
+                replace(entry, line=numbers[entry.line - 1]) if entry.line and entry.line <= len(numbers) else entry
+                for entry in finding.evidence
             )
             yield replace(finding, evidence=evidence)
 
     def _masked(self, finding: Finding) -> Finding:
-        evidence = tuple(replace(each, text=self._mask(each.text)) for each in finding.evidence)
+        evidence = tuple(replace(entry, text=self._mask(entry.text)) for entry in finding.evidence)
         return replace(finding, evidence=evidence)
 
-    def _take(self, lines: Iterable[Line]) -> None:
+    def _read_lines(self, lines: Iterable[Line]) -> None:
         for number, text in lines:
             self.lines += 1
-            if "\r" in text:  # each state of a progress bar, or the lines of an old Mac
+            if "\r" in text:  # a progress bar's states, or lines with old Mac line ends
                 text = "\r".join([self._read(state, number) if state else "" for state in text.split("\r")])
             else:
                 text = self._read(text, number)
-            if self._whole is not None:
-                self._keep(text, number)
+            if self._document_lines is not None:
+                self._keep_for_documents(text, number)
 
-    def _keep(self, text: str, number: int) -> None:
+    def _keep_for_documents(self, text: str, number: int) -> None:
         self._chars += len(text) + 1
         if self._chars > DOCUMENT_CHARS:
-            self._whole = None
-        elif self._whole is not None:
-            self._whole += ((line, number) for line in text.split("\n"))
+            self._document_lines = None
+        elif self._document_lines is not None:
+            self._document_lines += ((line, number) for line in text.split("\n"))
 
     def _read(self, text: str, number: int) -> str:
-        """Read one line; what it is without what carried it."""
-        text = plain(text)
+        """Read one line; returns it without its wrapping (JSON, journal prefix, quote)."""
+        text = without_escapes(text)
         record = unwrap(text)
         if record is None:
-            self._tell(text, number, None)
+            self._read_record(text, number, None)
             return text
-        text = plain(record.text)
-        for part in text.replace("\r", "\n").split("\n"):
-            self._tell(part, number, record)
+        text = without_escapes(record.text)
+        for line in text.replace("\r", "\n").split("\n"):
+            self._read_record(line, number, record)
         return text
 
-    def _tell(self, text: str, number: int, record: Record | None) -> None:
-        hits = self._lexicon.gate.hits(text)
-        if hits and (own := echo.without(text)) is not text:
-            text, hits = own, self._lexicon.gate.hits(own)
+    def _read_record(self, text: str, number: int, record: Record | None) -> None:
+        text, hits = self._lexicon.own_text(text)
         reader = self._reader(record.stream if record is not None else "")
         if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
             self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None
@@ -145,27 +205,25 @@ class Explanation:
         if not self._kernel_words.isdisjoint(hits):
             boot_s = record.boot_s if record is not None else None
             bare = _MARGIN.sub("", text, count=1)
-            event = kernel.read(LogLine(text=sanitised(bare), wall_s=wall_s, boot_s=boot_s))
+            event = kernel_line.read(LogLine(text=sanitise_line(bare), wall_s=wall_s, boot_s=boot_s))
             if event is not None:
                 self._has_kernel_lines = True
                 self._folder.add(replace(event, line=number))
 
     def _reader(self, stream: str) -> LogReader:
-        reader = self._readers.get(stream)
-        if reader is None:
+        if stream not in self._readers:
             if len(self._readers) >= STREAMS and stream:
                 return self._reader("")
-            reader = self._readers[stream] = LogReader(
-                self._lexicon, stream=sanitised(stream, limit=80), joined_lines=JOINED_LINES
-            )
-        return reader
+            name = sanitise_line(stream, limit=80)
+            self._readers[stream] = LogReader(self._lexicon, stream=name, joined_lines=JOINED_LINES)
+        return self._readers[stream]
 
 
-def together(explanations: Sequence[Explanation], rules: Iterable[LogRule]) -> tuple[Finding, ...]:
-    """The findings of several texts of one incident, root cause first: the kernel may tell why the engine died."""
-    return linked([finding for each in explanations for finding in each.finish()], rules)
+def explain_together(explanations: Sequence[Explanation], rules: Iterable[LogRule]) -> tuple[Finding, ...]:
+    """The findings of several texts about one incident, root cause first, linked across the texts."""
+    return link_causes([finding for explanation in explanations for finding in explanation.finish()], rules)
 
 
 @cache
 def _lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
-    return Lexicon(rules, kernel.words())
+    return Lexicon(rules, kernel_line.words())

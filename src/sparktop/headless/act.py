@@ -1,111 +1,153 @@
-"""Every action of the console without a screen: the plan, the question, the run, and how it ended.
-
-Standard output carries data (the plan, the result, or JSON), narration and questions go to standard error. Without a
-terminal nothing is run unless `--yes` says so.
-"""
+"""`sparktop act`: chooses the target, plans, asks, runs an action and prints its progress and result."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, TextIO
+from functools import partial
+from typing import Any
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.documents.plan import plan_lines, refusal_lines
+from sparktop.documents.run import printed_lines, step_line
+from sparktop.documents.step_text import masked, masked_lines
 from sparktop.errors import TransportError, UsageError
-from sparktop.headless.ask import answered
-from sparktop.headless.leaving import interruptible
-from sparktop.headless.narration import say, written
-from sparktop.headless.plans import (
-    JSON_VERSION,
-    plan_data,
-    plan_text,
-    refusal_data,
-    refusal_text,
-    run_data,
-    run_text,
-    step_line,
-)
-from sparktop.headless.status import settled
+from sparktop.headless.plan_data import JSON_VERSION, plan_data, refusal_data, run_data
+from sparktop.headless.status import comes_true, settled
+from sparktop.headless.terminal import answered, draw, say, width_of, written
 from sparktop.model.change import Change
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, Action
-from sparktop.operate.cutleft import line, shown
-from sparktop.operate.line import AskSecret
-from sparktop.operate.operating import Operating
-from sparktop.operate.wishes import Wish, mending, wishes
+from sparktop.operate.audit.interrupted_runs import one_line, run_report
+from sparktop.operate.run.operating import Execution, Operating
+from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.targets import TargetChoice, remedy_choices, target_choices
+from sparktop.text.lines import Line
+
+
+@contextmanager
+def interruptible(execution: Execution) -> Iterator[None]:
+    """Ctrl-C, SIGTERM or a closed terminal aborts the run; a second Ctrl-C leaves it to the node and exits."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    is_aborted = False
+
+    def interrupted() -> None:
+        if not is_aborted:
+            aborted()
+            return
+        say(
+            "left: the step on the node finishes, or is undone, by itself, and nothing is done after it;\n"
+            "  `sparktop audit` has what was done, and the way back where there is one"
+        )
+        if task is not None:
+            task.cancel()
+
+    def aborted() -> None:
+        nonlocal is_aborted
+        if not is_aborted:
+            is_aborted = True
+            say("aborting: what is under way is finished or undone first; Ctrl-C again leaves it alone")
+            execution.abort()
+
+    handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: interrupted, signal.SIGTERM: aborted}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+        handlers[signal.SIGHUP] = aborted
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if is_aborted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
 
 INTERRUPTED = 130
-TOLD_EVERY_S = 10.0
-"""Where progress is no terminal: how often a wait is told of."""
 
-MakeBoth = Callable[[Publish], tuple[Watch, Operating]]
+
+PROGRESS_EVERY_S = 10.0
+"""Seconds between progress lines of a step under way."""
+
+
+MakeSession = Callable[[Publish], tuple[Watch, Operating]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the command line asks for."""
+class ActArguments:
+    """An action and its arguments, as given on the command line."""
 
     action: Action
     target: str = ""
-    """An engine's name or a pid; empty: the only one there is."""
+    """An engine's name or a pid; empty: the only one on the nodes."""
     options: Mapping[str, str] = field(default_factory=dict)
     change: Change = field(default_factory=Change)
     rule: str = ""
-    """Of the finding that it is to mend."""
+    """Rule of the finding that the action must resolve; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How it is gone about."""
+class OutputOptions:
+    """Whether to ask and to run, and how to print."""
 
     is_dry: bool = False
     is_agreed: bool = False
-    """`--yes`: nothing is asked."""
+    """`--yes`: run without asking."""
     as_json: bool = False
     timeout_s: float = 30.0
-    """For the nodes to answer in full."""
+    """Seconds to wait for complete answers of all nodes."""
     has_terminal: bool = False
 
 
-def list_actions(out: TextIO | None = None) -> int:
-    """All actions with what can be set of them."""
-    for one in ACTIONS:
-        print(f"{one.name:20} {one.risk:12} {one.description}", file=out or sys.stdout)
-        for option in one.options:
+def list_actions() -> int:
+    """Print all actions with their options."""
+    for action in ACTIONS:
+        print(f"{action.name:20} {action.risk:12} {action.description}")
+        for option in action.options:
             choices = f" ({', '.join(option.choices)})" if option.choices else ""
             default = f", else {option.default}" if option.default else ""
-            print(f"{'':20}   --set {option.name}=...  {option.description}{choices}{default}", file=out or sys.stdout)
+            print(f"{'':20}   --set {option.name}=...  {option.description}{choices}{default}")
     return 0
 
 
-async def act(make: MakeBoth, asked: Asked, *, manner: Manner, secret: AskSecret, clock: Clock | None = None) -> int:
-    """Plan it, ask, run it; the exit code: 0 done or printed, 1 refused or failed, 130 interrupted."""
-    async with watched(make, manner) as (watch, operating, fresh):
+async def act(
+    make: MakeSession, arguments: ActArguments, *, output: OutputOptions, secret: AskSecret, clock: Clock | None = None
+) -> int:
+    """Plan the action, ask, run it; the exit code: 0 done or printed, 1 refused or failed, 130 interrupted."""
+    async with watched(make, output) as (watch, operating, fresh):
         await tell_cut_off(operating, watch.state)
-        request = await _request(asked, watch, fresh, manner.timeout_s)
+        request = await _request(arguments, watch, fresh, output.timeout_s)
         answer = await operating.plan(request)
         if isinstance(answer, Refusal):
-            put(manner, refusal_text(answer), {"refusal": refusal_data(answer)})
+            put(output, refusal_page(answer), {"refusal": refusal_data(answer)})
             return 1
-        return await carry_out(operating, answer, manner, secret, clock or SystemClock())
+        return await carry_out(operating, answer, output, secret, clock or SystemClock())
 
 
 @asynccontextmanager
-async def watched(make: MakeBoth, manner: Manner) -> AsyncIterator[tuple[Watch, Operating, asyncio.Event]]:
-    """What watches and what acts, as soon as the nodes have answered or had their time."""
+async def watched(make: MakeSession, output: OutputOptions) -> AsyncIterator[tuple[Watch, Operating, asyncio.Event]]:
+    """Run the Watch; yields it once all nodes have answered or the time is over, with the planner and an event that
+    each new fleet state sets."""
     fresh = asyncio.Event()
     watch, operating = make(lambda _: fresh.set())
     watching = asyncio.create_task(watch.run())
     try:
         say(f"connecting to {' and '.join(view.name for view in watch.state.nodes)} …")
-        await settled(watch, fresh, manner.timeout_s, settle_s=manner.timeout_s, held_s=0.0)
+        await settled(watch, fresh, output.timeout_s, settle_s=output.timeout_s, held_s=0.0)
         if watching.done():
             watching.result()
         yield watch, operating, fresh
@@ -115,37 +157,47 @@ async def watched(make: MakeBoth, manner: Manner) -> AsyncIterator[tuple[Watch, 
 
 
 async def tell_cut_off(operating: Operating, fleet: FleetState) -> None:
-    """What a console that was killed has left on these nodes, a line a run."""
-    for one in await operating.cut_off():
-        run = shown(one, fleet)
+    """Print one line for each run that an earlier console left interrupted on these nodes."""
+    for interrupted in await operating.interrupted_runs():
+        run = run_report(interrupted, fleet)
         if run is not None:
-            back = " In the console o opens it, and b there plans its way back." if run.can_go_back else ""
-            say(f"sparktop: {line(run)}{back}")
+            hint = " In the console o opens it, and b there plans its way back." if run.can_go_back else ""
+            say(f"sparktop: {one_line(run)}{hint}")
 
 
-# --- what is meant
+# --- the target
 
 
-async def _request(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_s: float) -> Request:
-    """The request in terms of what there is on the nodes.
+async def _request(arguments: ActArguments, watch: Watch, fresh: asyncio.Event, timeout_s: float) -> Request:
+    """The request for what is on the nodes now.
 
     Raises:
-        TransportError: a node isn't there.
-        UsageError: what is named isn't there, or could be several.
+        TransportError: a node is not connected.
+        UsageError: the target doesn't exist, or several match.
     """
-    if asked.options.get("watch_only") != "yes":  # a node that is gone is what that one waits for
-        check_links(watch.state, one_will_do=asked.action.name == "collect-evidence")
-    if asked.action.name == "guard" and asked.options.get("off") == "yes":  # whatever it is over, it is the node's
+    if arguments.options.get("watch_only") != "yes":  # watch_only waits for a node that is gone
+        check_links(watch.state, one_will_do=arguments.action.name == "collect-evidence")
+    if (
+        arguments.action.name == "guard" and arguments.options.get("off") == "yes"
+    ):  # a node has one guard, whatever it watches
         nodes = tuple(view.name for view in watch.state.nodes)
-        return Request(action="guard", nodes=nodes, options=asked.options)
-    found = await _of_finding(asked, watch, fresh, timeout_s) if asked.rule else wishes(asked.action, watch.state)
-    request = _chosen(asked, found, watch.state).request
-    change = asked.change if not asked.change.is_empty else request.change
-    return replace(request, options=asked.options, change=change)
+        return Request(action="guard", nodes=nodes, options=arguments.options)
+    targets = (
+        await _remedy_targets(arguments, watch, fresh, timeout_s)
+        if arguments.rule
+        else target_choices(arguments.action, watch.state)
+    )
+    request = _named_target(arguments, targets, watch.state).request
+    change = arguments.change if not arguments.change.is_empty else request.change
+    return replace(request, options=arguments.options, change=change)
 
 
 def check_links(fleet: FleetState, *, one_will_do: bool = False) -> None:
-    """`one_will_do`: of a node that is gone, what is known of the other is wanted all the more."""
+    """Check that all nodes are connected; `one_will_do`: that at least one is.
+
+    Raises:
+        TransportError: a needed node is not connected.
+    """
     silent = [view for view in fleet.nodes if view.link.state is not LinkState.LIVE]
     for view in silent:
         if one_will_do and len(silent) < len(fleet.nodes):
@@ -156,59 +208,66 @@ def check_links(fleet: FleetState, *, one_will_do: bool = False) -> None:
             )
 
 
-async def _of_finding(asked: Asked, watch: Watch, fresh: asyncio.Event, timeout_s: float) -> Sequence[Wish]:
-    """What the action could mean as a remedy of the finding, as soon as that is there."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not (found := [one for one in watch.state.findings if one.rule == asked.rule]):
-                fresh.clear()
-                await fresh.wait()
-    except TimeoutError:
-        known = sorted({one.rule for one in watch.state.findings})
+async def _remedy_targets(
+    arguments: ActArguments, watch: Watch, fresh: asyncio.Event, timeout_s: float
+) -> Sequence[TargetChoice]:
+    """The possible targets of the action as a remedy of the finding, waiting for the finding to appear."""
+
+    def matching() -> Finding | None:
+        return next((finding for finding in watch.state.findings if finding.rule == arguments.rule), None)
+
+    await comes_true(lambda: matching() is not None, fresh, timeout_s)
+    if (finding := matching()) is None:
+        rules = sorted({item.rule for item in watch.state.findings})
         raise UsageError(
-            f"{asked.rule} is not found on these nodes",
-            hint=nearest(asked.rule, known) or "leave --finding out, or give it more time with --timeout",
-        ) from None
-    finding = found[0]
-    remedy = next((one for one in finding.remedies if one.action == asked.action.name), None)
-    if remedy is None:
-        offered = sorted({one.action for one in finding.remedies if one.action})
-        raise UsageError(
-            f"{asked.action.name} is no remedy of {asked.rule}",
-            hint=f"its remedies are {', '.join(offered)}" if offered else "sparktop can carry out none of its remedies",
+            f"{arguments.rule} is not found on these nodes",
+            hint=nearest(arguments.rule, rules) or "leave --finding out, or give it more time with --timeout",
         )
-    return mending(asked.action, remedy, finding, watch.state)
+    remedy = next((item for item in finding.remedies if item.action == arguments.action.name), None)
+    if remedy is None:
+        actions = sorted({item.action for item in finding.remedies if item.action})
+        raise UsageError(
+            f"{arguments.action.name} is no remedy of {arguments.rule}",
+            hint=f"its remedies are {', '.join(actions)}" if actions else "sparktop can carry out none of its remedies",
+        )
+    return remedy_choices(arguments.action, remedy, finding, watch.state)
 
 
-def _chosen(asked: Asked, found: Sequence[Wish], fleet: FleetState) -> Wish:
-    """The one that is meant; several are never guessed among."""
-    known = asked.action
+def _named_target(arguments: ActArguments, targets: Sequence[TargetChoice], fleet: FleetState) -> TargetChoice:
+    """The target that the arguments name.
+
+    Raises:
+        UsageError: none or several match.
+    """
+    action = arguments.action
     names = [view.name for view in fleet.nodes]
-    if known.target == "nodes":
-        return found[-1]  # all of them together stand last
-    if known.target == "node":
-        if len(found) != 1:
-            raise UsageError(f"{known.name} is for one node, not {len(found)}", hint=f"sparktop act {known.name} HOST")
-        return found[0]
-    own = [wish for wish in found if asked.target in ("", wish.request.target)]
-    if asked.target and not own:
-        own = [wish for wish in found if _has_rank(wish, asked.target, fleet)]
-    what = "engine" if known.target == "engine" else "process on the GPU"
-    if not own:
-        hint = nearest(asked.target, [wish.request.target for wish in found])
-        told = f"there is no {what} {asked.target!r} on" if asked.target else f"there is no {what} on"
-        raise UsageError(f"{told} {' and '.join(names)}", hint=hint or None)
-    if len(own) > 1:
-        flag = "--engine" if known.target == "engine" else "--pid"
-        is_everywhere = len({wish.request.target for wish in own}) == 1
-        hint = "name one HOST alone" if is_everywhere else f"name one: {flag} {own[0].request.target}"
-        raise UsageError(f"which {what}? {', '.join(wish.label for wish in own)}", hint=hint)
-    return own[0]
+    if action.target == "nodes":
+        return targets[-1]  # the last one is all nodes together
+    if action.target == "node":
+        if len(targets) != 1:
+            raise UsageError(
+                f"{action.name} is for one node, not {len(targets)}", hint=f"sparktop act {action.name} HOST"
+            )
+        return targets[0]
+    matching = [wish for wish in targets if arguments.target in ("", wish.request.target)]
+    if arguments.target and not matching:
+        matching = [wish for wish in targets if _has_rank(wish, arguments.target, fleet)]
+    noun = "engine" if action.target == "engine" else "process on the GPU"
+    if not matching:
+        hint = nearest(arguments.target, [wish.request.target for wish in targets])
+        message = f"there is no {noun} {arguments.target!r} on" if arguments.target else f"there is no {noun} on"
+        raise UsageError(f"{message} {' and '.join(names)}", hint=hint or None)
+    if len(matching) > 1:
+        flag = "--engine" if action.target == "engine" else "--pid"
+        is_everywhere = len({wish.request.target for wish in matching}) == 1
+        hint = "name one HOST alone" if is_everywhere else f"name one: {flag} {matching[0].request.target}"
+        raise UsageError(f"which {noun}? {', '.join(wish.label for wish in matching)}", hint=hint)
+    return matching[0]
 
 
-def _has_rank(wish: Wish, name: str, fleet: FleetState) -> bool:
-    """Whether the name is another rank's of the same server."""
-    from sparktop.operate.pair import ranks
+def _has_rank(wish: TargetChoice, name: str, fleet: FleetState) -> bool:
+    """Whether the name is that of another rank of the target's engine."""
+    from sparktop.engines.rank_order import ranks
 
     if not wish.request.target or len(wish.request.nodes) < 2:
         return False
@@ -216,46 +275,47 @@ def _has_rank(wish: Wish, name: str, fleet: FleetState) -> bool:
     return any(rank.engine.name == name for rank in team)
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """What may have been meant, or what there is."""
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}" if known else ""
+def nearest(name: str, names: Sequence[str]) -> str:
+    """A hint: "did you mean NAME?", or which names there are; "" without any."""
+    matches = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {matches[0]}?" if matches else f"there is {', '.join(names)}" if names else ""
 
 
 # --- the run
 
 
-async def carry_out(operating: Operating, plan: Plan, manner: Manner, secret: AskSecret, clock: Clock) -> int:
-    """Show the plan, ask, run it, tell how it ended; the exit code."""
+async def carry_out(operating: Operating, plan: Plan, output: OutputOptions, secret: AskSecret, clock: Clock) -> int:
+    """Print the plan, ask, run it, print the result, offer the rollback; the exit code."""
     data: dict[str, Any] = {"plan": plan_data(plan), "run": None}
-    if manner.is_dry:
-        put(manner, plan_text(plan), data)
+    if output.is_dry:
+        put(output, plan_page(plan), data)
         return 0
-    if not manner.is_agreed and not manner.has_terminal:
-        put(manner, plan_text(plan), data)
+    if not output.is_agreed and not output.has_terminal:
+        put(output, plan_page(plan), data)
         say("sparktop: nothing was run: there is no terminal to ask on\n  --yes runs it, --dry-run only prints it")
         return 1
-    _show(manner, plan_text(plan))
-    if not manner.is_agreed and not await _is_agreed(plan):
-        if manner.as_json:
-            put(manner, [], data)
+    _show(output, plan_page(plan))
+    if not output.is_agreed and not await _is_agreed(plan):
+        if output.as_json:
+            put(output, lambda _: [], data)
         say("nothing was run")
         return 1
     run = await _run(operating, plan, secret, clock)
-    put(manner, run_text(run), data | {"run": run_data(run)})
-    back = operating.way_back(run) if run.can_go_back else None
-    if back is not None:
-        _show(replace(manner, as_json=True), ["", *plan_text(back)])
-        if manner.has_terminal and not manner.is_agreed and await _is_agreed(back):
-            run_back = await _run(operating, back, secret, clock)
-            _show(replace(manner, as_json=True), run_text(run_back))
+    put(output, _run_page(run), data | {"run": run_data(run)})
+    rollback = operating.way_back(run) if run.can_go_back else None
+    if rollback is not None:
+        say("")
+        _show(replace(output, as_json=True), plan_page(rollback))
+        if output.has_terminal and not output.is_agreed and await _is_agreed(rollback):
+            rollback_run = await _run(operating, rollback, secret, clock)
+            _show(replace(output, as_json=True), _run_page(rollback_run))
         else:
             say("the way back was not taken")
     return 0 if run.state is RunState.DONE else INTERRUPTED if run.state is RunState.ABORTED else 1
 
 
 async def _is_agreed(plan: Plan) -> bool:
-    """Whether the operator wants it; no is the default, and what destroys wants its name typed."""
+    """Ask whether to run the plan; no is the default, and a destructive plan needs a name typed."""
     if plan.typed:
         return await answered(f"Type {plan.typed} to run this, anything else to leave it: ") == plan.typed
     return (await answered("Run this? (yes/no) [no] ")).lower() == "yes"
@@ -270,49 +330,67 @@ async def _run(operating: Operating, plan: Plan, secret: AskSecret, clock: Clock
 
 
 class Progress:
-    """Tells of a run on standard error: each step when it begins and ends, waits now and then."""
+    """Prints a run's progress on standard error: each step's start and end, and a line every PROGRESS_EVERY_S."""
 
-    def __init__(self, clock: Clock, err: TextIO | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._err = err or sys.stderr
         self._states: list[StepState] = []
         self._said_s = 0.0
         self._said = ""
         self._state = RunState.RUNNING
 
     def follow(self, run: Run) -> None:
-        """Tell what is new in this state of it."""
+        """Print what has changed since the last state of the run."""
         before = [*self._states, *([StepState.WAITING] * (len(run.steps) - len(self._states)))]
         if run.state is not self._state and not run.state.is_over:
             self._line(f"{run.state} …")
         self._state = run.state
-        for number, (was, one) in enumerate(zip(before, run.steps, strict=True), 1):
-            line = step_line(number, len(run.steps), one, run)
-            is_news = one.state is not was and one.state is not StepState.SKIPPED
-            waits_on = one.state is StepState.RUNNING and line != self._said and self._is_due()
+        for number, (state_before, step) in enumerate(zip(before, run.steps, strict=True), 1):
+            line = masked(step_line(number, run).plain, run.plan.secrets)
+            is_news = step.state is not state_before and step.state is not StepState.SKIPPED
+            waits_on = step.state is StepState.RUNNING and line != self._said and self._is_due()
             if is_news or waits_on:
                 self._line(line)
-        self._states = [one.state for one in run.steps]
+        self._states = [step.state for step in run.steps]
 
     def _is_due(self) -> bool:
-        return self._clock.monotonic() - self._said_s >= TOLD_EVERY_S
+        return self._clock.monotonic() - self._said_s >= PROGRESS_EVERY_S
 
     def _line(self, text: str) -> None:
         self._said, self._said_s = text, self._clock.monotonic()
-        written(text, self._err)
+        say(text)
 
 
-# --- where it goes
+# --- output
 
 
-def put(manner: Manner, lines: Sequence[str], data: Mapping[str, Any]) -> None:
-    """Data: to standard output."""
-    if manner.as_json:
+Page = Callable[[int], Sequence[Line]]
+"""The lines of a width."""
+
+
+def plan_page(plan: Plan) -> Page:
+    """The plan, printed."""
+    return partial(plan_lines, plan, is_printed=True)
+
+
+def refusal_page(refusal: Refusal) -> Page:
+    """The refusal, printed."""
+    return partial(refusal_lines, refusal, is_printed=True)
+
+
+def _run_page(run: Run) -> Page:
+    return lambda width: masked_lines(printed_lines(run, width, has_steps=False), run.plan.secrets)
+
+
+def put(output: OutputOptions, page: Page, data: Mapping[str, Any]) -> None:
+    """Print the result on standard output: the page, or the data as JSON."""
+    if output.as_json:
         written(json.dumps({"version": JSON_VERSION, **data}, indent=2, ensure_ascii=False), sys.stdout)
     else:
-        written("\n".join(lines), sys.stdout)
+        draw(page(width_of(sys.stdout)), sys.stdout)
 
 
-def _show(manner: Manner, lines: Sequence[str]) -> None:
-    """To be read before the question: beside the data where that is JSON."""
-    written("\n".join(lines), sys.stderr if manner.as_json else sys.stdout)
+def _show(output: OutputOptions, page: Page) -> None:
+    """Print what isn't data: on standard error when the data is JSON, else on standard output."""
+    out = sys.stderr if output.as_json else sys.stdout
+    draw(page(width_of(out)), out)

@@ -1,9 +1,7 @@
-"""`sparktop audit`: what was done to the Sparks from this machine, who did it, and how it ended.
+"""`sparktop audit`: prints what was done to the Sparks from this machine, who did it, and how it ended.
 
-    audit(count=20, node="", as_json=False, follow=False, path=None, out=None, err=None) -> int
-
-Newest last. One block a run: when, where, what, how it ended; then the steps that didn't go well, and the figures
-before and after. What guards did stands between them, by time.
+One block per run, the newest last: time, operator, nodes, title, result; then failed steps and the figures before and
+after. The guards' entries are between the runs, by time.
 """
 
 from __future__ import annotations
@@ -16,11 +14,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sparktop import sanitise
-from sparktop.operate.audit import READ_AT_MOST_BYTES, audit_path, entries, is_under_way
-from sparktop.operate.beforeafter import told
+from sparktop.documents.run import RUN_SIGNS
+from sparktop.headless.terminal import draw, width_of
+from sparktop.operate.audit.audit import READ_AT_MOST_BYTES, audit_path, entries, is_under_way
+from sparktop.operate.run.run_text import figures_text
+from sparktop.text.lines import Line, hanging, wrapped
+from sparktop.text.units import span
 
 FOLLOW_S = 0.5
-_MARKS = {"done": "✓", "rolled back": "↩", "aborted": "◌", "refused": "◌", "did not help": "▲", "failed": "✖"}
+_SIGNS = {str(state): sign for state, sign in RUN_SIGNS.items()}
 Entry = Mapping[str, Any]
 
 
@@ -34,37 +36,40 @@ def audit(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """The last `count` runs (and guards' doings), of one node where one is named.
+    """Print the last `count` runs and guard entries, of one node if `node` is given; the exit code.
 
-    `as_json` writes the entries as they stand in the file, an object with "version" and "entries"; with `follow` one
-    entry a line, until interrupted.
+    `as_json` prints the entries of the file in an object with "version" and "entries"; with `follow` one entry per
+    line, until interrupted.
 
     Raises:
-        AuditError: the file is there and can't be read.
+        AuditError: the file exists and can't be read.
     """
     out, err = out or sys.stdout, err or sys.stderr
-    found, damaged = entries(path)
-    runs = _last(_runs(found, node), count)
+    log_entries, damaged = entries(path)
+    runs = _runs(log_entries, node)[-count:]
     if as_json and not follow:
-        kept = [entry for run in runs for entry in run]
-        print(json.dumps({"version": 1, "entries": kept}, ensure_ascii=True), file=out)
+        shown_entries = [entry for run in runs for entry in run]
+        print(json.dumps({"version": 1, "entries": shown_entries}, ensure_ascii=True), file=out)
     else:
         for run in runs:
-            print("\n".join(_as_json(run) if as_json else _block(run, path or audit_path())), file=out)
+            if as_json:
+                print("\n".join(json.dumps(entry, ensure_ascii=True) for entry in run), file=out)
+            else:
+                draw(_block(run, path or audit_path(), width_of(out)), out)
     out.flush()
     if damaged:
         print(f"sparktop: {damaged} damaged line{'s' if damaged > 1 else ''} passed over", file=err)
-    if not found and not as_json:
+    if not log_entries and not as_json:
         print(f"sparktop: nothing has been done yet ({path or audit_path()})", file=err)
     if follow:
-        _follow(path or audit_path(), node, seen=len(found), as_json=as_json, out=out)
+        _follow(path or audit_path(), node, printed_count=len(log_entries), as_json=as_json, out=out)
     return 0
 
 
-def _runs(found: Iterable[Entry], node: str) -> list[list[Entry]]:
-    """Entries that belong together, in the order of their first."""
+def _runs(log_entries: Iterable[Entry], node: str) -> list[list[Entry]]:
+    """The entries grouped by run, in the order of each run's first entry."""
     runs: dict[object, list[Entry]] = {}
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(log_entries):
         run = entry.get("run")
         runs.setdefault(run if isinstance(run, str) else number, []).append(entry)
     return [run for run in runs.values() if not node or any(_is_on(entry, node) for entry in run)]
@@ -75,43 +80,38 @@ def _is_on(entry: Entry, node: str) -> bool:
     return entry.get("node") == node or (isinstance(nodes, list) and node in nodes)
 
 
-def _last(runs: list[list[Entry]], count: int) -> list[list[Entry]]:
-    return runs[-count:] if count > 0 else []
-
-
-def _as_json(run: Sequence[Entry]) -> list[str]:
-    return [json.dumps(entry, ensure_ascii=True) for entry in run]
-
-
-def _block(run: Sequence[Entry], path: Path) -> list[str]:
+def _block(run: Sequence[Entry], path: Path, width: int) -> list[Line]:
+    """One run: when, who, where, what and how it ended; then what the state leaves open, failed steps, figures."""
     if run[0]["kind"] == "guard":
-        return [_guard(run[0])]
+        return wrapped(_guard(run[0]), width)
     intent = next((entry for entry in run if entry["kind"] == "intent"), {})
     end = next((entry for entry in run if entry["kind"] == "end"), None)
     goes_on = end is None and is_under_way(str(run[0].get("run", "")), path)
     state = _text(end.get("state")) if end else "under way" if goes_on else "not ended"
     first = run[0]
-    took = f" in {_span(end['wall_s'] - first['wall_s'])}" if end and intent else ""
+    took = f" in {span(end['wall_s'] - first['wall_s'])}" if end and intent else ""
     nodes = ", ".join(_texts(intent.get("nodes"))) or "?"
     title = _text(intent.get("title")) or _text(first.get("run"))
-    lines = [f"{_MARKS.get(state, '?')} {_when(first)}  {_text(first.get('who'))}  {nodes}  {title}: {state}{took}"]
+    sign, tone = _SIGNS.get(state, ("?", "warning"))
+    head = f"{_when(first)}  {_text(first.get('who'))}  {nodes}  {title}: {state}{took}"
+    texts: list[str] = []
     if end is None:
-        if not goes_on:
-            lines.append("    the console ended before the run did")
-        lines += [f"    done: {line}" for line in _done(run, intent)]
+        texts += [] if goes_on else ["the console ended before the run did"]
+        texts += [f"done: {line}" for line in _finished_steps(run, intent)]
     elif state != "done":
-        lines += [f"    {text}" for key in ("message", "hint") if (text := _text(end.get(key)))]
-    lines += [f"    {line}" for entry in run if entry["kind"] == "step" for line in _step(entry)]
-    lines += [f"    {_when(entry)[11:]}  {_note(entry)}" for entry in run if entry["kind"] == "note"]
-    lines += [f"    {line}" for line in _change(end or {})]
-    return lines
+        texts += [text for key in ("message", "hint") if (text := _text(end.get(key)))]
+    texts += [line for entry in run if entry["kind"] == "step" for line in _step(entry)]
+    texts += [f"{_when(entry)[11:]}  {_note(entry)}" for entry in run if entry["kind"] == "note"]
+    texts += _figure_changes(end or {})
+    lines = hanging(Line.of((f"{sign} ", tone)), head, width)
+    return [*lines, *(line for text in texts for line in hanging(Line.of("    "), text, width))]
 
 
-def _done(run: Sequence[Entry], intent: Entry) -> Iterator[str]:
-    """What was done of a run that nobody has ended, each with how it would be undone."""
+def _finished_steps(run: Sequence[Entry], intent: Entry) -> Iterator[str]:
+    """The finished steps of a run without an end, each with how to undo it."""
     planned = intent.get("steps")
-    steps = [one for one in planned if isinstance(one, dict)] if isinstance(planned, list) else []
-    undone_by = {one.get("step"): _text(one.get("undone_by")) for one in steps if isinstance(one.get("step"), str)}
+    steps = [step for step in planned if isinstance(step, dict)] if isinstance(planned, list) else []
+    undone_by = {step.get("step"): _text(step.get("undone_by")) for step in steps if isinstance(step.get("step"), str)}
     for entry in run:
         if entry["kind"] == "step" and entry.get("state") == "done":
             name = entry.get("step")
@@ -134,25 +134,25 @@ def _note(entry: Entry) -> str:
 
 def _guard(entry: Entry) -> str:
     available = entry.get("available_gib")
-    at = f" at {available} GiB available" if isinstance(available, int | float) else ""
+    available_text = f" at {available} GiB available" if isinstance(available, int | float) else ""
     detail = _text(entry.get("detail"))
     container = _text(entry.get("container"))
-    over = f": {container} below {entry.get('floor_gib', '?')} GiB" if container else ""
-    what = f"guard {_text(entry.get('phase'))}{over}"
-    line = sanitise.line(f"{what}{at}{'; ' + detail if detail else ''}")
+    condition = f": {container} below {entry.get('floor_gib', '?')} GiB" if container else ""
+    event = f"guard {_text(entry.get('phase'))}{condition}"
+    line = sanitise.line(f"{event}{available_text}{'; ' + detail if detail else ''}")
     return f"◆ {_when(entry)}  {_text(entry.get('who'))}  {_text(entry.get('node'))}  {line}"
 
 
-def _change(end: Entry) -> Iterator[str]:
-    """Figures that moved, a line for each node."""
+def _figure_changes(end: Entry) -> Iterator[str]:
+    """The figures that changed, one line per node."""
     before, after = end.get("before"), end.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
     for node in after:
-        old, new = before.get(node), after[node]
-        if not isinstance(old, dict) or not isinstance(new, dict):
+        figures_before, figures_after = before.get(node), after[node]
+        if not isinstance(figures_before, dict) or not isinstance(figures_after, dict):
             continue
-        if line := sanitise.line(told(old, new)):
+        if line := sanitise.line(figures_text(figures_before, figures_after)):
             yield f"{_text(node)}: {line}"
 
 
@@ -160,43 +160,37 @@ def _when(entry: Entry) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["wall_s"]))
 
 
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
 def _text(value: object) -> str:
-    """The file is somebody's: whatever stands in it is only text."""
+    """A value of the file as sanitised text; "" for any other type."""
     return sanitise.line(value, limit=1000) if isinstance(value, str) else ""
 
 
 def _texts(value: object) -> list[str]:
-    return [_text(each) for each in value] if isinstance(value, list) else []
+    return [_text(item) for item in value] if isinstance(value, list) else []
 
 
-def _follow(path: Path, node: str, *, seen: int, as_json: bool, out: TextIO) -> None:
-    """Each entry as it comes, on a line of its own, until interrupted."""
-    old: set[str] = set()
-    for entry in entries(path)[0][:seen]:
-        old.add(json.dumps(entry))
+def _follow(path: Path, node: str, *, printed_count: int, as_json: bool, out: TextIO) -> None:
+    """Print each new entry on a line of its own, until interrupted."""
+    printed_lines = {json.dumps(entry) for entry in entries(path)[0][:printed_count]}
     of_node: set[object] = set()
     while True:
         for entry in entries(path, limit_bytes=READ_AT_MOST_BYTES // 8)[0]:
             line = json.dumps(entry)
-            if line in old:
+            if line in printed_lines:
                 continue
-            old.add(line)
+            printed_lines.add(line)
             if _is_on(entry, node):
                 of_node.add(entry.get("run"))
             if not node or _is_on(entry, node) or entry.get("run") in of_node:
-                print(line if as_json else _one(entry), file=out, flush=True)
+                print(line if as_json else _entry_line(entry), file=out, flush=True)
         time.sleep(FOLLOW_S)
 
 
-def _one(entry: Entry) -> str:
+def _entry_line(entry: Entry) -> str:
     if entry["kind"] == "guard":
         return _guard(entry)
-    what = {"intent": _text(entry.get("title")), "end": f"{_text(entry.get('state'))}: {_text(entry.get('message'))}"}
-    text = what.get(entry["kind"]) or "; ".join(_step(entry)) or _note(entry) or f"done: {_text(entry.get('title'))}"
+    texts = {"intent": _text(entry.get("title")), "end": f"{_text(entry.get('state'))}: {_text(entry.get('message'))}"}
+    text = texts.get(entry["kind"]) or "; ".join(_step(entry)) or _note(entry) or f"done: {_text(entry.get('title'))}"
     if entry["kind"] == "step" and entry.get("state") == "done":
         text = f"done: {_text(entry.get('title'))}"
     return f"{_when(entry)}  {_text(entry.get('run'))}  {text}"

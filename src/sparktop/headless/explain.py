@@ -1,7 +1,4 @@
-"""`sparktop explain`: reads files or standard input, says what is wrong in them, as text or JSON.
-
-Standard output carries findings only; what was read, and that nothing was found, goes to standard error.
-"""
+"""`sparktop explain` and `sparktop lint`: read files, find problems in them, print the findings."""
 
 from __future__ import annotations
 
@@ -13,16 +10,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from sparktop.diagnose.explain import Explanation, together
+from sparktop import sanitise
+from sparktop.diagnose.explain import Explanation, explain_together
+from sparktop.diagnose.findings import as_data, ordered
+from sparktop.diagnose.lint.catalogue import check
+from sparktop.diagnose.lint.read.configuration import MAX_CHARS, read
+from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs.decode import SNIFFED_BYTES, binary_kind
-from sparktop.diagnose.logs.rules import LogRule
-from sparktop.errors import UsageError
-from sparktop.headless.findings import as_data, as_rows, exit_code
-from sparktop.headless.paper import lines_for
-from sparktop.probe.remote import mask_text
+from sparktop.diagnose.logs.rule import LogRule
+from sparktop.documents.finding import pages
+from sparktop.errors import ConfigError, UsageError
+from sparktop.headless.findings import exit_code
+from sparktop.headless.terminal import draw, width_of
+from sparktop.masking import mask_text
 
 STDIN = "-"
+
+
 _PIECE_BYTES = 1 << 20
+
+
 _EXAMPLE = "docker logs vllm 2>&1 | sparktop explain   ·   sparktop explain engine.log kernel.log"
 
 
@@ -35,39 +43,41 @@ def explain(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Explain these files ("-" is standard input) as one incident; the exit code.
+    """Explain these log files ("-" is standard input) as one incident; the exit code.
 
     Raises:
-        UsageError: one can't be read, or is no text; nothing was printed.
+        UsageError: a file can't be read or isn't text; nothing was printed.
     """
     out, err = out or sys.stdout, err or sys.stderr
-    read = [_explained(name, rules, stdin) for name in names or (STDIN,)]
-    findings = together(read, rules)
+    explanations = [_explanation(name, rules, stdin) for name in names or (STDIN,)]
+    findings = explain_together(explanations, rules)
     if as_json:
-        print(json.dumps({"version": 1, "findings": [as_data(one) for one in findings]}, ensure_ascii=False), file=out)
-    else:
-        for line in lines_for(as_rows(findings), out):
-            print(line, file=out)
+        print(
+            json.dumps({"version": 1, "findings": [as_data(finding) for finding in findings]}, ensure_ascii=False),
+            file=out,
+        )
+    elif findings:
+        draw(pages(findings, width_of(out)), out)
     out.flush()
     if not findings:
-        print(f"sparktop: {_nothing(read, len(rules))}", file=err)
+        print(f"sparktop: {_nothing_found(explanations, len(rules))}", file=err)
     return exit_code(findings)
 
 
-def _explained(name: str, rules: Sequence[LogRule], stdin: BinaryIO | None) -> Explanation:
+def _explanation(name: str, rules: Sequence[LogRule], stdin: BinaryIO | None) -> Explanation:
     if name != STDIN:
-        with _opened(name) as file:
-            return _fed(Explanation(name, rules, mask=mask_text), file, name)
+        with _open(name) as file:
+            return _feed(Explanation(name, rules, mask=mask_text), file, name)
     if stdin is None:
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
             raise UsageError(
                 "what shall be explained? Standard input is a terminal, and no file is named", hint=_EXAMPLE
             )
         stdin = sys.stdin.buffer
-    return _fed(Explanation("stdin", rules, mask=mask_text), stdin, "standard input")
+    return _feed(Explanation("stdin", rules, mask=mask_text), stdin, "standard input")
 
 
-def _opened(name: str) -> BinaryIO:
+def _open(name: str) -> BinaryIO:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -83,7 +93,7 @@ def _opened(name: str) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _fed(explanation: Explanation, file: BinaryIO, name: str) -> Explanation:
+def _feed(explanation: Explanation, file: BinaryIO, name: str) -> Explanation:
     head = b""
     for piece in _pieces(file, name):
         if len(head) < SNIFFED_BYTES:
@@ -109,12 +119,63 @@ def _check_is_text(head: bytes, name: str) -> None:
         raise UsageError(f"{name} is {kind}", hint=hint)
 
 
-def _nothing(read: Sequence[Explanation], rules: int) -> str:
-    """One honest sentence: nothing was recognised, and what was looked at."""
-    lines = sum(each.lines for each in read)
+def _nothing_found(explanations: Sequence[Explanation], rules: int) -> str:
+    """The sentence that nothing was found, with what was read."""
+    lines = sum(explanation.lines for explanation in explanations)
     if not lines:
         return "there was nothing to read"
-    seen = list(dict.fromkeys(kind for each in read for kind in each.seen))
-    what = f" of {' and '.join(seen)}" if seen else ", of no kind that is known here"
+    kinds = list(dict.fromkeys(kind for explanation in explanations for kind in explanation.seen))
+    kinds_text = f" of {' and '.join(kinds)}" if kinds else ", of no kind that is known here"
     counted = f"{lines:,} line{'' if lines == 1 else 's'}"
-    return f"nothing found in {counted}{what}: {rules} log rules, the kernel's and those for documents have read it"
+    return (
+        f"nothing found in {counted}{kinds_text}: {rules} log rules, the kernel's and those for documents have read it"
+    )
+
+
+def lint(files: Sequence[str], *, as_json: bool, own: Sequence[LintRule] = ()) -> int:
+    """Check launch files ("-" is standard input) and print the findings; the exit code.
+
+    Raises:
+        ConfigError: a file can't be read, or is not a launch configuration.
+    """
+    specs: list[LaunchSpec] = []
+    for file in files:
+        name = "stdin" if file == STDIN else sanitise.line(file)
+        reading = read(_text(file), name)
+        if reading.note:
+            print(f"sparktop lint: {name}: nothing to check: {reading.note}", file=sys.stderr)
+        specs += reading.specs
+    findings = ordered(check(specs, mask=mask_text, own=own))
+    if as_json:
+        print(
+            json.dumps(
+                {"version": 1, "findings": [as_data(finding) for finding in findings]}, ensure_ascii=False, indent=1
+            )
+        )
+    elif findings:
+        draw(pages(findings, width_of(sys.stdout)), sys.stdout)
+    elif specs:
+        print(f"nothing found in {len(specs)} launch configuration{'s' if len(specs) > 1 else ''}", file=sys.stderr)
+    return exit_code(findings)
+
+
+def _text(file: str) -> str:
+    """A file's text, UTF-8 or UTF-16; undecodable bytes are replaced.
+
+    Raises:
+        ConfigError: it can't be read, or is too large for a launch configuration.
+    """
+    limit = MAX_CHARS * 4
+    try:
+        if file == STDIN:
+            raw = sys.stdin.buffer.read(limit + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                raw = opened.read(limit + 1)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}", hint="name a file that can be read, or -") from error
+    if len(raw) > limit:
+        raise ConfigError(f"{file}: too large for a launch configuration", hint="sparktop explain reads logs")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", "replace")
+    return raw.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""`sparktop rules`: lists every rule, shows one with all that it knows, and checks the operator's own files."""
+"""`sparktop rules`: lists all rules, shows one in full, and checks the operator's own rule files."""
 
 from __future__ import annotations
 
@@ -6,57 +6,60 @@ import inspect
 import json
 import signal
 import sys
-import textwrap
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
 from sparktop.config import config_home, shown
-from sparktop.diagnose import exits, kernel, kernelfindings, xid
-from sparktop.diagnose.catalogue import cards, live_rules
-from sparktop.diagnose.lint import rules as lintrules
-from sparktop.diagnose.lint import userrules
-from sparktop.diagnose.lint.userrules import LintRule
-from sparktop.diagnose.logs import rules as logrules
-from sparktop.diagnose.logs.rules import LogRule
-from sparktop.diagnose.ownrules import OwnRules, lint_faults, log_faults, read_own
+from sparktop.diagnose import container_exit
+from sparktop.diagnose.catalogue import OwnRules, cards, lint_faults, live_rules, log_faults, read_own
+from sparktop.diagnose.kernel import line as kernel_line
+from sparktop.diagnose.kernel import xid
+from sparktop.diagnose.lint import catalogue as lint_catalogue
+from sparktop.diagnose.lint import user_rules
+from sparktop.diagnose.lint.user_rules import LintRule
+from sparktop.diagnose.logs import rule as log_rule
+from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.documents.finding import remedy_lines
 from sparktop.errors import UsageError
-from sparktop.model.event import Advice, KernelEvent
+from sparktop.headless.terminal import draw, width_of
+from sparktop.model.event import Advice
 from sparktop.model.finding import Remedy
+from sparktop.text.lines import Line, hanging, spaced, titled
 
 EXAMPLE_LIMIT_S = 1.0
-"""A regular expression that takes longer on its own examples would hold up every log it reads."""
-WIDTH = 100
-Section = tuple[str, list[str]]
-"""A heading, and lines already broken to the width."""
+"""Time limit for a rule on its own examples: a slower regular expression would delay every log."""
+VERBATIM = ("", "| ")
+"""Signs of lines that are shown as they are: regular expressions and examples."""
+Entry = str | tuple[str, str] | Remedy
+"""A paragraph, one with a sign before it, or a remedy."""
+Section = tuple[str, Sequence[Entry]]
 
 
 def all_cards(own: OwnRules) -> tuple[Rule, ...]:
-    """The cards of our rules, then of the operator's."""
+    """The cards of the shipped rules, then of the operator's own."""
     return (*cards(), *(rule.card for rule in own.every))
 
 
-def list_rules(own: OwnRules, *, as_json: bool, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """One line a rule; how many there are goes to standard error."""
-    out, err = out or sys.stdout, err or sys.stderr
-    known = all_cards(own)
+def list_rules(own: OwnRules, *, as_json: bool) -> int:
+    """Print one line per rule; the counts go to standard error."""
+    all_rules = all_cards(own)
     if as_json:
-        print(json.dumps({"version": 1, "rules": [_card_data(card) for card in known]}, ensure_ascii=False), file=out)
+        print(json.dumps({"version": 1, "rules": [_card_data(card) for card in all_rules]}, ensure_ascii=False))
         return 0
-    widest = max(len(card.id) for card in known)
-    for card in known:
+    widest = max(len(card.id) for card in all_rules)
+    for card in all_rules:
         mine = "  (yours)" if card.user else ""
-        print(f"{card.id:<{widest}}  {card.kind.value:8}  {card.severity.value:8}  {card.title}{mine}", file=out)
-    out.flush()
-    counts = Counter(card.kind.value for card in known)
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    print(f"sparktop: {len(known)} rules: {told}; sparktop rules show ID tells of one", file=err)
+        print(f"{card.id:<{widest}}  {card.kind.value:8}  {card.severity.value:8}  {card.title}{mine}")
+    sys.stdout.flush()
+    counts = Counter(card.kind.value for card in all_rules)
+    counts_text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"sparktop: {len(all_rules)} rules: {counts_text}; sparktop rules show ID tells of one", file=sys.stderr)
     return 0
 
 
@@ -72,36 +75,51 @@ def _card_data(card: Rule) -> dict[str, Any]:
     }
 
 
-def show_rule(name: str, own: OwnRules, *, out: TextIO | None = None) -> int:
-    """All that a rule knows.
+def show_rule(name: str, own: OwnRules) -> int:
+    """Print a rule in full.
 
     Raises:
         UsageError: there is no such rule.
     """
-    known = {card.id: card for card in all_cards(own)}
-    if name not in known:
-        near = get_close_matches(name, known, n=3, cutoff=0.5) or [each for each in known if name in each][:3]
+    card_of = {card.id: card for card in all_cards(own)}
+    if name not in card_of:
+        near = (
+            get_close_matches(name, card_of, n=3, cutoff=0.5) or [rule_id for rule_id in card_of if name in rule_id][:3]
+        )
         hint = f"did you mean {' or '.join(near)}?" if near else "sparktop rules list shows them"
         raise UsageError(f"there is no rule {name}", hint=hint)
-    print("\n".join(_page(known[name], own)), file=out or sys.stdout)
+    draw(_page(card_of[name], own, width_of(sys.stdout)), sys.stdout)
     return 0
 
 
-def _page(card: Rule, own: OwnRules) -> list[str]:
-    lines = [card.id, f"  {card.title}", ""]
-    whose = ", yours" if card.user else ""
-    lines += [f"  {card.kind.value} rule, {card.severity.value} at worst{whose}"]
-    lines += _wrapped(f"holds for: {card.scope}", 2) if card.scope else []
-    for heading, body in _sections(card, own):
-        if body:
-            lines += ["", f"{heading}:", *body]
-    sources = [line for source in card.sources for line in _wrapped(f"- {source}", 2)]
-    return [*lines, "", "sources:", *sources] if sources else lines
+def _page(card: Rule, own: OwnRules, width: int) -> list[Line]:
+    """A rule in full, with the headings that its findings have."""
+    kind = f"{card.kind.value} rule, {card.severity.value} at worst{', yours' if card.user else ''}"
+    head = [
+        Line.of((card.id, "title")),
+        *hanging(Line.of("  "), card.title, width),
+        Line.of("  ", (kind, "quiet")),
+    ]
+    sources = ("Sources", [("· ", source) for source in card.sources])
+    sections = [*_sections(card, own), ("Holds for", [card.scope] if card.scope else []), sources]
+    return spaced([head, *(titled(title, _lines(entries, width - 2), indent=2) for title, entries in sections)])
+
+
+def _lines(entries: Sequence[Entry], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for number, entry in enumerate([entry for entry in entries if entry], 1):
+        if isinstance(entry, Remedy):
+            lines += remedy_lines(number, entry, width, is_printed=True)
+            continue
+        sign, text = entry if isinstance(entry, tuple) else ("", entry)
+        is_verbatim = isinstance(entry, tuple) and sign in VERBATIM
+        lines += [Line.of((sign, "faint"), text)] if is_verbatim else hanging(Line.of((sign, "faint")), text, width)
+    return lines
 
 
 def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
-    log = {rule.id: rule for rule in (*logrules.shipped(), *own.log)}
-    lint = {rule.id: rule for rule in (*userrules.shipped(), *own.lint)}
+    log = {rule.id: rule for rule in (*log_rule.shipped(), *own.log)}
+    lint = {rule.id: rule for rule in (*user_rules.shipped(), *own.lint)}
     if card.id in log:
         yield from _log_sections(log[card.id])
     elif card.id in lint:
@@ -109,7 +127,7 @@ def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
     elif card.kind is RuleKind.LIVE:
         watching = next((rule for rule in live_rules() if rule.card.id == card.id), None)
         if watching is None:
-            yield "looks for", ["  a rule that raises instead of answering"]
+            yield "Looks for", ["a rule that raises instead of answering"]
         else:
             yield from _live_sections(watching)
     elif card.kind is RuleKind.KERNEL:
@@ -117,21 +135,24 @@ def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
     elif card.kind is RuleKind.DOCUMENT:
         yield from _document_sections(card.id)
     else:
-        found = next(each for each in lintrules.lints() if each.card.id == card.id)
-        where = "launch files and running engines" if found.is_live else "launch files"
-        yield "looks for", _wrapped(_doc(found.check) or f"what its title says, in {where}", 2)
+        lint_rule = next(candidate for candidate in lint_catalogue.lints() if candidate.card.id == card.id)
+        files = "launch files and running engines" if lint_rule.is_live else "launch files"
+        yield "Looks for", [_doc_text(lint_rule.check) or f"what its title says, in {files}"]
 
 
 def _document_sections(rule: str) -> Iterator[Section]:
-    code, ending = next(((code, each) for code, each in exits.endings().items() if each.rule == rule), ("", None))
+    code, ending = next(
+        ((code, candidate) for code, candidate in container_exit.endings().items() if candidate.rule == rule),
+        ("", None),
+    )
     if ending is None:
-        yield "looks for", ["  what its title says, in what the program printed"]
+        yield "Looks for", ["what its title says, in what the program printed"]
         return
     sign = {"oom": "Docker's OOMKilled", "other": "any exit code without a rule of its own"}
-    yield "looks for", [f"  {sign.get(code, f'exit code {code}')} of a container that ended in the last minutes"]
-    yield "what it says", _wrapped(ending.explanation, 2)
-    yield "what would settle it", _wrapped(ending.settles, 2)
-    yield "what to do", _remedies(ending.remedies)
+    yield "Looks for", [f"{sign.get(code, f'exit code {code}')} of a container that ended in the last minutes"]
+    yield "What it says", [ending.explanation]
+    yield "What would settle it", [ending.settles]
+    yield "What to do", ending.remedies
 
 
 def _log_sections(rule: LogRule) -> Iterator[Section]:
@@ -142,14 +163,14 @@ def _log_sections(rule: LogRule) -> Iterator[Section]:
     signs += [f"{rule.at_least} times or more"] if rule.at_least > 1 else []
     signs += [f"only while the engine is {rule.when}"] if rule.when else []
     signs += [f"only in the log of {rule.engine.value}"] if rule.engine is not None else []
-    yield "signals", [f"  {sign}" for sign in signs]
-    yield "what it says", _wrapped(rule.explanation, 2)
-    yield "why not something else", [line for text in rule.distinction for line in _wrapped(f"- {text}", 2)]
-    yield "what would settle it", _wrapped(rule.settles, 2)
-    yield "follows from", [f"  {name}" for name in rule.follows]
-    yield "what to do", _remedies(rule.remedies)
-    yield "examples it reads", _examples(rule.examples)
-    yield "lines it leaves alone", _examples(rule.quiet)
+    yield "Signals", _verbatim(signs)
+    yield "What it says", [rule.explanation]
+    yield "Why this and nothing else", [("· ", text) for text in rule.distinction]
+    yield "What would settle it", [rule.settles]
+    yield "Follows from", rule.follows
+    yield "What to do", rule.remedies
+    yield "Examples it reads", _examples(rule.examples)
+    yield "Lines it leaves alone", _examples(rule.quiet)
 
 
 def _lint_sections(rule: LintRule) -> Iterator[Section]:
@@ -159,111 +180,88 @@ def _lint_sections(rule: LintRule) -> Iterator[Section]:
     signs += [{1: "one node only", 2: "two nodes and more"}[rule.nodes]] if rule.nodes else []
     signs += [f"models that match {rule.model}"] if rule.model else []
     signs += [f"not where {' or '.join(rule.unless)} is given"] if rule.unless else []
-    yield "signals", [f"  {sign}" for sign in signs]
-    yield "what it says", _wrapped(rule.explanation, 2)
-    yield "what would settle it", _wrapped(rule.settles, 2)
-    yield "what to do", _remedies(rule.remedies)
-    yield "examples it finds something in", _examples(tuple((text,) for text in rule.examples))
-    yield "examples it leaves alone", _examples(tuple((text,) for text in rule.quiet))
+    yield "Signals", _verbatim(signs)
+    yield "What it says", [rule.explanation]
+    yield "What would settle it", [rule.settles]
+    yield "What to do", rule.remedies
+    yield "Examples it finds something in", _examples([rule.examples])
+    yield "Examples it leaves alone", _examples([rule.quiet])
 
 
 def _live_sections(rule: LiveRule) -> Iterator[Section]:
-    yield "looks for", _wrapped(_doc(rule.check) or "what its title says", 2)
+    yield "Looks for", [_doc_text(rule.check) or "what its title says"]
     course = [
         f"it is said once it has held for {rule.hold_s:g} s" if rule.hold_s else "it is said as soon as it is seen"
     ]
     course += [f"it is resolved once it has been gone for {rule.clear_s:g} s"]
-    yield "course", [f"  {line}" for line in course]
-    yield "follows from", [f"  {name}" for name in rule.follows]
+    yield "Course", course
+    yield "Follows from", rule.follows
 
 
 def _kernel_sections(name: str) -> Iterator[Section]:
     code = name.removeprefix("kernel.xid-")
     if code.isdecimal():
-        yield "signals", [f"  an NVRM line with Xid {code}"]
-        yield "what it says", _advice(xid.lookup(int(code)).advice)
+        yield "Signals", [f"an NVRM line with Xid {code}"]
+        yield "What it says", _advice(xid.lookup(int(code)).advice)
         return
-    feeding = [pattern for pattern in kernel.patterns() if _feeds(pattern, name)]
-    signs = [f"  a kernel line that matches  {pattern.regex}" for pattern in feeding]
-    yield "signals", signs
-    yield "what it says", _advice(tuple(dict.fromkeys(each for pattern in feeding for each in pattern.advice)))
-    yield "examples it reads", _examples(tuple((text,) for pattern in feeding for text in pattern.examples))
-    yield "lines it leaves alone", _examples(tuple((text,) for pattern in feeding for text in pattern.quiet))
+    feeding = [pattern for pattern in kernel_line.patterns() if pattern.rule == name]
+    yield "Signals", _verbatim(f"a kernel line that matches  {pattern.regex}" for pattern in feeding)
+    yield "What it says", _advice(tuple(dict.fromkeys(advice for pattern in feeding for advice in pattern.advice)))
+    yield "Examples it reads", _examples(pattern.examples for pattern in feeding)
+    yield "Lines it leaves alone", _examples(pattern.quiet for pattern in feeding)
 
 
-def _feeds(pattern: kernel.Pattern, name: str) -> bool:
-    event = KernelEvent(kind=pattern.kind, pattern=pattern.id, severity=pattern.severity, title="", text="")
-    return kernelfindings.rule_of(event) == name
-
-
-def _advice(advice: Iterable[Advice]) -> list[str]:
-    lines: list[str] = []
-    for each in advice:
-        lines += _wrapped(f"{each.source}: {each.meaning}", 2)
-        lines += _wrapped(f"→ {each.action}", 4) if each.action else []
+def _advice(advice: Iterable[Advice]) -> list[Entry]:
+    lines: list[Entry] = []
+    for item in advice:
+        lines.append(f"{item.source}: {item.meaning}")
+        lines += [("  → ", item.remedy)] if item.remedy else []
     return lines
 
 
-def _remedies(remedies: Iterable[Remedy]) -> list[str]:
-    lines: list[str] = []
-    for remedy in remedies:
-        lines += _wrapped(f"→ {remedy.title}{f' (costs {remedy.cost})' if remedy.cost else ''}", 2)
-        lines += [f"      {step}" for step in remedy.steps]
-    return lines
+def _verbatim(texts: Iterable[str]) -> list[Entry]:
+    return [("", text) for text in texts]
 
 
-def _examples(examples: Iterable[Sequence[str]]) -> list[str]:
-    return [f"  | {part}" for lines in examples for line in lines for part in line.splitlines()]
+def _examples(examples: Iterable[Sequence[str]]) -> list[Entry]:
+    return [("| ", part) for lines in examples for line in lines for part in line.splitlines()]
 
 
-def _doc(check: Callable[..., Any]) -> str:
-    """What a check says of itself, without the rule's name that it may begin with."""
-    while isinstance(check, partial):
-        check = check.func
-    text = " ".join((inspect.getdoc(check) or "").split())
+def _doc_text(check: Callable[..., Any]) -> str:
+    """The docstring of a check, or of the function that it applies in part, without a leading rule id."""
+    text = " ".join((inspect.getdoc(getattr(check, "func", check)) or "").split())
     name, colon, rest = text.partition(": ")
     return rest[:1].upper() + rest[1:] if colon and "." in name and " " not in name else text
 
 
-def _wrapped(text: str, indent: int) -> list[str]:
-    if not text:
-        return []
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + (2 if text[:2] in ("- ", "→ ") else 0)),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) -> int:
-    """Each file and each of its rules: read, and tried on its own examples; 0 when nothing is wrong, else 1."""
+    """Read each file and try each of its rules on its own examples; 0 when nothing is wrong, else 1."""
     out = out or sys.stdout
-    wrong = 0
-    seen: dict[str, str] = {}
+    problem_count = 0
+    file_of_rule: dict[str, str] = {}
     for name, text in files:
         own = read_own([(name, text)])
         for problem in own.problems:
             print(f"✖ {problem.message}" + (f"\n    {problem.hint}" if problem.hint else ""), file=out)
-        faults = [(rule.id, fault) for rule in own.log for fault in _timed(log_faults, rule)]
-        faults += [(rule.id, fault) for rule in own.lint for fault in _timed(lint_faults, rule)]
-        faults += [(rule.id, f"{seen[rule.id]} has a rule of this id") for rule in own.every if rule.id in seen]
-        seen |= {rule.id: name for rule in own.every}
+        faults = [(rule.id, fault) for rule in own.log for fault in _faults_in_time(log_faults, rule)]
+        faults += [(rule.id, fault) for rule in own.lint for fault in _faults_in_time(lint_faults, rule)]
+        faults += [
+            (rule.id, f"{file_of_rule[rule.id]} has a rule of this id") for rule in own.every if rule.id in file_of_rule
+        ]
+        file_of_rule |= {rule.id: name for rule in own.every}
         for rule_id, fault in faults:
             print(f"✖ {name}: {rule_id}: {fault}", file=out)
-        wrong += len(own.problems) + len(faults)
+        problem_count += len(own.problems) + len(faults)
         if own.every and not faults:
             print(f"✓ {name}: {len(own.every)} rule{'s' if own.every[1:] else ''}", file=out)
         elif not own.every and not own.problems:
             print(f"▲ {name}: no [[rule]] and no [[lint]] in it", file=out)
     if not files:
         print(f"no rule file: yours go to {shown(config_home() / 'rules')}/*.toml", file=out)
-    return 1 if wrong else 0
+    return 1 if problem_count else 0
 
 
-def _timed(faults: Callable[[Any], list[str]], rule: LogRule | LintRule) -> list[str]:
+def _faults_in_time(faults: Callable[[Any], list[str]], rule: LogRule | LintRule) -> list[str]:
     try:
         with _limit(EXAMPLE_LIMIT_S):
             return faults(rule)
@@ -273,7 +271,7 @@ def _timed(faults: Callable[[Any], list[str]], rule: LogRule | LintRule) -> list
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """Interrupt what runs longer, by a signal, which `re` looks for while it searches; only the main thread can."""
+    """Raise TimeoutError in a block that takes longer, by a signal, which interrupts `re`; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

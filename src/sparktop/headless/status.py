@@ -1,27 +1,93 @@
-"""The front end without a screen: one snapshot, or a stream of them, as text or JSON.
-
-Standard output carries data only; narration goes to standard error.
-"""
+"""`sparktop status`: prints one snapshot of the fleet, or a stream of them, as plain text or JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import sys
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TextIO
 
-from sparktop.diagnose.enginecommand import of_container
+from sparktop.cmdline.engine_command import of_container
+from sparktop.diagnose.findings import as_data as finding_data
+from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.findings import exit_code as finding_code
-from sparktop.headless.present import as_data, as_text
+from sparktop.headless.terminal import draw, width_of
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
 from sparktop.observe.watch import Publish, Watch
 
+JSON_VERSION = 1
+
+
+def as_data(state: FleetState) -> dict[str, Any]:
+    """The fleet state as JSON-ready data, with the model's field names; times are seconds since the epoch."""
+    return {
+        "version": JSON_VERSION,
+        "wall_s": state.wall_s,
+        "findings": [finding_data(finding) for finding in state.findings],
+        "rules_watching": state.rules_watching,
+        "nodes": [_node_data(node, state) for node in state.nodes],
+        "notices": [_plain(notice) for notice in state.notices],
+    }
+
+
+def _node_data(node: NodeView, state: FleetState) -> dict[str, Any]:
+    sample = _plain(node.sample) if node.sample else {}
+    memory = sample.pop("memory", None)
+    if memory is not None and node.sample is not None:
+        node_memory = node.sample.memory
+        memory |= {
+            "used_bytes": node_memory.used_bytes,
+            "page_cache_bytes": node_memory.page_cache_bytes,
+            "swap_used_bytes": node_memory.swap_used_bytes,
+        }
+    gpus = _plain(node.gpu.gpus) if node.gpu else None
+    return {
+        "name": node.name,
+        "link": str(node.link.state),
+        "link_reason": node.link.reason,
+        "link_hint": node.link.hint or None,
+        "reach": str(node.link.reach),
+        "age_s": node.age_s(state.monotonic_s),
+        "memory": memory,
+        "trend": _plain(node.trend),
+        "ledger": _plain(node.ledger),
+        "cpu_busy_percent": node.cpu_busy_percent,
+        "probe_cpu_percent": node.probe_cpu_percent,
+        "sample": sample or None,
+        "gpus": gpus,
+        "bandwidth": _plain(node.bandwidth),
+        "engines": _plain(node.engines),
+        "containers": {"available": node.containers.available, "detail": node.containers.detail},
+        "kernel_source": node.kernel_source or None,
+        "kernel_events": _plain(node.kernel_events),
+        "collectors": _plain(node.collectors),
+        "facts": _plain(node.facts),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
 SETTLE_S = 3.0
-"""How long a snapshot waits, after the first sample, for the parts that come later (GPU, containers, engines)."""
+"""Seconds that a snapshot waits after the first sample for what comes later: GPU, containers, engines."""
+
+
 HELD_S = 1.2
-"""And how much longer it looks: a line of the kernel log speaks once it has stood for a second."""
+"""Seconds that it watches after that: a kernel line counts once it is a second old."""
+
 
 MakeWatch = Callable[[Publish], Watch]
 
@@ -29,7 +95,8 @@ MakeWatch = Callable[[Publish], Watch]
 async def status(
     make: MakeWatch, *, as_json: bool, watch: bool, timeout_s: float, interval_s: float, out: TextIO | None = None
 ) -> int:
-    """Print one snapshot, or with `watch` one an interval until interrupted; the exit code."""
+    """Print one snapshot, or with `watch` one per interval until interrupted; the exit code."""
+    out = out or sys.stdout
     fresh = asyncio.Event()
     observation = make(lambda _: fresh.set())
     running = asyncio.create_task(observation.run())
@@ -37,7 +104,10 @@ async def status(
         await settled(observation, fresh, timeout_s)
         while True:
             state = observation.state
-            _print(state, as_json=as_json, one_line=watch, out=out or sys.stdout)
+            if as_json:
+                print(json.dumps(as_data(state), indent=None if watch else 2, ensure_ascii=False), file=out, flush=True)
+            else:
+                draw(snapshot_lines(state, width_of(out), is_one_look=not watch), out)
             if not watch:
                 return exit_code(state)
             await asyncio.sleep(interval_s)
@@ -54,39 +124,34 @@ async def settled(
     settle_s: float = SETTLE_S,
     held_s: float = HELD_S,
 ) -> None:
-    """Wait until every node has answered in full, or has refused, or the time is over.
+    """Wait until every node has answered in full or refused, or until the time is over.
 
-    `fresh` is set with each new picture; `settle_s` is for what comes after the first samples, and then it is looked
-    on for `held_s`.
+    `fresh` is set with each new fleet state; `settle_s` limits the wait after the first samples, and `held_s` is the
+    time to watch after that.
     """
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not all(_answered(node) for node in observation.state.nodes):
-                fresh.clear()
-                await fresh.wait()
-    except TimeoutError:
+    if not await comes_true(lambda: all(_answered(node) for node in observation.state.nodes), fresh, timeout_s):
         return
-    try:
-        async with asyncio.timeout(settle_s):
-            while not all(_complete(node) for node in observation.state.nodes):
-                fresh.clear()
-                await fresh.wait()
-    except TimeoutError:
-        pass
+    await comes_true(lambda: all(_complete(node) for node in observation.state.nodes), fresh, settle_s)
     if all(node.sample is None for node in observation.state.nodes):
         return
     complete_s = observation.state.monotonic_s
+    await comes_true(lambda: observation.state.monotonic_s - complete_s >= held_s, fresh, 2 * held_s)
+
+
+async def comes_true(condition: Callable[[], bool], fresh: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for a condition, asked again with each new fleet state; False when the time is over."""
     try:
-        async with asyncio.timeout(2 * held_s):
-            while observation.state.monotonic_s - complete_s < held_s:
+        async with asyncio.timeout(timeout_s):
+            while not condition():
                 fresh.clear()
                 await fresh.wait()
     except TimeoutError:
-        return
+        return False
+    return True
 
 
 def _answered(node: NodeView) -> bool:
-    # Lost before it was ever live means two attempts failed: another would say the same.
+    # Lost before it was ever live: two attempts failed, so another one would too.
     return node.sample is not None or node.link.state in (LinkState.REFUSED, LinkState.LOST)
 
 
@@ -96,32 +161,27 @@ def _complete(node: NodeView) -> bool:
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
     docker_known = node.containers.available or node.containers.detail != type(node.containers)().detail
-    return gpu_known and docker_known and node.processes is not None and _has_heard_its_engines(node)
+    return gpu_known and docker_known and node.processes is not None and _has_engine_logs(node)
 
 
-def _has_heard_its_engines(node: NodeView) -> bool:
-    """Whether the engines that containers run are known, and their logs have said something."""
-    boxes = [box for box in node.containers.containers if box.status == "running" and of_container(box.argv)]
-    known = {engine.container.container_id: engine for engine in node.engines if engine.container}
+def _has_engine_logs(node: NodeView) -> bool:
+    """Whether all engines in running containers are known and have logged a line."""
+    engine_containers = [
+        container
+        for container in node.containers.containers
+        if container.status == "running" and of_container(container.argv)
+    ]
+    engines = {engine.container.container_id: engine for engine in node.engines if engine.container}
     return all(
-        (engine := known.get(box.container_id)) is not None
+        (engine := engines.get(container.container_id)) is not None
         and engine.log is not None
         and engine.log.last_line_wall_s is not None
-        for box in boxes
+        for container in engine_containers
     )
 
 
 def exit_code(state: FleetState) -> int:
-    """3 when a node has no live link, else 1 when something at warning or above is wrong, else 0."""
+    """3 when a node has no live link, else 1 when a finding of warning or above fires, else 0."""
     if not all(node.link.state is LinkState.LIVE for node in state.nodes):
         return 3
     return finding_code(state.findings)
-
-
-def _print(state: FleetState, *, as_json: bool, one_line: bool, out: TextIO) -> None:
-    indent = None if one_line else 2
-    if as_json:
-        text = json.dumps(as_data(state), indent=indent, ensure_ascii=False)
-    else:
-        text = as_text(state, is_snapshot=not one_line, out=out)
-    print(text, file=out, flush=True)

@@ -1,4 +1,4 @@
-"""What a relaunch is to change of an engine's launch: a rule's remedy may carry it, the operator may edit it."""
+"""The changes a relaunch makes to an engine; part of a rule's remedy, or edited by the operator."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a relaunch is to change; a value of None takes the entry away."""
+    """The changes of a relaunch; a value of None removes the entry."""
 
     environment: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     flags: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    """Of the engine's command line, by their dashed name: {"--gpu-memory-utilization": "0.70",
-    "--enforce-eager": ""} ("" is a switch without a value). A rule may leave the figure to the machine: AUTO is
-    computed from what is available, "-0.05" is taken off what stands there, "+0.05" added to it."""
+    """Flags of the engine's command line, with dashes: {"--gpu-memory-utilization": "0.70", "--enforce-eager": ""}
+    ("" is a switch without a value). AUTO is computed from available memory, "-0.05" and "+0.05" are added to the
+    current value."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of Docker's HostConfig, by its API's names: {"IpcMode": "host", "ShmSize": 17179869184}."""
+    """Options of Docker's HostConfig, by its API's names: {"IpcMode": "host", "ShmSize": 17179869184}."""
     image: str | None = None
     by_engine: Mapping[str, Change] = field(default_factory=dict)
-    """What of it is said differently to each: {"vllm": ..., "sglang": ...}."""
+    """Changes for one kind of engine: {"vllm": ..., "sglang": ...}."""
     by_node: Mapping[str, Change] = field(default_factory=dict)
-    """What holds for one node alone, by its name: the devices of its own network cards."""
+    """Changes for one node, by its name: such as the devices of its own network cards."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.environment or self.flags or self.options or self.image or self.by_engine or self.by_node)
 
     def for_engine(self, kind: str, node: str = "") -> Change:
-        """What it is for one engine ("vllm", "sglang") on one node; empty where it has nothing to say to that one."""
-        made = Change(environment=self.environment, flags=self.flags, options=self.options, image=self.image)
-        for own in (self.by_engine.get(kind), self.by_node.get(node)):
-            if own is not None:
-                made = replace(
-                    made,
-                    environment={**made.environment, **own.environment},
-                    flags={**made.flags, **own.flags},
-                    options=_both(made.options, own.options),
-                    image=own.image or made.image,
+        """The changes for one engine kind ("vllm", "sglang") on one node; empty where there are none."""
+        merged = Change(environment=self.environment, flags=self.flags, options=self.options, image=self.image)
+        for specific in (self.by_engine.get(kind), self.by_node.get(node)):
+            if specific is not None:
+                merged = replace(
+                    merged,
+                    environment={**merged.environment, **specific.environment},
+                    flags={**merged.flags, **specific.flags},
+                    options=_both(merged.options, specific.options),
+                    image=specific.image or merged.image,
                 )
-        return made
+        return merged
 
 
-def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Lists (devices, limits) of both; of other values the second one's."""
-    lists = {name: [*one[name], *value] for name, value in other.items()
-             if isinstance(value, list) and isinstance(one.get(name), list)}  # fmt: skip
-    return {**one, **other, **lists}
+    lists = {name: [*first[name], *value] for name, value in second.items()
+             if isinstance(value, list) and isinstance(first.get(name), list)}  # fmt: skip
+    return {**first, **second, **lists}
 
 
 AUTO = "auto"
@@ -58,7 +58,7 @@ SMALLER_SHARE = Change(
         "sglang": Change(flags={"--mem-fraction-static": AUTO}),
     }
 )
-"""The engine's share of memory, so that the host keeps what it needs."""
+"""A smaller memory share for the engine, so that the host keeps what it needs."""
 WITHOUT_GRAPHS = Change(
     by_engine={
         "vllm": Change(flags={"-cc.cudagraph_mode": "NONE"}),
@@ -71,4 +71,4 @@ _DEVICE = {"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband"
 
 MEMLOCK = Change(options={"Ulimits": [_LIMIT]})
 INFINIBAND = Change(options={"Ulimits": [_LIMIT], "Devices": [_DEVICE]})
-"""What RDMA needs of a container."""
+"""The container options that RDMA needs."""

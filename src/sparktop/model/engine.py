@@ -1,4 +1,4 @@
-"""Inference servers (vLLM, SGLang) as they are found on a node."""
+"""Inference servers (vLLM, SGLang) and containers discovered on a node."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import GapReason, no_gaps
 
@@ -16,7 +17,7 @@ class EngineKind(StrEnum):
 
 
 class EngineState(StrEnum):
-    """Where an engine is in its life; `stalled` is a finding's word and joins with diagnosis."""
+    """The phase of an engine's life; "stalled" is no state but a finding."""
 
     UNKNOWN = "unknown"
     STARTING = "starting"
@@ -29,7 +30,7 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A counted phase: weights 12/37, capture 20/36."""
+    """A phase with a count: weights 12/37, capture 20/36."""
 
     phase: str
     done: int
@@ -38,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container as the Docker Engine describes it; names and commands are sanitised."""
+    """A container as the Docker Engine reports it; names and commands are sanitised."""
 
     container_id: str
     name: str
@@ -55,11 +56,11 @@ class Container:
     auto_remove: bool = False
     network_mode: str = ""
     pid: int | None = None
-    """The init process on the host; the engine is often another one (docker exec)."""
+    """The init process on the host; the engine is often another process (docker exec)."""
     published_ports: Mapping[int, int] | None = None
     """Container port to host port on loopback or all addresses."""
     addresses: tuple[str, ...] = ()
-    """Its own addresses on Docker's networks, which the node reaches."""
+    """Its addresses on Docker's networks, reachable from the node."""
     argv: tuple[str, ...] = ()
     """Entrypoint and command, secrets masked."""
     environment: tuple[str, ...] = ()
@@ -70,7 +71,8 @@ class Container:
     memory_limit_bytes: int | None = None
     is_privileged: bool = False
     has_gpus: bool | None = None
-    """Device requests, devices or the nvidia runtime; NVIDIA_VISIBLE_DEVICES alone only where no runtime is named."""
+    """By device requests, devices or the nvidia runtime; by NVIDIA_VISIBLE_DEVICES alone only where no runtime is
+    named."""
     devices: tuple[str, ...] = ()
     """Host paths passed in: /dev/infiniband ..."""
     ulimits: tuple[str, ...] = ()
@@ -78,15 +80,15 @@ class Container:
     mounts: tuple[str, ...] = ()
     """source:destination of binds and volumes."""
     is_gone: bool = False
-    """It was removed: Docker knows it no more, and this is how it was last seen."""
+    """The container was removed; this is its last known state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMetrics:
-    """An engine's own figures from one scrape of its endpoint, names by version as facts/engines.md section 3."""
+    """An engine's figures from one scrape of its endpoint; names by version in docs/facts/engines.md section 3."""
 
     wall_s: float
-    """Operator's clock at the scrape."""
+    """The operator's wall clock at the scrape."""
     running: float | None = None
     waiting: float | None = None
     prompt_tokens: float | None = None
@@ -110,7 +112,7 @@ class EngineMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRates:
-    """What two scrapes say together; latencies are of the window where it had requests, else of the engine's life."""
+    """Rates between two scrapes; latencies are of that window where it had requests, else of the engine's life."""
 
     prompt_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None
@@ -120,11 +122,11 @@ class EngineRates:
     lifetime_latency: bool = False
     """True when the latencies are of the engine's whole life, not of the last window."""
     progress_age_s: float | None = None
-    """Seconds since a token counter last moved, or work came after a rest; operator's clock."""
+    """Seconds since a token counter last advanced, or a request came after an idle time; operator's clock."""
 
 
 class EndpointState(StrEnum):
-    """What an engine's HTTP endpoint did when asked."""
+    """The result of asking an engine's HTTP endpoint."""
 
     NOT_ASKED = "not asked"
     OK = "ok"
@@ -136,7 +138,7 @@ class EndpointState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where an engine's own figures come from, and how that went."""
+    """An engine's HTTP endpoint, and the result of the last request."""
 
     host: str
     port: int
@@ -146,20 +148,25 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What an engine's log has said so far of its present run."""
+    """What an engine's log says about its current run."""
 
     phase: str = ""
-    """weights, compile, kv cache, autotune, capture, warm-up ... as diagnose.enginelog has it."""
+    """weights, compile, kv cache, autotune, capture, warm-up ... as in diagnose.logs.engine_state."""
     progress: Progress | None = None
     moved_wall_s: float | None = None
-    """When state, phase or count last changed, node time: a capture that stands still shows here."""
+    """When state, phase or count last changed, node time: reveals a capture that is stuck."""
     last_line_wall_s: float | None = None
-    """When its newest line was written (or came, where it carries no time), node time."""
+    """When its newest line was written (or arrived, without a timestamp), node time."""
     failure: str = ""
-    """The first line that said that the engine died, or couldn't start."""
+    """The first line that says that the engine died or couldn't start."""
     is_stopping: bool = False
     findings: tuple[Finding, ...] = ()
-    """What the log rules found in it; their nodes and subject are filled in."""
+    """Findings of the log rules, with nodes and subject filled in."""
+
+    @property
+    def critical_finding(self) -> Finding | None:
+        """The first critical one."""
+        return next((finding for finding in self.findings if finding.severity is Severity.CRITICAL), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +174,7 @@ class Engine:
     """One inference server on one node."""
 
     key: str
-    """Stable while it lives: container id (12 digits) or "pid:N"."""
+    """Stable during its life: container id (12 digits) or "pid:N"."""
     kind: EngineKind
     name: str
     """Container name, else kind and port."""
@@ -184,12 +191,12 @@ class Engine:
     started_boot_s: float | None = None
     uptime_s: float | None = None
     gpu_bytes: int | None = None
-    """Sum of its processes' GPU memory as NVML has it."""
+    """Sum of its processes' GPU memory, from NVML."""
     exit_detail: str = ""
     exited_wall_s: float | None = None
-    """When it ended, node time; None while it lives."""
+    """When it exited, node time; None while it runs."""
     log: LogFacts | None = None
-    """None where its log can't be read, or has not been yet."""
+    """None where its log can't be read, or hasn't been read yet."""
     environment: tuple[str, ...] = ()
     """NAME=value of the engine's process or container, secrets masked; empty where it can't be read."""
     gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)
@@ -201,9 +208,11 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The Docker Engine's answer for one node, or why there is none."""
+    """The Docker Engine's list of containers on one node, or why there is none."""
 
     containers: tuple[Container, ...] = ()
     available: bool = False
     detail: str = "not asked yet"
-    """Why there is none, and what would permit it."""
+    """Why there is none, and how to fix it."""
+    is_denied: bool = False
+    """This user may not use the Docker Engine."""

@@ -1,4 +1,4 @@
-"""Kernel log lines that matter, read and folded."""
+"""Kernel log lines of interest, parsed and combined."""
 
 from __future__ import annotations
 
@@ -7,40 +7,57 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad; shared by kernel events and findings."""
+    """Severity of kernel events and findings."""
 
     INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
 
+    @property
+    def weight(self) -> int:
+        """0 for information, more for worse."""
+        return (Severity.INFO, Severity.WARNING, Severity.CRITICAL).index(self)
+
+
+def worse(first: Severity, second: Severity) -> Severity:
+    """The worse of two severities."""
+    return max(first, second, key=lambda severity: severity.weight)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What one source says an event means and what to do."""
+    """What one source says an event means, and what to do."""
 
     source: str
-    """Who says it: "NVIDIA Xid catalogue", a field report, a GitHub thread."""
+    """"NVIDIA Xid catalogue", a field report, a GitHub thread."""
     meaning: str
-    action: str = ""
+    remedy: str = ""
+    """What to do, in sentences."""
+    action: str | None = None
+    """The sparktop action that does it, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEvent:
-    """A kernel line that matters, or a burst of the same one."""
+    """A kernel line of interest, or a burst of the same line."""
 
     kind: str
     """"xid", "nvrm-no-memory", "oom-kill", "gsp", "link", "aer", "nvme", "nvrm", "oops" ..."""
     severity: Severity
     title: str
-    """One line for the pane: "Xid 43  GPU stopped processing"."""
+    """What happened, in front of a burst's count: "Xid 43", "link down"."""
+    detail: str = ""
+    """Which or how: "GPU stopped processing", "enp1s0f0np0"."""
     text: str
     """The first line as the kernel wrote it, sanitised."""
     code: int | None = None
     """The Xid number."""
     pattern: str = ""
-    """The row of kernel_patterns.toml that read it; empty for Xids."""
+    """The row of patterns.toml that matched; empty for Xids."""
+    figures: tuple[tuple[str, str], ...] = ()
+    """(name, value) of what its line names, by the pattern's groups: interface, device, module, signal ..."""
     line: int | None = None
-    """Line number, from 1, in the text it was read from; None where it came from a live log."""
+    """Line number, from 1, in its text; None where it came from a live log."""
     count: int = 1
     first_boot_s: float | None = None
     last_boot_s: float | None = None
@@ -50,7 +67,21 @@ class KernelEvent:
     process: str | None = None
     container_id: str | None = None
     container: str | None = None
-    """The victim's container by name, where the cgroup names it and Docker is readable."""
+    """The victim's container by name, where the cgroup shows it and Docker is readable."""
     follows: int | None = None
-    """The Xid that caused this one, where the line or the order of lines says so."""
+    """The Xid that caused this one, where the line or the order of lines shows it."""
     advice: tuple[Advice, ...] = ()
+
+    @property
+    def particulars(self) -> str:
+        """Its detail with the Xid it follows: "GPU stopped processing, after Xid 13"."""
+        return self.detail if self.follows is None else f"{self.detail}, after Xid {self.follows}"
+
+    @property
+    def headline(self) -> str:
+        """What happened in one line, without count and victim."""
+        return f"{self.title}  {self.particulars}" if self.particulars else self.title
+
+    def figure(self, name: str) -> str | None:
+        """What its line names so."""
+        return dict(self.figures).get(name)

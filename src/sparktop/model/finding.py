@@ -1,4 +1,4 @@
-"""What a rule has found: a claim with its evidence, how sure it is, and what to do."""
+"""Findings of rules: a diagnosis with its evidence, its confidence, and remedies."""
 
 from __future__ import annotations
 
@@ -13,37 +13,47 @@ _WORD = re.compile(r"[\w.%/:=-]*\w")
 
 
 class Confidence(StrEnum):
-    """How sure a rule is; a suspicion says what would settle it."""
+    """How sure a rule is; a suspicion says what would confirm it."""
 
     SUSPECTED = "suspected"
     CONFIRMED = "confirmed"
 
 
 class Phase(StrEnum):
-    """Where a live finding is: its signals must last before it fires, and be gone before it is resolved."""
+    """The phase of a live finding: its signals must last before it fires, and be gone before it is resolved."""
 
-    PENDING = "pending"
     FIRING = "firing"
     RESOLVED = "resolved"
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A log on a node: an engine's, or the kernel's."""
+
+    node: str
+    engine: str = ""
+    """Empty: the kernel log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One thing that was seen: a line with its place, or a value with its time."""
+    """One observation: a line with its place, or a value with its time."""
 
     source: str
-    """Where: "stdin", a file's name, "spark1 kernel log", "vllm-qwen36 @ spark1", "spark1 nvml"."""
+    """"stdin", a file's name, "spark1 kernel log", "vllm-qwen36 @ spark1", "spark1 nvml"."""
     text: str
-    """The line as it stood (sanitised), or the value in words: "SM 96 % at 15 W for 41 s"."""
+    """The line (sanitised), or the value in words: "SM 96 % at 15 W for 41 s"."""
     line: int | None = None
     """Line number in its source, from 1."""
     wall_s: float | None = None
-    """When, where it is known; the node's clock."""
+    """When, where known; the node's clock."""
+    log: LogPlace | None = None
+    """The log that it is in, or that tells more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One way out. A finding's remedies are ranked: what helps surest and costs least comes first."""
+    """One way to fix a finding. Remedies are ranked: the surest and cheapest first."""
 
     title: str
     steps: tuple[str, ...] = ()
@@ -51,58 +61,60 @@ class Remedy:
     cost: str = ""
     """What it costs or loses: "the running requests; 4 min to load"."""
     action: str | None = None
-    """The action that does it for the operator ("drop-caches", "safe-restart", "relaunch" ...), where there is one."""
+    """The sparktop action that does this ("drop-caches", "safe-restart", "relaunch" ...), where there is one."""
+    pid: int | None = None
+    """The process of an "end-holder", where it is known."""
     change: Change | None = field(default=None, hash=False)
-    """What a "relaunch" changes, where it can be said literally; a value "auto" is computed for the machine."""
+    """The changes of a "relaunch", where they can be given literally; the value "auto" is computed for the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A failure named. In explain, lint and status JSON it has the shape of design.md."""
+    """A diagnosed problem. The JSON of explain, lint and status has this shape: `diagnose.findings.as_data`."""
 
     rule: str
     """"area.name", as `sparktop rules list` has it."""
     severity: Severity
     confidence: Confidence = Confidence.CONFIRMED
     title: str
-    """One sentence: what is wrong."""
+    """One sentence: the problem."""
     explanation: str = ""
-    """What a colleague who has seen it before would say: what happens, why, on what grounds."""
+    """What an experienced colleague would say: what happens, why, and on what evidence."""
     distinction: tuple[str, ...] = ()
-    """Why it is this and not its look-alikes, one sentence each."""
+    """Why it is this and not a similar problem, one sentence each."""
     settles: str = ""
-    """While suspected: what would settle it."""
+    """While suspected: what would confirm it."""
     evidence: tuple[Evidence, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     references: tuple[str, ...] = ()
     scope: str = ""
-    """Of a lint: for which engines, versions and machines it holds."""
+    """For lint rules: the engines, versions and machines it applies to."""
     nodes: tuple[str, ...] = ()
-    """Empty for text that belongs to no node."""
+    """Empty for a text that belongs to no node."""
     subject: str = ""
-    """What on the node, where a rule can fire more than once there: an engine's name, a process, a flag."""
+    """The object on the node, where a rule can fire more than once there: an engine's name, a process, a flag."""
     brief: str = ""
-    """The figures that carry it, in one line: "96 % SM at 15 W, 0 tok/s, 3 requests held"."""
+    """The decisive figures in one line: "96 % SM at 15 W, 0 tok/s, 3 requests held"."""
     caused_by: str | None = None
-    """The rule this follows from."""
+    """The rule of the finding that caused this one."""
     phase: Phase = Phase.FIRING
     since_wall_s: float | None = None
-    """Since when its signals hold, operator's clock."""
+    """Since when its signals have held, operator's clock."""
     resolved_wall_s: float | None = None
     is_unseen: bool = False
-    """True while its node doesn't answer: it was so when last seen."""
+    """True while its node doesn't answer: the finding was there when last seen."""
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], str]:
-        """What makes it the same finding from one picture to the next."""
+        """Identifies the same finding across pictures."""
         return (self.rule, self.nodes, self.subject)
 
     @property
     def figures(self) -> str:
-        """Its brief as it stands beside its title: empty where the title says all of it."""
+        """The brief to show beside the title; empty where the title has all of it."""
         return "" if set(_WORD.findall(self.brief)) <= set(_WORD.findall(self.title)) else self.brief
 
     @property
     def names_its_nodes(self) -> bool:
-        """Whether its title tells where it is."""
+        """Whether its title names its nodes."""
         return bool(self.nodes) and all(name in self.title for name in self.nodes)

@@ -1,11 +1,11 @@
-"""The frozen picture: everything the screens, the JSON and the rules see of one or two nodes.
+"""The frozen picture of one or two nodes, for the screens, the JSON output and the rules.
 
 Compared by identity (`eq=False`): a deep comparison of the picture on each publication would cost more than drawing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,10 +17,13 @@ from sparktop.model.telemetry import (
     Collector,
     DesktopReading,
     Gpu,
+    GpuProcess,
     GpuReading,
     HostFacts,
+    Interface,
     NetworkReading,
     ProcessTable,
+    RdmaPort,
     Sample,
     Series,
 )
@@ -35,7 +38,7 @@ class LinkState(StrEnum):
 
 
 class Reach(StrEnum):
-    """What TCP and the SSH banner said while samples were missing."""
+    """What TCP and the SSH banner showed while samples were missing."""
 
     UNTESTED = "untested"
     NO_NETWORK = "network gone"
@@ -47,7 +50,7 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The state of the line to one node, and why."""
+    """The state of the connection to one node, and why."""
 
     state: LinkState = LinkState.CONNECTING
     since_s: float = 0.0
@@ -58,14 +61,13 @@ class Link:
     reach: Reach = Reach.UNTESTED
     attempt: int = 0
     next_attempt_s: float | None = None
-    """Operator's monotonic clock, while waiting to try again."""
-    round_trip_s: float | None = None
+    """Operator's monotonic clock, during a back-off."""
     host_key_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:
-    """One entry of a link's history: what happened during a gap stays on screen, with times."""
+    """One entry of a link's history: a gap's cause stays on screen, with its time."""
 
     wall_s: float
     state: LinkState
@@ -74,7 +76,7 @@ class LinkChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """Which way available memory goes, by a fit over the last seconds of samples."""
+    """The trend of available memory, by a fit over the last seconds of samples."""
 
     bytes_per_s: float
     time_to_empty_s: float | None = None
@@ -83,10 +85,10 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """One part of the bar that shows who holds the node's memory."""
+    """One part of the memory bar: who holds how much."""
 
     kind: str
-    """"engine", "gpu", "desktop", "cache", "processes", "kernel", "unaccounted", "free"."""
+    """"engine", "gpu", "desktop", "cache", "shared", "huge", "processes", "kernel", "unaccounted", "free"."""
     label: str
     held_bytes: int
     estimated: bool = False
@@ -94,10 +96,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A process that takes GPU memory now, by its last readings."""
+    """A process whose GPU memory is growing, by its last readings."""
 
     label: str
-    """The engine's name where it is one's, else the process's."""
+    """The engine's name where the process belongs to one, else the process's name."""
     pid: int
     held_bytes: int
     bytes_per_s: float
@@ -105,53 +107,53 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What holds memory: parts that sum to the total."""
+    """Who holds the memory: parts that sum to the total."""
 
     holders: tuple[Holder, ...]
     total_bytes: int
     unaccounted_bytes: int | None
-    """None where GPU processes can't be listed: then the rest is not known to be unaccounted."""
+    """None where GPU processes can't be listed: the rest may be theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Memory bandwidth, said honestly."""
+    """Memory bandwidth: measured, estimated, or why there is none."""
 
     percent: float | None = None
-    """The counter, on GPUs where it moves."""
+    """The counter, on GPUs where it works."""
     estimated_bytes_per_s: float | None = None
-    """Tokens/s times active bytes, where the model's size is known; always labelled an estimate."""
+    """Tokens/s times active bytes, where the model's size is known; always shown as an estimate."""
     peak_bytes_per_s: float | None = None
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What is normal on this machine, learned by watching it and kept per machine (and boot, where that matters)."""
+    """Normal figures of this machine, learned by watching it and kept per machine (and boot, where that matters)."""
 
     after_boot_available_bytes: int | None = None
-    """The most that was available in this boot, or an earlier one, while no engine was there."""
+    """The most memory available in this boot, or an earlier one, while no engine ran."""
     after_boot_wall_s: float | None = None
-    """When that was seen; of an earlier boot where `is_earlier_boot`."""
+    """When that was measured; in an earlier boot where `is_earlier_boot`."""
     is_earlier_boot: bool = False
     loaded_idle_power_w: float | None = None
-    """GPU power with a model resident and nothing to do (10-14 W on most units)."""
+    """GPU power with a model loaded and no requests (10-14 W on most units)."""
     decode_power_w: float | None = None
-    """GPU power while tokens flow (31-45 W on most units); a median of what was seen."""
+    """GPU power while tokens are generated (31-45 W on most units); a median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
-    """Everything known of one node at one moment."""
+    """Everything known about one node at one moment."""
 
     name: str
-    """As the operator typed it; two nodes never share one."""
+    """As the operator typed it; unique."""
     link: Link
     link_history: tuple[LinkChange, ...] = ()
     facts: HostFacts | None = None
     sample: Sample | None = None
     sample_at_s: float | None = None
-    """Operator's monotonic clock at the moment the sample was taken (placed by the node's clock)."""
+    """When the sample was taken, on the operator's monotonic clock (derived from the node's clock)."""
     gpu: GpuReading | None = None
     processes: ProcessTable | None = None
     containers: Containers = Containers()
@@ -159,46 +161,78 @@ class NodeView:
     collectors: Mapping[str, Collector] = field(default_factory=dict)
     ledger: Ledger | None = None
     growing: tuple[Growth, ...] = ()
-    """Which processes' GPU memory grew over the last seconds, fastest first."""
+    """Processes whose GPU memory grew over the last seconds, fastest first."""
     trend: Trend | None = None
     cpu_busy_percent: float | None = None
     """Of all cores together, between the last two samples."""
     probe_cpu_percent: float | None = None
-    """What watching costs the node: the probe with its children, percent of one core."""
+    """The cost of watching: the probe with its children, in percent of one core."""
     bandwidth: Bandwidth = Bandwidth()
     available_history: Series = Series()
     utilisation_history: Series = Series()
     power_history: Series = Series()
     clock_history: Series = Series()
-    """SM clock in MHz, beside utilisation and power."""
+    """SM clock in MHz."""
     swap_bytes_per_s: float | None = None
     """Swapped in and out together, between the last two samples."""
     rdma_bytes_per_s: float | None = None
-    """Both ways over all RDMA ports, between the last two readings."""
+    """Both directions over all RDMA ports, between the last two readings."""
     network: NetworkReading | None = None
     desktop: DesktopReading | None = None
     baseline: Baseline | None = None
     kernel_source: str = ""
-    """Where kernel lines come from; empty while none do."""
+    """The source of kernel lines; empty while there are none."""
     kernel_events: tuple[KernelEvent, ...] = ()
     """Newest last, folded."""
     guard: GuardState | None = None
-    """What the probe has said of its guard; None: it has none armed and none has fired."""
+    """The guard's last report by the probe; None: not armed and never fired."""
     garbled_count: int = 0
     warnings: tuple[str, ...] = ()
 
     def age_s(self, now_s: float) -> float | None:
-        """Seconds since the sample shown was taken, by the operator's monotonic clock."""
+        """Seconds since the shown sample was taken, by the operator's monotonic clock."""
         return None if self.sample_at_s is None else max(0.0, now_s - self.sample_at_s)
 
     @property
     def first_gpu(self) -> Gpu | None:
         return self.gpu.gpus[0] if self.gpu and self.gpu.gpus else None
 
+    @property
+    def gpu_processes(self) -> tuple[GpuProcess, ...]:
+        """Processes on all its GPUs; empty: none, or not read."""
+        return tuple(row for gpu in (self.gpu.gpus if self.gpu else ()) for row in gpu.processes or ())
+
+    def holders(self, *kinds: str) -> list[Holder]:
+        """Who holds its memory, of these kinds, largest first; empty: none, or not known."""
+        holders = self.ledger.holders if self.ledger else ()
+        return sorted((holder for holder in holders if holder.kind in kinds), key=lambda holder: -holder.held_bytes)
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """Empty: none, or not read."""
+        return self.network.interfaces if self.network else ()
+
+    @property
+    def rdma_ports(self) -> tuple[RdmaPort, ...]:
+        """Empty: none, or not read."""
+        return self.network.rdma_ports if self.network else ()
+
+    @property
+    def driver_version(self) -> str:
+        """Version of the loaded NVIDIA driver; empty: not known."""
+        by_kernel = self.facts.driver_version if self.facts else None
+        return by_kernel or (self.first_gpu.driver_version if self.first_gpu else None) or ""
+
+    @property
+    def is_spark(self) -> bool | None:
+        """Whether the machine is a DGX Spark; None: not known."""
+        product = self.facts.product if self.facts else None
+        return product == "DGX Spark" if product else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One line for the top of the console that is no rule's: what is wrong now, plainly."""
+    """One line at the top of the console that comes from no rule: an observed problem."""
 
     severity: Severity
     text: str
@@ -207,16 +241,46 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetState:
-    """The picture of all nodes; a new one replaces the old, nothing in it changes."""
+    """The picture of all nodes; immutable, a new one replaces it."""
 
     nodes: tuple[NodeView, ...] = ()
     wall_s: float = 0.0
     monotonic_s: float = 0.0
     notices: tuple[Notice, ...] = ()
-    """What the links say: a node that is lost, refused, or the twin of another."""
+    """Problems with the links: a node that is lost, refused, or the twin of another."""
     findings: tuple[Finding, ...] = ()
-    """Root cause first; firing, and those resolved a short while ago."""
+    """Root cause first; firing ones and recently resolved ones."""
     rules_watching: int = 0
 
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes if node.name == name), None)
+
+
+def is_current(node: NodeView) -> bool:
+    """Whether the node's figures are current: a silent node is left to the rules about silence."""
+    return node.link.state is LinkState.LIVE and node.sample is not None
+
+
+def current_nodes(fleet: FleetState) -> Iterator[tuple[NodeView, Sample]]:
+    """The nodes whose figures are current, with their newest samples."""
+    for node in fleet.nodes:
+        if is_current(node) and node.sample is not None:
+            yield node, node.sample
+
+
+def live_engines(fleet: FleetState) -> Iterator[tuple[NodeView, Engine]]:
+    """The engines of the nodes whose connection is live."""
+    for node in fleet.nodes:
+        if node.link.state is LinkState.LIVE:
+            yield from ((node, engine) for engine in node.engines)
+
+
+def boot_s_now(node: NodeView, sample: Sample, fleet: FleetState) -> float:
+    """The node's boot clock now, which its kernel lines' times use."""
+    return sample.boot_s + (node.age_s(fleet.monotonic_s) or 0.0)
+
+
+def node_wall_s(node: NodeView, fleet: FleetState) -> float | None:
+    """The node's wall clock now, which its log lines' times use."""
+    age_s = node.age_s(fleet.monotonic_s)
+    return None if node.sample is None or age_s is None else node.sample.wall_s + age_s

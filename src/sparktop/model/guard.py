@@ -1,4 +1,4 @@
-"""The guard of one node: the probe's own promise to end one container before memory is gone."""
+"""The memory guard of one node: the probe kills one container before memory runs out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from enum import StrEnum
 class GuardPhase(StrEnum):
     ARMED = "armed"
     FIRED = "fired"
-    """The container was ended; it does so once."""
+    """The container was killed; a guard fires once."""
     FAILED = "failed"
-    """It should have ended it and couldn't, or can't be armed; `detail` says why."""
+    """It couldn't kill the container, or can't be armed; `detail` says why."""
     DISARMED = "disarmed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """What the probe last said of its guard."""
+    """The guard's state as last reported by the probe."""
 
     phase: GuardPhase
     container_id: str = ""
@@ -26,7 +26,7 @@ class GuardState:
     empty_within_s: float | None = None
     stay_s: float = 0.0
     since_wall_s: float | None = None
-    """Node time of this phase."""
+    """When this phase began, node time."""
     available_bytes: int | None = None
     """When it fired."""
     answered_s: float | None = None

@@ -1,7 +1,7 @@
-"""What a runner on a Spark carries out, one operation after another: argv or a Docker call, never a shell string.
+"""Operations that the runner on a Spark carries out, one after another: argv or a Docker call, never a shell string.
 
-Bodies, contents and environments may hold secrets: they are left out of every `repr`, and shown only through
-`operate.masking`.
+Bodies, contents and environments may hold secrets: they are excluded from every `repr`, and shown only through
+`operate.secrets.masking`.
 """
 
 from __future__ import annotations
@@ -13,92 +13,93 @@ from typing import Any
 
 
 class Privilege(StrEnum):
-    """Who a command must be."""
+    """The user that a command must run as."""
 
     USER = "user"
     ROOT = "root"
-    """root already, `sudo -n`, or sudo with a password that the operator is asked for."""
+    """Already root, `sudo -n`, or sudo with a password that the operator is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program, ended after `limit_s` (its children too)."""
+    """One program, killed with its children after `limit_s`."""
 
     argv: tuple[str, ...]
     privilege: Privilege = Privilege.USER
     limit_s: float = 30.0
     accepts: tuple[int, ...] = (0,)
-    """Exit codes that are well; another fails the step."""
+    """Exit codes that mean success; any other fails the step."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Laid over the user's own; how a secret reaches a program. Not for ROOT: sudo drops it."""
+    """Added to the user's own; how a secret reaches a program. Not for ROOT: sudo drops it."""
     content: str = field(default="", repr=False)
-    """Put into a file of mode 0600 in the run's own folder; "{content}" in argv becomes its path. Nothing is ever
+    """Written to a file of mode 0600 in the run's own folder; "{content}" in argv becomes its path. Nothing is ever
     written to a command's standard input."""
     done_when: Command | None = None
-    """A harmless question whose success means that this has been done already."""
+    """A read-only command whose success means that this has already been done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What a Docker answer must say: dotted paths into the JSON of GET `path`."""
+    """A check of Docker's state: dotted paths into the JSON of GET `path`, with their expected values."""
 
     path: str
     equals: Mapping[str, Any]
     """{"State.Running": True, "State.StartedAt": "..."}."""
     otherwise: str = ""
-    """What it means when it doesn't, for the operator: "vllm was restarted meanwhile"."""
+    """What a mismatch means, for the operator: "vllm was restarted meanwhile"."""
     within_s: float = 0.0
-    """Asked again until it holds; 0: it must hold at once."""
+    """Checked again until it holds, for this long; 0: it must hold at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerCall:
-    """One request to the Docker Engine of the node, on its own socket."""
+    """One request to the node's Docker Engine, on its own socket."""
 
     method: str
     path: str
-    """ "/containers/<64 hex>/stop"; "{NAME}" is what an earlier call of the same step saved. An undo whose {NAME} was
-    never saved has nothing to undo and is left out."""
+    """"/containers/<64 hex>/stop"; "{NAME}" is an id that an earlier call of the same step saved. An undo whose
+    {NAME} was never saved has nothing to undo and is skipped."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     accepts: tuple[int, ...] = (200, 201, 204, 304)
     saves: str = ""
-    """Keeps the answer's Id under this name: "{NEW}" in later calls of the step, and of later steps on that node, of
-    the way back too (`operate.saved` fills those in)."""
+    """Saves the answer's Id under this name: "{NEW}" in later calls of the step, of later steps on that node, and of
+    the rollback (`operate.run.placeholders` fills those in)."""
     limit_s: float = 30.0
     done_when: Expect | None = None
-    """How to tell that it has been done, where the answer got lost (the daemon restarted in between): asked when it
-    is back; if it doesn't hold, the call is made once more."""
+    """How to tell that it has been done, where the answer got lost (the daemon restarted meanwhile): checked when it
+    is back; if it doesn't hold, the call is repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """A signal to one process, if it is still that process: never to another that has got its pid since.
+    """A signal to one process, if it is still that process: never to another one that has reused its pid.
 
-    A process that is gone, or is another by its start time, has it behind it: done, nothing is sent. The runner holds
-    the process (pidfd) from the comparison to the signal, where it may send it itself; as root it runs `argv`.
+    If the process is gone, or the pid has another start time, the operation counts as done and nothing is sent. The
+    runner holds the process (pidfd) from the comparison to the signal, where it may send it itself; as root it runs
+    `argv`.
     """
 
     pid: int
     started_ticks: int
-    """Field 22 of /proc/PID/stat: with the pid, what tells it from any other of this boot."""
+    """Field 22 of /proc/PID/stat: identifies the process together with its pid."""
     signal: str = "TERM"
     """TERM, KILL, HUP, CONT."""
     privilege: Privilege = Privilege.USER
     ends_within_s: float = 0.0
-    """Waited for so long until it is gone, or a zombie; 0: it is only sent."""
+    """How long to wait until the process is gone, or a zombie; 0: don't wait."""
     must_end: bool = False
-    """Whether a process that outlives that fails the step; the problem says its state and wait channel."""
+    """Whether the step fails if the process survives that time; the problem has its state and wait channel."""
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What is run as root, and what is shown."""
+        """The command that is run as root, and shown."""
         return ("/usr/bin/kill", "-s", self.signal, str(self.pid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePull:
-    """An image from its registry, with Docker's own progress; what has come already is not fetched again."""
+    """Pull an image from its registry, with Docker's own progress; layers already there are not pulled again."""
 
     image: str
     """ "nvcr.io/nvidia/vllm:26.05.post1-py3"."""
@@ -107,17 +108,17 @@ class ImagePull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A command that fetches or copies files and can be begun again where it was cut off; how far it is, is told by how
-    the folder grows. The same transfer that runs already, of an earlier run, is followed, not begun twice."""
+    """A command that downloads or copies files and can be resumed; the folder's growth is its progress. If the same
+    transfer of an earlier run is still going on, its progress is followed instead of starting a second one."""
 
     command: Command
     grows: str
     """The folder whose size is the progress; "~" is the user's home."""
     key: str
-    """What it is, the same in every run: "model Qwen/Qwen3.6-35B-A3B-FP8@main to /home/x/.cache/huggingface"."""
+    """Identifies the transfer across runs: "model Qwen/Qwen3.6-35B-A3B-FP8@main to /home/x/.cache/huggingface"."""
     total_bytes: int | None = None
-    """What the folder takes when all is there, what was there before included: then that is told of it ("20.1 of 34.6
-    GB" from the first second of one that is gone on with). None: only how much it has grown is."""
+    """The folder's final size, including what was there before: progress is then shown against it ("20.1 of 34.6 GB"
+    from the first second of a resumed transfer). None: only the growth is shown."""
 
 
 Operation = Command | DockerCall | Expect | Signal | ImagePull | Transfer

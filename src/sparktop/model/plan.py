@@ -1,8 +1,8 @@
-"""What the operator asks for, what would be done, and how it goes: request, plan of steps, run.
+"""Requests, plans of steps, and runs: what the operator asks for, what sparktop would do, and how that goes.
 
-A plan is made by a pure planner from a picture and what was asked of the nodes beforehand (`operate.survey`), shown
-as it stands, and carried out by the one executor. Bodies and contents may hold secrets: they are left out of every
-`repr`, and shown only through `operate.masking`.
+A pure planner makes a plan from a picture of the fleet and a survey of the nodes; it is shown as it is, and carried out
+by the one executor. Bodies and contents may hold secrets: they are excluded from every `repr`, and shown only through
+`operate.secrets.masking`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from enum import StrEnum
 
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
-from sparktop.model.operation import Operation
+from sparktop.model.operation import ImagePull, Operation, Transfer
 from sparktop.model.prospect import Prospect
 from sparktop.model.recipe import Expected, Order
 
 
 class Risk(StrEnum):
-    """What a plan may cost: nothing that runs, what runs, or the machine's state."""
+    """What a plan puts at risk: nothing, running requests, or the machine's state."""
 
     SAFE = "safe"
     DISRUPTIVE = "disruptive"
@@ -31,18 +31,18 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One wish of the operator's."""
+    """One request of the operator."""
 
     action: str
     """One of operate.actions.ACTIONS."""
     nodes: tuple[str, ...]
     target: str = ""
-    """An engine's or container's name, or a pid; empty where the action means the node."""
+    """Name of an engine or container, or a pid; empty where the action is about the node."""
     change: Change = field(default_factory=Change)
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the action: "target_gib", "grace_s", "way", "floor_gib", "stay_minutes" ..., as text."""
+    """Options of the action: "target_gib", "grace_s", "way", "floor_gib", "stay_minutes" ..., as text."""
     finding: Finding | None = None
-    """What it is to mend: after the run it has to be seen to resolve."""
+    """The finding to fix: after the run it must be resolved."""
     order: Order | None = None  # of a launch: the recipe and what is wanted of it
 
 
@@ -51,31 +51,31 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """Operations one after another, by the runner on the Spark: once begun they are finished, or undone, there and
-    without the link."""
+    """Operations that the runner on the Spark carries out in order; once started, they are completed or undone even
+    if the connection is lost."""
 
     operations: tuple[Operation, ...]
     undo: tuple[Operation, ...] = ()
-    """Done in this order when an operation fails; each is tried, whatever the one before did."""
+    """Carried out in this order when an operation fails; each is tried, even if the one before failed."""
     takes_link: bool = False
-    """The link goes with it (a reboot): its loss, or a node that has since booted anew, is no failure of this step.
-    The step after it tells."""
+    """The step ends the connection (a reboot): its loss, or a node that has rebooted since, is no failure of this
+    step. The next step checks the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectEvidence:
-    """What there is to see, into one archive on the operator's machine."""
+    """Collect all evidence into one archive on the operator's machine."""
 
     nodes: tuple[str, ...]
     engines: tuple[str, ...] = ()
-    """Names; empty: all of these nodes'."""
+    """Names; empty: all engines of these nodes."""
     needs: str = ""
-    """Only where an earlier step on its node has saved an id under this name: else there is nothing to collect."""
+    """Collect only if an earlier step on the node has saved an id under this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitGone:
-    """Until these processes are gone, and no GPU process of the container is left."""
+    """Wait until these processes, and all GPU processes of the container, have ended."""
 
     pids: tuple[int, ...]
     container_id: str = ""
@@ -83,36 +83,36 @@ class AwaitGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitMemory:
-    """Until so much is available and stays; where it stalls, the ladder of what may hold it is told."""
+    """Wait until this much memory is available and stays so; if it stalls, report what may hold it, step by step."""
 
     target_bytes: int
     stable_s: float = 5.0
     unless_runs: str = ""
-    """A container's id, or its name where it may have been made anew: while that runs there is nothing to wait for (the
-    way back of a run that stopped nothing)."""
+    """A container's id, or its name where it may have been recreated: while it runs there is nothing to wait for
+    (the rollback of a run that stopped nothing)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitReady:
-    """Until the engine of this container answers; its phases and counts are told."""
+    """Wait until this container's engine answers; reports its phases and counts."""
 
     name: str
-    """The container's name; the id is another after a relaunch."""
+    """The container's name; its id changes with a relaunch."""
     container_id: str = ""
-    """Where one of the name is meant: its whole id, or the "{NAME}" under which an earlier step saved it."""
+    """For one specific container of that name: its full id, or the "{NAME}" under which an earlier step saved it."""
     is_worker: bool = False
-    """A further rank serves no HTTP: it is ready when it runs and its log says so, or its head is."""
+    """A worker rank serves no HTTP: it is ready when it runs and its log says so, or when its head is ready."""
     any_run: bool = False
-    """A run that was there when it began to be waited for counts too (the way back of a run that stopped nothing)."""
+    """A container run from before the wait counts too (the rollback of a run that stopped nothing)."""
     together: tuple[tuple[str, str], ...] = ()
-    """(node, container) of its other ranks: the end of one is the end of all."""
+    """(node, container) of its other ranks: if one exits, all have failed."""
     longer: str = ""
-    """What gives it more time, as a sentence's end: told when the time is up."""
+    """How to allow more time, as the end of a sentence: reported when time is up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitResolved:
-    """Until a finding is no longer there."""
+    """Wait until a finding is resolved."""
 
     finding: tuple[str, tuple[str, ...], str]
     """Finding.key; the subject may differ after a relaunch."""
@@ -120,28 +120,29 @@ class AwaitResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitBack:
-    """Until the node is back after a reboot, with another boot id."""
+    """Wait until the node is back after a reboot, with a new boot id."""
 
     boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeTest:
-    """One short completion from the operator's side, memory sampled fast: loads is not serves (field report 001)."""
+    """One short completion from the operator's side, with fast memory samples: a loaded engine may still fail to
+    serve (field report 001)."""
 
     engine: str
     """The container's or engine's name."""
     floor_bytes: int
-    """Available memory below which it has failed."""
+    """The test fails if available memory drops below this."""
     prompt: str = "Reply with the single word: ready"
     max_tokens: int = 64
     api_key: str = field(default="", repr=False)
-    """As the engine was given it; sent in a header over the forwarded line, written nowhere."""
+    """The engine's key; sent in a header over the forwarded connection, never written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A short measurement from the operator's side, after the first request has gone well."""
+    """A short benchmark from the operator's side, after the first request succeeded."""
 
     engine: str
     """The container's name."""
@@ -153,16 +154,16 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
-    """Words for the probe: end this container when memory runs out, without waiting for us."""
+    """An order to the probe: kill this container when memory runs low, without waiting for the console."""
 
     container_id: str
     """64 hex digits, or the "{NAME}" under which an earlier step on the node saved them; empty disarms."""
     container_name: str = ""
     floor_bytes: int = 0
     empty_within_s: float | None = None
-    """Also when memory would be empty within so many seconds at the rate it falls."""
+    """Also kill it when memory would be empty within this time at its current rate."""
     stay_s: float = 0.0
-    """How long it stays armed after the console has gone; 0: it goes with it."""
+    """How long the guard stays armed after the console disconnects; 0: it ends with the connection."""
 
 
 Act = (
@@ -180,19 +181,19 @@ Act = (
 
 
 class OnFailure(StrEnum):
-    """What a step's failure means for the run."""
+    """What the run does when a step fails."""
 
     STOP = "stop"
-    """Nothing more is done; the way back is offered."""
+    """No further steps start; the rollback is offered."""
     ROLL_BACK = "roll back"
-    """The plan's way back is taken at once."""
+    """The rollback starts at once."""
     GO_ON = "go on"
-    """It is told, and the run goes on."""
+    """The failure is reported, and the run continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing done on one node, as the review and the run show it."""
+    """One step on one node, as the review and the run show it."""
 
     id: str
     """Unique in its plan: "stop", "swap", "memory"; on two nodes "stop@spark2"."""
@@ -204,17 +205,17 @@ class Step:
     verifies: str = ""
     """What must be true afterwards, in words."""
     undone_by: str = ""
-    """How it is undone, in words or as a command."""
+    """How to undo it, in words or as a command."""
     undoes: tuple[str, ...] = ()
-    """Ids of earlier steps on its node that it takes back: once it is done, nothing of either is left to be undone."""
+    """Ids of earlier steps on its node that it reverts: once it is done, neither has to be undone."""
     on_failure: OnFailure = OnFailure.STOP
     needs_nodes: tuple[str, ...] = ()
-    """On the way back: nodes besides its own without which it is worth nothing, as one rank of a pair is."""
+    """In a rollback: other nodes that it depends on, as one rank of a pair does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that a plan changes; secrets masked."""
+    """One setting that a plan changes; secrets masked."""
 
     what: str
     """ "environment", "flag", "option", "image", "file"."""
@@ -225,7 +226,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What would be done, whole, before anything is."""
+    """A complete plan, before any of it is carried out."""
 
     request: Request
     title: str
@@ -233,26 +234,26 @@ class Plan:
     risk: Risk
     steps: tuple[Step, ...]
     way_back: tuple[Step, ...] = ()
-    """Steps that lead back; gone by themselves after a step that says ROLL_BACK, offered otherwise."""
+    """The steps of the rollback; started automatically after a step with ROLL_BACK, else offered."""
     is_all_or_nothing: bool = False
-    """Whoever gets out in the middle is led back at once: half of it is worse than none."""
+    """If the operator aborts, the rollback starts at once: a partial result is worse than none."""
     effect: str = ""
-    """What to expect, in a sentence or two."""
+    """What to expect, in one or two sentences."""
     outcome: str = ""
-    """What is there once all has gone well: "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1"; empty: as it was."""
+    """The result of success: "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1"; empty: as before."""
     outcome_command: str = ""
-    """A line to paste that shows it; secrets named, never written."""
+    """A command line that shows the result; secrets named, never written."""
     warnings: tuple[str, ...] = ()
-    """What is lost, what it will not help."""
+    """What is lost, and what the plan won't fix."""
     differences: tuple[Difference, ...] = ()
     equivalent: tuple[str, ...] = ()
-    """The same as commands to paste; secrets masked."""
+    """The same as command lines to paste; secrets masked."""
     typed: str = ""
-    """What has to be typed to confirm; empty: the button is enough."""
+    """What must be typed to confirm; empty: a button is enough."""
     seen_monotonic_s: float = 0.0
     """FleetState.monotonic_s of the picture it was made from."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Exact values that must appear nowhere."""
+    """Exact values that must never be shown or written."""
     prospect: Prospect | None = None  # of a launch: whether it fits, its gates, what is on disk
 
     @property
@@ -262,12 +263,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why not, and what would make it possible."""
+    """Why a request was refused, and what would make it possible."""
 
     request: Request
     reason: str
     remedies: tuple[str, ...] = ()
-    """What to do; commands as they would be typed."""
+    """The next steps; commands as they would be typed."""
     prospect: Prospect | None = None  # of a launch: the picture of why
 
 
@@ -280,21 +281,21 @@ class StepState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """Not begun, because the run ended before it."""
+    """Not started, because the run ended before it."""
     UNKNOWN = "unknown"
-    """The link broke and the node hasn't said yet."""
+    """The connection was lost and the node hasn't reported yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
-    """One step of a run."""
+    """The state of one step in a run."""
 
     step: Step
     state: StepState = StepState.WAITING
     detail: str = ""
-    """What it is at, or how it ended: "available 96.4 of 108 GiB, there in 0:20"; sanitised and masked."""
+    """Its progress or result: "available 96.4 of 108 GiB, there in 0:20"; sanitised and masked."""
     ratio: float | None = None
-    """How far, where that can be told."""
+    """Progress from 0 to 1, where known."""
     began_wall_s: float | None = None
     ended_wall_s: float | None = None
 
@@ -302,20 +303,20 @@ class StepRun:
 class RunState(StrEnum):
     RUNNING = "running"
     LINK_LOST = "link lost"
-    """A step is under way on a node that can't be heard; it is asked when it is back."""
+    """A step is running on a node without a connection; its result is fetched after the reconnect."""
     ABORTING = "aborting"
-    """The operator wants out; the step under way is finished or undone first."""
+    """The operator has aborted; the running step is completed or undone first."""
     ROLLING_BACK = "rolling back"
     DONE = "done"
     NO_HELP = "did not help"
-    """All was done, and the finding is still there."""
+    """All steps succeeded, and the finding is still there."""
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
     ABORTED = "aborted"
     CUT_OFF = "cut off"
-    """Its console was killed in the middle; told by a later one, from the audit."""
+    """Its console was killed during the run; reported later, from the audit."""
     REFUSED = "refused"
-    """The gate let nothing through; nothing was done."""
+    """The gate refused the run; nothing was done."""
 
     @property
     def is_over(self) -> bool:
@@ -324,16 +325,16 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A plan being carried out, or how that ended."""
+    """A plan being carried out, or its result."""
 
     id: str
     """Unique, sorts by time: "20261121T031211-4f2a9c"."""
     plan: Plan
     state: RunState = RunState.RUNNING
     steps: tuple[StepRun, ...] = ()
-    """Those of the plan, then those of the way back as far as it was taken."""
+    """The steps of the plan, then those of the rollback that were started."""
     message: str = ""
-    """How it ended, in a sentence: what was done, and what was not."""
+    """The result in a sentence: what was done, and what was not."""
     hint: str = ""
     """What to do next."""
     can_go_back: bool = False  # the way back is there to be taken
@@ -342,4 +343,13 @@ class Run:
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
     after: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node: the ids that its steps have saved, for later ones and for the way back (`operate.saved`)."""
+    """By node: ids that its steps saved, for later steps and the rollback (`operate.run.placeholders`)."""
+
+
+def only_fetches(act: Act) -> bool:
+    """Whether a step only downloads to its node."""
+    return (
+        isinstance(act, Remote)
+        and bool(act.operations)
+        and all(isinstance(one, ImagePull | Transfer) for one in act.operations)
+    )

@@ -1,4 +1,4 @@
-"""What a launch would find: whether it fits, what stands in its way, what is on disk; for review and refusal alike."""
+"""The outlook of a launch, for review and refusal: whether it fits, failed checks, models on disk."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from enum import StrEnum
 class Fit(StrEnum):
     FITS = "fits"
     TIGHT = "tight"
-    """It goes in, and leaves less than the reserve, or less cache than the context needs."""
+    """It fits, but leaves less than the reserve, or less cache than the context needs."""
     NO = "does not fit"
     UNKNOWN = "not known"
 
 
 class SliceKind(StrEnum):
-    """What a part of a node's memory is for."""
+    """What a part of a node's memory is used for."""
 
     HOST = "host"
-    """The system, the desktop, caches that stay: whatever is used and is no engine's."""
+    """The system, the desktop, remaining caches: all used memory that is no engine's."""
     OTHERS = "others"
-    """Engines and GPU processes that stay."""
+    """Engines and GPU processes that keep running."""
     GOING = "going"
-    """Of what is agreed to be stopped: in the picture before, never after."""
+    """Engines that will be stopped: in the bar before the launch only."""
     WEIGHTS = "weights"
     CACHE = "KV cache"
     OVERHEAD = "graphs and spike"
-    """Graphs, compilation, the first request: beyond the share."""
+    """Graphs, compilation, the first request: outside the share."""
     UNTOUCHED = "rest of its share"
-    """Within its share, for activations and more cache than was asked for."""
+    """Within its share: for activations, and cache beyond the requested context."""
     RESERVE = "reserve"
     FREE = "free"
     SHORT = "short"
-    """What is not there: beyond the machine's memory."""
+    """Missing memory: beyond the machine's total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
+    """One part of a node's memory bar."""
+
     kind: SliceKind
     label: str
     """ "weights 34.6", "vllm-qwen36"."""
@@ -46,16 +48,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBudget:
-    """One node's memory, before and after; slices fill `total_bytes` unless some of it is SHORT."""
+    """One node's memory before and after the launch; slices fill `total_bytes` unless there is a SHORT one."""
 
     node: str
     total_bytes: int
     available_bytes: int
-    """Now."""
+    """MemAvailable now."""
     before: tuple[Slice, ...]
     after: tuple[Slice, ...]
     left_bytes: int
-    """Expected to be available when it serves, the spike past; negative: short of that."""
+    """Expected to be available once it serves, after the peak; negative: this much is missing."""
     fit: Fit
     sentence: str
     """ "80.2 GiB of 121.7 for it, 26.1 left to the host"."""
@@ -63,24 +65,24 @@ class NodeBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Whether it fits, per node and altogether."""
+    """Whether a launch fits into memory, per node and overall."""
 
     fit: Fit
     sentence: str
     """The verdict: "Does not fit: at 0.90 it takes 109.5 GiB of spark1, where 101.7 can be given"."""
     nodes: tuple[NodeBudget, ...] = ()
     levers: tuple[str, ...] = ()
-    """What would change it, as it would be typed: "--set gpu_memory_utilization=0.76"."""
+    """Changes that would improve the verdict, as typed: "--set gpu_memory_utilization=0.76"."""
     share: float | None = None
-    """--gpu-memory-utilization or --mem-fraction-static that is to be used; None: none is."""
+    """The --gpu-memory-utilization or --mem-fraction-static to use; None: none."""
     share_source: str = ""
     """ "computed: ...", "as you set it", "the recipe's"."""
     context_tokens: int | None = None
-    """max_model_len or context_length that it was made for."""
+    """The max_model_len or context_length of this budget."""
     cache_tokens: int | None = None
-    """How many tokens the cache would hold at that share."""
+    """How many tokens the cache holds at that share."""
     unknowns: tuple[str, ...] = ()
-    """What was guessed, and why: each makes it an estimate."""
+    """What was estimated, and why."""
 
 
 class GateState(StrEnum):
@@ -88,23 +90,23 @@ class GateState(StrEnum):
     WARNED = "warned"
     FAILED = "failed"
     UNKNOWN = "not known"
-    """It couldn't be looked at; says why. A launch goes on, and tells."""
+    """The check could not be made; `detail` says why. A launch continues, with a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One thing that was looked at before a launch."""
+    """One check before a launch."""
 
     name: str
     """One of recipe-lint, docker, gpu-runtime, driver, image, image-version, model, hub, disk, port, name, linger,
     memory, context, secrets, link, rate, mtu, hca, gid, peer, ssh, equal-memory, same-driver."""
     node: str
-    """Empty: of all."""
+    """Empty: all nodes."""
     state: GateState
     detail: str
-    """What was found, with its figure."""
+    """The result, with its figure."""
     remedy: str = ""
-    """What to do, as it would be typed where it can be."""
+    """The next step, as a command where possible."""
 
     @property
     def sentence(self) -> str:
@@ -115,7 +117,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDisk:
-    """A model that a node has already."""
+    """A model that is on a node's disk."""
 
     name: str
     """Repository, or folder's name."""
@@ -127,27 +129,47 @@ class OnDisk:
     """fp8, nvfp4, mxfp4, awq, gptq, bf16 ...; empty: not known."""
     is_complete: bool = True
     is_wanted: bool = False
-    """It is what the recipe names."""
+    """It is the model that the recipe names."""
     note: str = ""
     """ "the same model in NVFP4: --set model=..."."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """An image or a model that comes to one node before a launch."""
+
+    kind: str
+    """"image" or "model"."""
+    name: str
+    node: str
+    source: str
+    """"from its registry", "over the fabric from spark1"."""
+    size: str = ""
+    """"34.6 GB"; empty: not known."""
+
+    @property
+    def text(self) -> str:
+        """ "model org/M (34.6 GB) on spark1, from huggingface.co"."""
+        size = f" ({self.size})" if self.size else ""
+        return f"{self.kind} {self.name}{size} on {self.node}, {self.source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """All of it."""
+    """The outlook of one launch."""
 
     recipe_id: str
     title: str
     nodes: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
-    """Every parameter as it would be used."""
+    """The final value of every parameter."""
     budget: Budget | None = None
     gates: tuple[Gate, ...] = ()
     on_disk: tuple[OnDisk, ...] = ()
-    fetches: tuple[str, ...] = ()
-    """ "image ... (about 21 GB) on spark2", "model ..., 34.6 GB, on spark1, then over the fabric to spark2"."""
+    fetches: tuple[Download, ...] = ()
     risks: tuple[str, ...] = ()
     runs: tuple[tuple[str, str], ...] = ()
-    """(node, container) of every rank, where all of it runs already, launched with these values."""
+    """(node, container) of every rank, where the whole launch already runs with these values."""
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    """The same to keep, by kind ("run", "compose", "systemd") and file name; secrets named, never written."""
+    """The launch as files to keep, by kind ("run", "compose", "systemd") and file name; secrets named, never
+    written."""

@@ -1,7 +1,8 @@
-"""A launch recipe, as it is understood: the fields of sparkrun's format, and what sparktop adds to them.
+"""A launch recipe: the fields of sparkrun's format, and sparktop's own additions.
 
-The community has a format, and this is it: `recipe_version: "2"` of sparkrun, or version 1 of spark-vllm-docker
-(facts/engines.md sections 5.1, 5.2). What we add stands under `runtime_config: sparktop:`, the place left for that.
+The format is the community's: `recipe_version: "2"` of sparkrun, or version 1 of spark-vllm-docker
+(docs/facts/engines.md sections 5.1, 5.2). sparktop's additions are under `runtime_config: sparktop:`, the place meant
+for that.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ Scalar = str | int | float | bool
 
 
 class Dialect(StrEnum):
-    """Whose format a recipe file is written in."""
+    """The format a recipe file is written in."""
 
     SPARKRUN = "sparkrun v2"
     EUGR = "spark-vllm-docker v1"
 
 
 class Executor(StrEnum):
-    """How the ranks of an engine on several nodes find one another."""
+    """How the ranks of an engine on several nodes find each other."""
 
     ALONE = "one node"
     NATIVE = "native"
@@ -33,7 +34,7 @@ class Executor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What somebody measured with it; None where nobody said."""
+    """Figures that somebody measured with the recipe; None where there are none."""
 
     tokens_s: float | None = None
     """Decode of a single stream, tokens/s; with `tokens_s_most` the lower end of a range."""
@@ -47,26 +48,26 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What it takes, where the model's own files can't be read or don't tell; None: not known."""
+    """Memory the model needs, where its own files can't be read or don't say; None: unknown."""
 
     weights_gib: float | None = None
     """On all nodes together."""
     kv_bytes_per_token: float | None = None
     """On all nodes together."""
     active_gib: float | None = None
-    """Bytes read for a token: what bandwidth is estimated by."""
+    """Bytes read per token, for the bandwidth estimate."""
     spike_gib: float | None = None
-    """Beyond its share: graphs, compilation, the first request."""
+    """Outside its share: graphs, compilation, the first request."""
     reserve_gib: float | None = None
-    """Left to the host at the least; None: 20 with a desktop, 12 without."""
+    """The least that must stay available for the host; None: 20 with a desktop, 12 without."""
     share: float | None = None
-    """The most that is tried as --gpu-memory-utilization or --mem-fraction-static where the user gives none; None: what
-    `defaults` say."""
+    """Upper limit of a computed --gpu-memory-utilization or --mem-fraction-static, where the user sets none; None:
+    the value in `defaults`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Muted:
-    """A rule of the linter that this recipe is right not to follow."""
+    """A lint rule that this recipe ignores, with the reason."""
 
     rule: str
     reason: str
@@ -74,31 +75,31 @@ class Muted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where it comes from."""
+    """A source of the recipe."""
 
     source: str
     """A field report, a playbook, a model card, by name."""
     date: str = ""
     says: str = ""
-    """What the source says that matters here."""
+    """What the source says that is relevant here."""
     resolved: str = ""
-    """How it was reconciled with what contradicts it."""
+    """How contradictions with other sources were resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """A gate of the recipe's own, beyond those that every launch passes."""
+    """Pre-launch checks of the recipe's own, beyond those of every launch."""
 
     driver: str = ""
     """A branch: "580"."""
     ray: bool = False
-    """The image has to carry Ray."""
+    """The image must contain Ray."""
     fastsafetensors: bool = False
     linger: bool = False
     rdma: bool = True
-    """On two nodes: RoCE devices have to be there, a plain network is not enough."""
+    """On two nodes: RoCE devices must be present, a plain network is not enough."""
     equal_memory_gib: float = 5.0
-    """On two nodes: how far apart their available memory may be."""
+    """On two nodes: the largest allowed difference of their available memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,8 @@ class Proof:
 
     prompt: str = "Reply with the single word: ready"
     max_tokens: int = 512
-    """A reasoning model thinks before it answers: with few tokens its answer stays empty (facts/engines.md OPS-11)."""
+    """A reasoning model thinks before it answers: with few tokens its answer stays empty (docs/facts/engines.md
+    OPS-11)."""
     measure_tokens: int = 256
     ready_limit_s: float = 3600.0
     is_reasoning: bool = False
@@ -115,10 +117,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One recipe; what a file says and its place."""
+    """One recipe: the contents of its file, and the file's path."""
 
     id: str
-    """The file's name without its ending: how it is named on a command line."""
+    """The file's name without its ending: its name on the command line."""
     path: str
     dialect: Dialect
     engine: EngineKind
@@ -129,20 +131,20 @@ class Recipe:
     description: str = ""
     model_revision: str = ""
     more_models: tuple[str, ...] = ()
-    """Repositories that have to be there too, as a draft model has; the extension's `models`."""
+    """Further repositories it needs, such as a draft model; the extension's `models`."""
     executor: Executor = Executor.ALONE
-    """How it runs where it runs on more than one node."""
+    """How it runs on more than one node."""
     min_nodes: int = 1
     max_nodes: int = 1
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
-    """The parameters and what they are unless told otherwise: port, host, tensor_parallel, gpu_memory_utilization,
-    max_model_len ..."""
+    """The parameters and their defaults: port, host, tensor_parallel, gpu_memory_utilization, max_model_len ..."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of every rank; a value may hold {parameters}, and "$NAME" is the operator's own variable."""
+    """Variables of every rank; a value may hold {parameters}, and "$NAME" is the operator's own variable."""
     node_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of each rank, with what is detected on its node in {fabric_ip}, {fabric_interface}, {hcas}, {node_rank}."""
+    """Variables of each rank, with detected values of its node: {fabric_ip}, {fabric_interface}, {hcas},
+    {node_rank}."""
     command: str = ""
-    """A template of {parameters}; empty: made from `defaults`, which then are flags by their names."""
+    """A template with {parameters}; empty: built from `defaults`, which then become flags."""
     options: Mapping[str, object] = field(default_factory=dict)
     """sparkrun's executor_config: privileged, gpus, ipc, shm_size, network, user, security_opt, cap_add, ulimit,
     devices, memory_limit, restart_policy, labels, volumes ..."""
@@ -154,24 +156,36 @@ class Recipe:
     muted: tuple[Muted, ...] = ()
     provenance: tuple[Provenance, ...] = ()
     risks: tuple[str, ...] = ()
-    """Known ones, told before every launch."""
+    """Known risks, shown before every launch."""
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretProblem:
+    """A secret's value, or a file of secrets, that was refused."""
+
+    text: str
+    """What was refused, why, and the next step."""
+    name: str = ""
+    """The secret whose value can't be taken; empty: a file that was not read."""
+    remedy: str = ""
+    """The command to begin with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A recipe that is to be launched, with what the operator wants of it."""
+    """A launch request: a recipe with the operator's settings."""
 
     recipe: Recipe
     values: Mapping[str, str] = field(default_factory=dict)
-    """Parameters that the operator has set, over the recipe's own; "model" and "container" among them."""
+    """Parameters set by the operator, overriding the recipe's; may include "model" and "container"."""
     stops: tuple[tuple[str, str], ...] = ()
-    """(node, engine): what may be stopped to make room."""
+    """(node, engine) that may be stopped to free memory."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """HF_TOKEN, VLLM_API_KEY and what else the recipe's environment names as "$NAME"."""
-    secret_problems: tuple[str, ...] = ()
-    """Files of secrets that were not read, and why: `recipe.ownsecrets.Found.problems`."""
+    """HF_TOKEN, VLLM_API_KEY and other variables that the recipe's environment refers to as "$NAME"."""
+    secret_problems: tuple[SecretProblem, ...] = ()
+    """Secret files that were refused, and why: `recipe.operator_secrets.SecretValues.problems`."""
     hub: str = "https://huggingface.co"
-    """Where models come from: HF_ENDPOINT."""
+    """The hub to download models from: HF_ENDPOINT."""
     may_fetch: bool = True
-    """Whether an image or model that isn't there may be fetched."""
+    """Whether a missing image or model may be downloaded."""

@@ -1,4 +1,4 @@
-"""Readings of one node: what the probe said, in units that stand in the names.
+"""Readings of one node, as the probe sends them; units are part of the names.
 
 A value that couldn't be read is None, and the reading's `gaps` says why under the field's name.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
+from ipaddress import IPv4Interface, IPv4Network
 from types import MappingProxyType
 
 from sparktop.model.guard import GuardState
@@ -28,17 +30,17 @@ NO_GAPS: Mapping[str, GapReason] = MappingProxyType({})
 
 
 def no_gaps() -> Mapping[str, GapReason]:
-    """The one empty mapping, shared by every reading that lacks nothing."""
+    """The empty mapping, shared by all readings without gaps."""
     return NO_GAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """/proc/meminfo, in bytes. On GB10 this is the GPU's memory too (facts/gb10.md section 2)."""
+    """/proc/meminfo, in bytes. On GB10 this is the GPU's memory too (docs/facts/gb10.md section 2)."""
 
     total_bytes: int
     available_bytes: int
-    """MemAvailable: the figure to alarm on, never MemFree."""
+    """MemAvailable: the figure for alarms, never MemFree."""
     free_bytes: int
     buffers_bytes: int = 0
     cached_bytes: int = 0
@@ -59,12 +61,12 @@ class Memory:
 
     @property
     def used_bytes(self) -> int:
-        """What can't be had: total less available."""
+        """Memory that isn't available: total less available."""
         return self.total_bytes - self.available_bytes
 
     @property
     def page_cache_bytes(self) -> int:
-        """What dropping caches could give back at most: cache and buffers less shared memory."""
+        """The most that dropping caches could free: cache and buffers less shared memory."""
         return max(0, self.cached_bytes + self.buffers_bytes - self.shared_bytes)
 
     @property
@@ -95,16 +97,16 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU through NVML. On GB10 `memory_*` is NOT_SUPPORTED and the bandwidth counter reads 0 always."""
+    """One GPU as NVML reports it. On GB10 `memory_*` is NOT_SUPPORTED and the bandwidth counter always reads 0."""
 
     name: str
     uuid: str | None = None
     driver_version: str | None = None
     utilisation_percent: float | None = None
     bandwidth_percent: float | None = None
-    """utilization.memory where it is known to move; None with NOT_SUPPORTED on GB10 (facts/gb10.md section 0)."""
+    """utilization.memory on GPUs where it works; None with NOT_SUPPORTED on GB10 (docs/facts/gb10.md section 0)."""
     power_w: float | None = None
-    """The GPU rail alone, not the whole machine."""
+    """Power of the GPU rail alone, not the whole machine."""
     sm_clock_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
     temperature_c: int | None = None
@@ -122,7 +124,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """All GPUs at one moment, or why there are none."""
+    """All GPUs at one moment; empty where there are none."""
 
     boot_s: float
     gpus: tuple[Gpu, ...] = ()
@@ -130,7 +132,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process of the scanner's table (all GPU users, engine candidates, the desktop, the largest)."""
+    """One process of the scanner's table (all GPU users, engine candidates, the desktop, the largest processes)."""
 
     pid: int
     parent_pid: int
@@ -153,7 +155,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """What the scanner child saw, at its own slower rate."""
+    """One scan of the processes, at the scanner's own slower rate."""
 
     boot_s: float
     processes: tuple[Process, ...]
@@ -163,22 +165,22 @@ class ProcessTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One tick of one node, placed by the node's boot-time clock, never by arrival."""
+    """One sample of a node, timed by the node's boot-time clock, never by arrival."""
 
     sequence: int
     boot_s: float
     """CLOCK_BOOTTIME on the node, seconds."""
     wall_s: float
-    """The node's own idea of the time; never subtract it from another machine's."""
+    """The node's wall clock; never subtract it from another machine's."""
     interval_s: float
-    """The rate the probe runs at now; it samples faster when memory is low or falling."""
+    """The probe's current interval; it samples faster when memory is low or falling."""
     memory: Memory
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None
     cpu_pressure: Pressure | None = None
     cpu_busy_ticks: int | None = None
     cpu_total_ticks: int | None = None
-    """Counters of all cores together; the share between two samples is NodeView's."""
+    """Counters of all cores together; NodeView has the share between two samples."""
     load_1m: float | None = None
     load_5m: float | None = None
     swap_in_pages: int | None = None
@@ -191,7 +193,7 @@ class Sample:
     """CPU time of the probe and its children since they started."""
     probe_resident_bytes: int | None = None
     skipped: int = 0
-    """Samples not sent so far because three were unacknowledged (a slow line shows fresh figures)."""
+    """Samples not sent so far because three were unacknowledged (so a slow connection still shows fresh figures)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,16 @@ class Disk:
     total_bytes: int
     free_bytes: int
     """Free to an unprivileged user."""
+
+    @property
+    def low_bytes(self) -> int:
+        """With less free it is nearly full."""
+        return min(20 << 30, self.total_bytes // 10)
+
+    @property
+    def full_bytes(self) -> int:
+        """With less free it is full."""
+        return min(2 << 30, self.total_bytes // 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +236,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What changes rarely: sent at the start and every minute."""
+    """Facts that change rarely: sent at the start and every minute."""
 
     hostname: str
     boot_id: str
@@ -244,13 +256,13 @@ class HostFacts:
     user_id: int | None = None
     disks: tuple[Disk, ...] = ()
     driver_installed: str | None = None
-    """The version of the NVIDIA module on disk; another than the loaded one waits for a reboot."""
+    """Version of the NVIDIA module on disk; if it differs from the loaded one, a reboot is pending."""
     kernel_next: str | None = None
-    """The newest installed kernel, which the next boot most likely takes."""
+    """The newest installed kernel, most likely the next to boot."""
     kernel_next_has_driver: bool | None = None
     """Whether an NVIDIA module is installed for it."""
     is_lingering: bool | None = None
-    """loginctl's Linger of the user: without it logind may remove the user's IPC objects at logout."""
+    """loginctl's Linger for the user: without it logind may remove the user's IPC objects at logout."""
     removes_ipc: bool | None = None
     """RemoveIPC of logind.conf; its default is yes."""
     is_graphical: bool | None = None
@@ -273,10 +285,28 @@ class Interface:
     addresses: tuple[str, ...] = ()
     """With prefix: 192.168.100.10/24."""
 
+    @property
+    def networks(self) -> frozenset[IPv4Network]:
+        """The networks of its addresses."""
+        return frozenset(address.network for text in self.addresses if (address := _ipv4(text)) is not None)
+
+    @property
+    def plain_addresses(self) -> frozenset[str]:
+        """Its addresses without prefix."""
+        return frozenset(text.partition("/")[0] for text in self.addresses)
+
+
+@lru_cache(maxsize=256)
+def _ipv4(text: str) -> IPv4Interface | None:
+    try:
+        return IPv4Interface(text)
+    except ValueError:
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaPort:
-    """One port of an RDMA device; its traffic is in none of /proc/net/dev's counters."""
+    """One port of an RDMA device; /proc/net/dev doesn't count its traffic."""
 
     device: str
     port: int = 1
@@ -288,7 +318,11 @@ class RdmaPort:
     """Counters since boot: port_rcv_data and port_xmit_data times 4."""
     sent_bytes: int | None = None
     roce_v2_gids: tuple[tuple[int, str], ...] = ()
-    """(index, IPv4 address) of its RoCE v2 entries: the index differs from machine to machine."""
+    """(index, IPv4 address) of its RoCE v2 entries; the index differs between machines."""
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +336,7 @@ class NetworkReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesktopReading:
-    """Whether the desktop's compositor answers; asked on its own session bus, where that is ours."""
+    """Whether the desktop's compositor responds; asked on its own session bus, where that is the user's."""
 
     boot_s: float
     compositor: str | None = None
@@ -313,18 +347,18 @@ class DesktopReading:
     """R, S, D as /proc/PID/stat has it."""
     wait_channel: str | None = None
     answers: bool | None = None
-    """To a D-Bus ping within the limit; None: could not be asked, and `reason` says why."""
+    """To a D-Bus ping within the limit; None: could not be asked, `reason` says why."""
     silent_since_boot_s: float | None = None
-    """Since when pings have gone without an answer."""
+    """Since when pings have been unanswered."""
     blocked_since_boot_s: float | None = None
-    """Since when every look has found it in state D without having run at all in between."""
+    """Since when every check has found it in state D without having run in between."""
     reason: str = ""
     is_greeter: bool = False
     """The login screen's own compositor (gdm)."""
 
 
 class CollectorState(StrEnum):
-    """How one part of the probe is doing."""
+    """The state of one part of the probe."""
 
     OK = "ok"
     MISSING = "missing"
@@ -336,7 +370,7 @@ class CollectorState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """One part of the probe (nvml, processes, kernel, facts) and its health."""
+    """One part of the probe (nvml, processes, kernel, facts) and its state."""
 
     name: str
     state: CollectorState
@@ -350,12 +384,12 @@ class LogLine:
 
     text: str
     wall_s: float | None = None
-    """When the writer said it was written, node time."""
+    """The timestamp its writer gave it, node time."""
     boot_s: float | None = None
     priority: int | None = None
     """syslog 0 (emergency) to 7 (debug), kernel lines only."""
     replaces_last: bool = False
-    """A `\\r` progress bar's next state: it takes the place of the line before."""
+    r"""The next state of a `\\r` progress bar: it replaces the line before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,12 +400,12 @@ class KernelLines:
     """"journal", "sudo journal", "sudo dmesg" or "kmsg"."""
     lines: tuple[LogLine, ...]
     dropped: int = 0
-    """Lines the follower left out to bound its own cost."""
+    """Lines the follower dropped to limit its own cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The probe's first words on a connection."""
+    """The probe's first message on a connection."""
 
     protocol: int
     pid: int
@@ -381,7 +415,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbled:
-    """A line of the probe's channel that is not a message: cut, too long, not JSON, of another shape."""
+    """A line of the probe that is not a message: cut, too long, not JSON, or of another shape."""
 
     reason: str
     excerpt: str = ""
@@ -389,7 +423,7 @@ class Garbled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bye:
-    """The probe leaves, and says why."""
+    """The probe's last message, with the reason."""
 
     reason: str
 
@@ -415,5 +449,5 @@ class Series:
     """A bounded history: parallel tuples, oldest first; None marks a gap."""
 
     times: tuple[float, ...] = ()
-    """Node boot-time seconds, counted on across reboots (see observe.history)."""
+    """Node boot-time seconds, continued across reboots (see observe.history)."""
     values: tuple[float | None, ...] = ()

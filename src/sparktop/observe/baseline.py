@@ -1,7 +1,7 @@
-"""What is normal on a machine, learned by watching it: memory after boot, power at rest with a model, power in decode.
+"""Baselines learned by watching a machine: memory after boot, idle power with a model loaded, power in decode.
 
-Kept in baselines.json under the state directory by machine, and by boot where that matters. A file that is damaged, of
-another version or can't be written costs what was learned, nothing else. Figures: facts/gb10.md sections 0 and 2.
+Kept in baselines.json in the state directory, by machine, and by boot where that matters. If the file is damaged, of
+another version or not writable, only the learned figures are lost. Figures: docs/facts/gb10.md sections 0 and 2.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from typing import Any
 
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import Baseline, LinkState, NodeView
+from sparktop.text.units import GIB
 
 VERSION = 1
 MACHINES_KEPT = 32
 WRITE_EVERY_S = 60.0
-GIB = 1024**3
 
 OTHERS_BYTES = 8 * GIB
-"""With more than this in the hands of GPU processes, or in nobody's, a machine is not as after its boot."""
+"""With more memory than this held by GPU processes or unaccounted for, a machine is not in its state after boot."""
 SETTLED_S = 6.0
-"""After the first process table: until then an engine may be there and not found yet."""
+"""Wait after the first process table: an engine may be running but not discovered yet."""
 IDLE_PERCENT, BUSY_PERCENT = 8.0, 80.0
 RESIDENT_BYTES = 1 * GIB
 READINGS_KEPT = 240
 READINGS_NEEDED = 10
 PINNED_MHZ = (500, 850)
-"""Of a power controller that wedged: what a GPU draws then is not its normal."""
+"""Clock range of a wedged power controller: power readings at these clocks are not normal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is kept of one machine."""
+    """The baseline figures kept for one machine."""
 
     boot_id: str = ""
     available_bytes: int | None = None
-    """Of that boot."""
+    """Available memory after that boot."""
     available_wall_s: float | None = None
     earlier_bytes: int | None = None
-    """Of the boot before it that had any."""
+    """Available memory after the last earlier boot that has a figure."""
     earlier_wall_s: float | None = None
     idle_w: float | None = None
     decode_w: float | None = None
@@ -53,20 +53,20 @@ class Machine:
 
 
 class BaselineFile:
-    """All machines' baselines; with no path they are forgotten at the end."""
+    """Baselines of all machines, in a file; without a path they are lost at exit."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._machines: dict[str, Machine] = _read(path) if path else {}
+        self._machines: dict[str, Machine] = _read_file(path) if path else {}
         self._touched: set[str] = set()
         self._written_s: float | None = None
 
     def of(self, key: str) -> Machine:
-        """What is known of a machine."""
+        """The baseline figures of a machine, empty if unknown."""
         return self._machines.get(key, Machine())
 
     def put(self, key: str, machine: Machine, now_s: float) -> None:
-        """Keep this; it reaches the disk within a minute, and soon the first time."""
+        """Store a machine's figures; written to disk at once the first time, then at most once a minute."""
         self._machines[key] = machine
         self._touched.add(key)
         if self._written_s is None or now_s - self._written_s >= WRITE_EVERY_S:
@@ -74,12 +74,12 @@ class BaselineFile:
             self.write()
 
     def write(self) -> None:
-        """Write what was learned since, over what another console may have written meanwhile; never raises."""
+        """Write changed machines, merged with what another console may have written; never raises."""
         if self._path is None or not self._touched:
             return
-        merged = _read(self._path) | {key: self._machines[key] for key in self._touched}
+        merged = _read_file(self._path) | {key: self._machines[key] for key in self._touched}
         newest = sorted(merged.items(), key=lambda row: -row[1].seen_wall_s)[:MACHINES_KEPT]
-        text = json.dumps({"version": VERSION, "machines": {key: asdict(one) for key, one in newest}}, indent=1)
+        text = json.dumps({"version": VERSION, "machines": {key: asdict(machine) for key, machine in newest}}, indent=1)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=".baselines-")
@@ -91,25 +91,25 @@ class BaselineFile:
                 os.unlink(name)
                 raise
         except OSError:
-            return  # a full disk or a read-only home: what was learned lasts as long as this run
+            return  # a full disk or a read-only home: the figures last as long as this run
         self._touched.clear()
 
 
-def _read(path: Path) -> dict[str, Machine]:
+def _read_file(path: Path) -> dict[str, Machine]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         rows = raw["machines"] if raw["version"] == VERSION else {}
-        return {str(key): one for key, row in rows.items() if (one := _machine(row)) is not None}
+        return {str(key): machine for key, row in rows.items() if (machine := _machine(row)) is not None}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
 def _machine(row: Any) -> Machine | None:
-    """One entry, or None where it isn't as we write them: a wrong normal would be worse than none."""
-    known = {one.name for one in fields(Machine)}
+    """Parse one entry; None where it is malformed: a wrong baseline would be worse than none."""
+    names = {field.name for field in fields(Machine)}
     if not isinstance(row, Mapping) or not isinstance(row.get("boot_id", ""), str):
         return None
-    numbers = {key: value for key, value in row.items() if key in known and key != "boot_id"}
+    numbers = {key: value for key, value in row.items() if key in names and key != "boot_id"}
     for value in numbers.values():
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15
@@ -119,24 +119,24 @@ def _machine(row: Any) -> Machine | None:
 
 
 class BaselineLearner:
-    """Learns one node's normal from its pictures."""
+    """Learns one node's baseline from its views."""
 
     def __init__(self, kept: BaselineFile | None = None) -> None:
-        self._kept = kept or BaselineFile()
+        self._file = kept or BaselineFile()
         self._key = ""
         self._machine = Machine()
         self._baseline = Baseline()
         self._idle: deque[float] = deque(maxlen=READINGS_KEPT)
         self._decode: deque[float] = deque(maxlen=READINGS_KEPT)
-        self._resting = 0
-        self._waiting: list[float] = []
-        """Power readings since the last scrape: counted once that scrape says that tokens came."""
+        self._idle_readings = 0
+        self._pending_power: list[float] = []
+        """Power readings since the last scrape: counted once that scrape shows generated tokens."""
         self._scraped: dict[str, float] = {}
         self._last_gpu_boot_s = -1.0
         self._scanned_s: float | None = None
 
     def saw(self, view: NodeView) -> Baseline:
-        """Take in a picture of the node; what is normal there, as far as it is known."""
+        """Learn from a view of the node; returns its baseline so far."""
         if (
             view.facts is None
             or view.sample is None
@@ -144,41 +144,41 @@ class BaselineLearner:
             or view.link.state is not LinkState.LIVE
         ):
             return self._baseline
-        self._identify(view)
+        self._load_machine(view)
         machine = self._with_memory(view, self._machine)
         machine = self._with_power(view, machine)
         if machine != self._machine:
             self._machine = replace(machine, seen_wall_s=view.sample.wall_s)
-            self._kept.put(self._key, self._machine, view.sample_at_s)
-            self._baseline = _told(self._machine)
+            self._file.put(self._key, self._machine, view.sample_at_s)
+            self._baseline = _baseline_of(self._machine)
         return self._baseline
 
-    def _identify(self, view: NodeView) -> None:
+    def _load_machine(self, view: NodeView) -> None:
         facts = view.facts
         assert facts is not None
         # Units were shipped with one machine id (CVE-2026-24218): the name tells those apart.
         key = f"{facts.machine_id_digest or 'unknown'}/{facts.hostname}"
         if key == self._key and facts.boot_id == self._machine.boot_id:
             return
-        known = self._kept.of(key)
-        if facts.boot_id != known.boot_id:
-            earlier = known.available_bytes is not None
-            known = replace(
-                known,
+        machine = self._file.of(key)
+        if facts.boot_id != machine.boot_id:
+            earlier = machine.available_bytes is not None
+            machine = replace(
+                machine,
                 boot_id=facts.boot_id,
                 available_bytes=None,
                 available_wall_s=None,
-                earlier_bytes=known.available_bytes if earlier else known.earlier_bytes,
-                earlier_wall_s=known.available_wall_s if earlier else known.earlier_wall_s,
+                earlier_bytes=machine.available_bytes if earlier else machine.earlier_bytes,
+                earlier_wall_s=machine.available_wall_s if earlier else machine.earlier_wall_s,
             )
             self._scanned_s = None
         if key != self._key:
             self._idle.clear()
             self._decode.clear()
-            # What was learned before weighs as much as a minute of watching.
-            self._idle.extend([known.idle_w] * 60 if known.idle_w is not None else [])
-            self._decode.extend([known.decode_w] * 60 if known.decode_w is not None else [])
-        self._key, self._machine, self._baseline = key, known, _told(known)
+            # Figures from earlier runs weigh as much as a minute of readings.
+            self._idle.extend([machine.idle_w] * 60 if machine.idle_w is not None else [])
+            self._decode.extend([machine.decode_w] * 60 if machine.decode_w is not None else [])
+        self._key, self._machine, self._baseline = key, machine, _baseline_of(machine)
 
     def _with_memory(self, view: NodeView, machine: Machine) -> Machine:
         if view.processes is None or view.ledger is None or view.sample is None or view.sample_at_s is None:
@@ -191,10 +191,10 @@ class BaselineLearner:
         engines = any(engine.state is not EngineState.EXITED for engine in view.engines)
         if engines or unaccounted is None or unaccounted > OTHERS_BYTES or _computing_bytes(view) > OTHERS_BYTES:
             return machine
-        now, best = view.sample.memory.available_bytes, machine.available_bytes
-        if best is not None and now < best + GIB // 4:
+        available_bytes, best_bytes = view.sample.memory.available_bytes, machine.available_bytes
+        if best_bytes is not None and available_bytes < best_bytes + GIB // 4:
             return machine
-        return replace(machine, available_bytes=now, available_wall_s=view.sample.wall_s)
+        return replace(machine, available_bytes=available_bytes, available_wall_s=view.sample.wall_s)
 
     def _with_power(self, view: NodeView, machine: Machine) -> Machine:
         gpu = view.first_gpu
@@ -205,11 +205,11 @@ class BaselineLearner:
         if util is None or power is None:
             return machine
         pinned = clock is not None and PINNED_MHZ[0] <= clock <= PINNED_MHZ[1]
-        self._resting = self._resting + 1 if util < IDLE_PERCENT else 0
-        if self._resting > 5 and _computing_bytes(view) >= RESIDENT_BYTES:  # power takes some seconds to come down
+        self._idle_readings = self._idle_readings + 1 if util < IDLE_PERCENT else 0
+        if self._idle_readings > 5 and _computing_bytes(view) >= RESIDENT_BYTES:  # power comes down in some seconds
             self._idle.append(power)
         if util >= BUSY_PERCENT and not pinned and not gpu.throttle_reasons:
-            self._waiting.append(power)
+            self._pending_power.append(power)
         self._count_decode(view.engines)
         return replace(
             machine, idle_w=_median(self._idle, machine.idle_w), decode_w=_median(self._decode, machine.decode_w)
@@ -226,8 +226,8 @@ class BaselineLearner:
             if engine.rates is not None
         )
         if flowing:
-            self._decode.extend(self._waiting)
-        self._waiting.clear()
+            self._decode.extend(self._pending_power)
+        self._pending_power.clear()
 
 
 def _computing_bytes(view: NodeView) -> int:
@@ -236,19 +236,19 @@ def _computing_bytes(view: NodeView) -> int:
 
 
 def _median(readings: deque[float], old: float | None) -> float | None:
-    """The median, or the old value while there are too few or it hardly moved: the file is written for a reason."""
+    """The median; the old value while there are too few readings or it hardly moved, to avoid writing the file."""
     if len(readings) < READINGS_NEEDED:
         return old
-    now = round(statistics.median(readings), 1)
-    return old if old is not None and abs(now - old) < 1.0 else now
+    median = round(statistics.median(readings), 1)
+    return old if old is not None and abs(median - old) < 1.0 else median
 
 
-def _told(machine: Machine) -> Baseline:
-    here = machine.available_bytes is not None
+def _baseline_of(machine: Machine) -> Baseline:
+    has_own = machine.available_bytes is not None
     return Baseline(
-        after_boot_available_bytes=machine.available_bytes if here else machine.earlier_bytes,
-        after_boot_wall_s=machine.available_wall_s if here else machine.earlier_wall_s,
-        is_earlier_boot=not here and machine.earlier_bytes is not None,
+        after_boot_available_bytes=machine.available_bytes if has_own else machine.earlier_bytes,
+        after_boot_wall_s=machine.available_wall_s if has_own else machine.earlier_wall_s,
+        is_earlier_boot=not has_own and machine.earlier_bytes is not None,
         loaded_idle_power_w=machine.idle_w,
         decode_power_w=machine.decode_w,
     )

@@ -1,33 +1,152 @@
-"""Which engines a node has: by process and cgroup first, then by the containers that hold none (yet, or any more).
-
-Pure: the process table, the GPU's processes, Docker's containers and the engines known so far go in, engines come out.
-An engine may be `docker exec`ed into a container whose first process sleeps, so a container's command says nothing
-about what runs in it (facts/engines.md section 6.1).
-"""
+"""Discover the engines of a node from its processes, GPU processes and containers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from sparktop.diagnose.enginecommand import EngineCommand, joins_ray, kind_of_image, of_container, version_of_image
-from sparktop.diagnose.exits import exit_detail
+from sparktop.cmdline.engine_command import (
+    EngineCommand,
+    joins_ray,
+    kind_of_image,
+    of_container,
+    of_process,
+    version_of_image,
+)
+from sparktop.diagnose.container_exit import exit_detail
+from sparktop.engines import labels
 from sparktop.model.engine import Container, Containers, Endpoint, EndpointState, Engine, EngineKind, EngineState
-from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, ProcessTable
-from sparktop.observe.enginegroups import Group, groups_of, keyed
-from sparktop.recipe import labels
+from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, Process, ProcessTable
 
-EXITED_KEPT = 3
+_WORKER_TITLES: Mapping[str, EngineKind] = {
+    "VLLM::": EngineKind.VLLM,
+    "sglang::": EngineKind.SGLANG,
+    "ray::RayWorker": EngineKind.VLLM,
+}
+"""How engines title their processes (setproctitle); comm holds the first 15 characters."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineProcesses:
+    """The processes of one engine, while they are being collected."""
+
+    kind: EngineKind
+    root: Process
+    command: EngineCommand | None = None
+    pids: set[int] = field(default_factory=set)
+
+
+def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EngineProcesses]:
+    """Servers by their command lines, each with its worker processes: by the chain of parents, else by container."""
+    by_pid = {process.pid: process for process in table if process.state != "Z"}
+    commands = {pid: command for pid, process in by_pid.items() if (command := of_process(process.argv)) is not None}
+    groups: list[EngineProcesses] = []
+    by_root: dict[int, EngineProcesses] = {}
+    for pid in sorted(commands, key=lambda pid: (by_pid[pid].started_boot_s, pid)):
+        process, command = by_pid[pid], commands[pid]
+        ancestor_group = next((by_root[up] for up in _ancestors(process, by_pid) if up in by_root), None)
+        group = ancestor_group or _same_server(groups, process, command)
+        if group is None or group.kind is not command.kind:
+            group = EngineProcesses(kind=command.kind, root=process, command=command)
+            groups.append(group)
+        group.pids.add(pid)
+        by_root[pid] = group
+    using_gpu = {process.pid for card in gpu.gpus for process in card.processes or ()} if gpu else set()
+    others = [process for pid, process in by_pid.items() if pid not in by_root]
+    for process in sorted(
+        others, key=lambda process: (_worker_kind(process) is None, process.started_boot_s, process.pid)
+    ):
+        kind = _worker_kind(process)
+        if kind is None and process.pid not in using_gpu:
+            continue
+        ancestor_group = next((by_root[up] for up in _ancestors(process, by_pid) if up in by_root), None)
+        group = ancestor_group or _same_container(groups, process, kind)
+        if group is None and kind is not None:  # a further node's workers, whose server is elsewhere
+            group = EngineProcesses(kind=kind, root=process)
+            groups.append(group)
+        if group is not None:
+            group.pids.add(process.pid)
+            by_root[process.pid] = group
+    return groups
+
+
+def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> Iterable[int]:
+    seen = {process.pid}
+    while (parent := by_pid.get(process.parent_pid)) is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        yield parent.pid
+        process = parent
+
+
+def _worker_kind(process: Process) -> EngineKind | None:
+    title = process.argv[0] if process.argv else ""
+    return next(
+        (kind for mark, kind in _WORKER_TITLES.items() if process.command.startswith(mark) or title.startswith(mark)),
+        None,
+    )
+
+
+def _same_server(groups: Iterable[EngineProcesses], process: Process, command: EngineCommand) -> EngineProcesses | None:
+    """The group this process belongs to although a process between them is missing from the table (`uv run`, a
+    wrapper)."""
+    if process.container_id is None:
+        return None
+    for group in groups:
+        is_same_container = group.root.container_id == process.container_id and group.command is not None
+        if is_same_container and group.command is not None and group.command.port == command.port:
+            return group
+    return None
+
+
+def _same_container(
+    groups: Sequence[EngineProcesses], process: Process, kind: EngineKind | None
+) -> EngineProcesses | None:
+    if process.container_id is None:
+        return None
+    in_container = [group for group in groups if group.root.container_id == process.container_id]
+    matching = [group for group in in_container if kind is None or group.kind is kind]
+    return matching[0] if matching and (kind is not None or len(matching) == 1) else None
+
+
+def keys_of(groups: Iterable[EngineProcesses]) -> list[tuple[str, EngineProcesses]]:
+    """Groups with stable keys: the container's id for its first engine, id and port for a further one, else the pid."""
+    by_key: dict[str, EngineProcesses] = {}
+    for group in sorted(groups, key=lambda group: (group.root.started_boot_s, group.root.pid)):
+        key = group.root.container_id[:12] if group.root.container_id else f"pid:{group.root.pid}"
+        if key in by_key:
+            key = f"{key}:{group.command.port if group.command else group.root.pid}"
+        by_key.setdefault(key, group)
+    return list(by_key.items())
+
+
+MAX_EXITED = 3
+
+
 EXITED_FOR_S = 24 * 3600.0
+
+
 REMOVED_FOR_S = 600.0
-"""Of a launch of ours whose container was removed, as a way back does: so long its memory is asked for."""
-_OVER = ("exited", "dead")
-_ALIVE = ("running", "paused", "restarting", "removing")
-_ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
-"""As operate.swap names them."""
+"""How long an engine that sparktop launched stays listed after its container was removed, as a rollback does: so
+long its memory is waited for."""
+
+
+_ENDED_STATUSES = ("exited", "dead")
+
+
+_LIVE_STATUSES = ("running", "paused", "restarting", "removing")
+
+
+_SET_ASIDE_NAME = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
+"""Names of containers that a relaunch has set aside (operate.relaunch)."""
+
+
 _STILL_RUNS = "its process ended and the container still runs: see its log, or start it again there"
+
+
 _REMOVED = "its container was removed"
+
+
 _ANY_ADDRESS = ("", "0.0.0.0", "::", "localhost", "::1")  # noqa: S104 - compared, never bound
 
 
@@ -39,218 +158,241 @@ def discover(
     *,
     node_wall_s: float,
 ) -> tuple[Engine, ...]:
-    """The engines of a node now: live ones, oldest first, then those that ended lately, newest first.
+    """The engines of a node now: live ones, oldest first, then recently ended ones, newest first.
 
-    What was learned of an engine (state, figures, endpoint) is carried over while its processes stay the same.
+    State, figures and endpoint of an engine are carried over while its processes stay the same.
 
     Args:
-        previous: what the last call gave, with what has been learned since.
-        node_wall_s: the node's clock, to which Docker's times belong.
+        previous: the result of the last call, with what has been observed since.
+        node_wall_s: the node's wall clock, which Docker's timestamps use.
     """
-    boxes = {container.container_id: container for container in containers.containers}
-    known = {engine.key: engine for engine in previous}
+    by_id = {container.container_id: container for container in containers.containers}
+    previous_by_key = {engine.key: engine for engine in previous}
     live: dict[str, Engine] = {}
     if processes is not None:
-        for key, group in keyed(groups_of(processes.processes, gpu)):
-            box = boxes.get(group.root.container_id or "") or _remembered(known.get(key), containers)
-            if box is not None and box.status in _OVER and containers.available:
-                continue  # Docker knows of the end sooner than the process table
-            live[key] = _running(key, group, box, processes, gpu, containers, known.get(key))
+        for key, group in keys_of(groups_of(processes.processes, gpu)):
+            box = by_id.get(group.root.container_id or "")
+            last_seen = previous_by_key.get(key)
+            if box is None and last_seen is not None and not containers.available:
+                box = last_seen.container  # as last seen, while the Docker Engine doesn't answer
+            if box is not None and box.status in _ENDED_STATUSES and containers.available:
+                continue  # Docker reports an exit sooner than the process table
+            live[key] = _running_engine(key, group, box, processes, gpu, containers, last_seen)
     else:
-        live |= {key: engine for key, engine in known.items() if engine.pids}
-    taken = {engine.container.container_id for engine in live.values() if engine.container}
-    for box in boxes.values():
-        if box.container_id not in taken and box.status in _ALIVE:
-            engine = _without_process(box, known.get(box.container_id[:12]), processes is None, node_wall_s)
+        live |= {key: engine for key, engine in previous_by_key.items() if engine.pids}
+    live_ids = {engine.container.container_id for engine in live.values() if engine.container}
+    for box in by_id.values():
+        if box.container_id not in live_ids and box.status in _LIVE_STATUSES:
+            engine = _starting_engine(box, previous_by_key.get(box.container_id[:12]), processes is None, node_wall_s)
             if engine is not None:
                 live[engine.key] = engine
-    ended = _ended(known, live, boxes, containers, node_wall_s)
-    return (*sorted(live.values(), key=lambda engine: (engine.started_boot_s or 0.0, engine.key)), *ended)
+    exited = _ended_engines(previous_by_key, live, by_id, containers, node_wall_s)
+    return (*sorted(live.values(), key=lambda engine: (engine.started_boot_s or 0.0, engine.key)), *exited)
 
 
-def _running(
+def _running_engine(
     key: str,
-    group: Group,
-    box: Container | None,
-    table: ProcessTable,
+    group: EngineProcesses,
+    container: Container | None,
+    process_table: ProcessTable,
     gpu: GpuReading | None,
     containers: Containers,
-    before: Engine | None,
+    previous: Engine | None,
 ) -> Engine:
-    command = group.command or (of_container(box.argv) if box else None)
+    command = group.command or (of_container(container.argv) if container else None)
     if command is not None and command.kind is not group.kind:
         command = None
     in_container = group.root.container_id is not None
     gaps: dict[str, GapReason] = {}
-    if in_container and box is None:
+    if in_container and container is None:
         gaps["container"] = _container_gap(containers)
     if command is None or command.model is None:
         gaps["model"] = GapReason.NOT_FOUND
-    endpoint = _endpoint(command, box) if command and not command.is_worker and (group.command or box) else None
+    endpoint = (
+        _endpoint(command, container) if command and not command.is_worker and (group.command or container) else None
+    )
     if endpoint is None:
         gaps["endpoint"] = GapReason.NOT_FOUND  # a worker's node: the server answers on the other one
     gpu_bytes = _gpu_bytes(group.pids, gpu)
     environment: tuple[str, ...] = ()
-    if box is not None and of_container(box.argv) is not None:
-        environment = box.environment
+    if container is not None and of_container(container.argv) is not None:
+        environment = container.environment
     else:  # `docker exec` may have added to the container's; the process's own is root's to read
         gaps["environment"] = GapReason.NO_PERMISSION
     if gpu_bytes is None:
         gaps["gpu_bytes"] = GapReason.NOT_SUPPORTED if gpu else GapReason.NOT_YET
     port = f":{command.port}" if command else ""
-    name = box.name if box else f"{group.kind}{port}"
-    if box is not None and ":" in key:
-        name = f"{box.name}{port}"
-    same = before is not None and bool(set(before.pids) & group.pids) and before.state is not EngineState.EXITED
-    old = before if same else None
-    if old is not None and old.endpoint is not None and endpoint is not None and _same_place(old.endpoint, endpoint):
-        endpoint = old.endpoint
+    name = container.name if container else f"{group.kind}{port}"
+    if container is not None and ":" in key:
+        name = f"{container.name}{port}"
+    is_same = (
+        previous is not None and bool(set(previous.pids) & group.pids) and previous.state is not EngineState.EXITED
+    )
+    carried = previous if is_same else None
+    if carried is not None:
+        endpoint = _with_answers(endpoint, carried.endpoint)
     return Engine(
         key=key,
         kind=group.kind,
         name=name,
-        state=old.state if old else EngineState.STARTING,
-        progress=old.progress if old else None,
-        model=(command.model if command else None) or (old.model if old else None),
-        version=(old.version if old else None) or (version_of_image(box.image) if box else None),
+        state=carried.state if carried else EngineState.STARTING,
+        progress=carried.progress if carried else None,
+        model=(command.model if command else None) or (carried.model if carried else None),
+        version=(carried.version if carried else None) or (version_of_image(container.image) if container else None),
         pids=tuple(sorted(group.pids)),
-        argv=group.root.argv or (box.argv if box else ()),
-        container=box,
+        argv=group.root.argv or (container.argv if container else ()),
+        container=container,
         endpoint=endpoint,
-        metrics=old.metrics if old else None,
-        rates=old.rates if old else None,
+        metrics=carried.metrics if carried else None,
+        rates=carried.rates if carried else None,
         started_boot_s=group.root.started_boot_s,
-        uptime_s=max(0.0, table.boot_s - group.root.started_boot_s),
+        uptime_s=max(0.0, process_table.boot_s - group.root.started_boot_s),
         gpu_bytes=gpu_bytes,
         environment=environment,
         gaps=gaps or NO_GAPS,
     )
 
 
-def _without_process(box: Container, before: Engine | None, unscanned: bool, node_wall_s: float) -> Engine | None:
-    """A container whose command will start an engine and hasn't yet (`pip install ... && vllm serve`); or one of ours
-    whose head will put a rank there by Ray. What was put there and has ended isn't put there again in this run."""
-    command = of_container(box.argv)
-    if command is None and not _waits_for_its_head(box, before):
+def _starting_engine(
+    container: Container, previous: Engine | None, is_unscanned: bool, node_wall_s: float
+) -> Engine | None:
+    """An engine whose container runs but whose server process does not exist yet (`pip install ... && vllm serve`).
+
+    Also a rank that waits for its head to start it by Ray. A rank that ran and ended in this run of the container
+    doesn't count as starting.
+    """
+    command = of_container(container.argv)
+    if command is None and not _waits_for_head(container, previous):
         return None
-    restarts = "" if box.status != "restarting" else "its container restarts again and again: see its log"
+    restarts = "" if container.status != "restarting" else "its container restarts again and again: see its log"
     return Engine(
-        key=box.container_id[:12],
+        key=container.container_id[:12],
         kind=command.kind if command else EngineKind.VLLM,
-        name=box.name,
-        state=EngineState.UNKNOWN if unscanned else EngineState.STARTING,
+        name=container.name,
+        state=EngineState.UNKNOWN if is_unscanned else EngineState.STARTING,
         model=command.model if command else None,
-        version=(before.version if before else None) or version_of_image(box.image),
-        argv=box.argv,
-        container=box,
-        endpoint=None if command is None or command.is_worker else _endpoint(command, box),
-        uptime_s=max(0.0, node_wall_s - box.started_wall_s) if box.started_wall_s else None,
+        version=(previous.version if previous else None) or version_of_image(container.image),
+        argv=container.argv,
+        container=container,
+        endpoint=None if command is None or command.is_worker else _endpoint(command, container),
+        uptime_s=max(0.0, node_wall_s - container.started_wall_s) if container.started_wall_s else None,
         exit_detail=restarts,
-        environment=box.environment,
-        gaps={"pids": GapReason.NOT_YET if unscanned else GapReason.NOT_FOUND},
+        environment=container.environment,
+        gaps={"pids": GapReason.NOT_YET if is_unscanned else GapReason.NOT_FOUND},
     )
 
 
-def _joins_ours(box: Container) -> bool:
-    """Whether it is the further rank of a launch of ours over Ray, which vLLM alone knows."""
-    return bool(labels.recipe_of(box.labels)) and joins_ray(box.argv)
+def _joins_sparktop_ray(container: Container) -> bool:
+    """Whether this is a worker rank of a Ray launch by sparktop, which only vLLM has."""
+    return bool(labels.recipe_of(container.labels)) and joins_ray(container.argv)
 
 
-def _waits_for_its_head(box: Container, before: Engine | None) -> bool:
-    if not _joins_ours(box):
+def _waits_for_head(container: Container, previous: Engine | None) -> bool:
+    if not _joins_sparktop_ray(container):
         return False
-    was = before.container if before is not None else None
-    is_same_run = was is not None and was.started_wall_s == box.started_wall_s
-    return before is None or not is_same_run or not (before.pids or before.state is EngineState.EXITED)
+    previous_container = previous.container if previous is not None else None
+    is_same_run = previous_container is not None and previous_container.started_wall_s == container.started_wall_s
+    return previous is None or not is_same_run or not (previous.pids or previous.state is EngineState.EXITED)
 
 
-def _ended(
-    known: Mapping[str, Engine],
+def _ended_engines(
+    previous_by_key: Mapping[str, Engine],
     live: Mapping[str, Engine],
-    boxes: Mapping[str, Container],
+    by_id: Mapping[str, Container],
     containers: Containers,
     node_wall_s: float,
 ) -> tuple[Engine, ...]:
-    ended: dict[str, Engine] = {}
-    aside = _set_aside(live, boxes)
-    for box in boxes.values():
-        key = box.container_id[:12]
-        if key in aside:
+    exited: dict[str, Engine] = {}
+    set_aside = _set_aside_keys(live, by_id)
+    for container in by_id.values():
+        key = container.container_id[:12]
+        if key in set_aside:
             continue
-        was = known.get(key)
-        command = of_container(box.argv)
-        sleeps = bool(box.argv) and command is None and any(part.rpartition("/")[2] == "sleep" for part in box.argv[:2])
-        kind = was.kind if was else command.kind if command else None if sleeps else kind_of_image(box.image)
-        kind = kind or (EngineKind.VLLM if _joins_ours(box) else None)
-        if kind is None or key in live or box.status not in _OVER:
+        previous = previous_by_key.get(key)
+        command = of_container(container.argv)
+        kind = previous.kind if previous else command.kind if command else None
+        if kind is None and not any(word.rpartition("/")[2] == "sleep" for word in container.argv[:2]):
+            kind = kind_of_image(container.image)
+        kind = kind or (EngineKind.VLLM if _joins_sparktop_ray(container) else None)
+        if kind is None or key in live or container.status not in _ENDED_STATUSES:
             continue
-        ended[key] = Engine(
+        exited[key] = Engine(
             key=key,
             kind=kind,
-            name=box.name,
+            name=container.name,
             state=EngineState.EXITED,
-            model=(command.model if command else None) or (was.model if was else None),
-            version=(was.version if was else None) or version_of_image(box.image),
-            argv=box.argv,
-            container=box,
-            exit_detail=exit_detail(box),
-            exited_wall_s=box.finished_wall_s,
-            environment=box.environment if command else (),
+            model=(command.model if command else None) or (previous.model if previous else None),
+            version=(previous.version if previous else None) or version_of_image(container.image),
+            argv=container.argv,
+            container=container,
+            exit_detail=exit_detail(container),
+            exited_wall_s=container.finished_wall_s,
+            environment=container.environment if command else (),
         )
-    for key, was in known.items():
-        if key in live or key in ended or key in aside:
+    for key, previous in previous_by_key.items():
+        if key in live or key in exited or key in set_aside:
             continue
-        if was.state is EngineState.EXITED:
-            gone = was.container is not None and containers.available and was.container.container_id not in boxes
-            ended[key] = _removed(was) if gone else was
+        if previous.state is EngineState.EXITED:
+            is_removed = (
+                previous.container is not None and containers.available and previous.container.container_id not in by_id
+            )
+            exited[key] = _with_container_removed(previous) if is_removed else previous
         else:
-            ended[key] = _vanished(was, boxes, containers, node_wall_s)
-    recent = [one for one in ended.values() if node_wall_s - (one.exited_wall_s or 0.0) <= _kept_s(one)]
-    return tuple(sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))[:EXITED_KEPT])
+            exited[key] = _exited_engine(previous, by_id, containers, node_wall_s)
+    recent = [
+        exited_engine
+        for exited_engine in exited.values()
+        if node_wall_s - (exited_engine.exited_wall_s or 0.0) <= _listed_for_s(exited_engine)
+    ]
+    return tuple(sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))[:MAX_EXITED])
 
 
-def _kept_s(engine: Engine) -> float:
-    box = engine.container
-    is_ours = box is not None and box.is_gone and bool(labels.recipe_of(box.labels))
-    return REMOVED_FOR_S if is_ours else EXITED_FOR_S
+def _listed_for_s(engine: Engine) -> float:
+    container = engine.container
+    is_removed_launch = container is not None and container.is_gone and bool(labels.recipe_of(container.labels))
+    return REMOVED_FOR_S if is_removed_launch else EXITED_FOR_S
 
 
-def _removed(was: Engine) -> Engine:
-    """An engine that had ended, and now its container is gone too."""
-    if was.container is None or was.container.is_gone:
-        return was
-    said = "" if was.exit_detail == _STILL_RUNS else was.exit_detail
+def _with_container_removed(engine: Engine) -> Engine:
+    """An exited engine whose container has been removed since."""
+    if engine.container is None or engine.container.is_gone:
+        return engine
+    detail = "" if engine.exit_detail == _STILL_RUNS else engine.exit_detail
     return replace(
-        was,
-        container=replace(was.container, is_gone=True),
-        exit_detail=f"{said}; {_REMOVED}" if said else _REMOVED,
+        engine,
+        container=replace(engine.container, is_gone=True),
+        exit_detail=f"{detail}; {_REMOVED}" if detail else _REMOVED,
     )
 
 
-def _set_aside(live: Mapping[str, Engine], boxes: Mapping[str, Container]) -> frozenset[str]:
-    """Keys of ended containers in whose place another runs.
+def _set_aside_keys(live: Mapping[str, Engine], by_id: Mapping[str, Container]) -> frozenset[str]:
+    """Keys of ended containers that another container has replaced.
 
-    A relaunch of ours keeps them for the way back; how they ended was its own doing, and no news of the engine.
+    A relaunch by sparktop keeps them for the rollback; it stopped them itself, so their exit is no news of the engine.
     """
     names = {engine.container.name for engine in live.values() if engine.container}
     return frozenset(
-        box.container_id[:12]
-        for box in boxes.values()
-        if box.status in (*_OVER, "created") and (found := _ASIDE.fullmatch(box.name)) and found[1] in names
+        container.container_id[:12]
+        for container in by_id.values()
+        if container.status in (*_ENDED_STATUSES, "created")
+        and (match := _SET_ASIDE_NAME.fullmatch(container.name))
+        and match[1] in names
     )
 
 
-def _vanished(was: Engine, boxes: Mapping[str, Container], containers: Containers, node_wall_s: float) -> Engine:
-    box = boxes.get(was.container.container_id) if was.container else None
-    last = box or was.container
-    if box is not None:
+def _exited_engine(
+    engine: Engine, by_id: Mapping[str, Container], containers: Containers, node_wall_s: float
+) -> Engine:
+    container = by_id.get(engine.container.container_id) if engine.container else None
+    last_container = container or engine.container
+    if container is not None:
         detail = _STILL_RUNS
-    elif was.container is not None and containers.available:
-        detail, last = _REMOVED, replace(was.container, is_gone=True)
+    elif engine.container is not None and containers.available:
+        detail, last_container = _REMOVED, replace(engine.container, is_gone=True)
     else:
         detail = "its process ended"
     return replace(
-        was,
+        engine,
         state=EngineState.EXITED,
         progress=None,
         pids=(),
@@ -258,47 +400,45 @@ def _vanished(was: Engine, boxes: Mapping[str, Container], containers: Container
         rates=None,
         gpu_bytes=None,
         uptime_s=None,
-        container=last,
+        container=last_container,
         exit_detail=detail,
         exited_wall_s=node_wall_s,
     )
 
 
-def _remembered(before: Engine | None, containers: Containers) -> Container | None:
-    """The container as it was last seen, while Docker can't be asked."""
-    return before.container if before is not None and not containers.available else None
-
-
 def _container_gap(containers: Containers) -> GapReason:
     if containers.available:
         return GapReason.NOT_YET
-    return GapReason.NO_PERMISSION if "permission" in containers.detail else GapReason.FAILED
+    return GapReason.NO_PERMISSION if containers.is_denied else GapReason.FAILED
 
 
-def _endpoint(command: EngineCommand, box: Container | None) -> Endpoint:
-    """Where the node itself reaches the server."""
+def _endpoint(command: EngineCommand, container: Container | None) -> Endpoint:
+    """The address at which the node itself reaches the server."""
     host, port = "127.0.0.1", command.port
-    if box is None or box.network_mode in ("", "host"):
+    if container is None or container.network_mode in ("", "host"):
         if command.host not in (None, *_ANY_ADDRESS):
             host = command.host or host
-    elif box.published_ports and port in box.published_ports:
-        port = box.published_ports[port]
-    elif box.addresses:
-        host = box.addresses[0]
+    elif container.published_ports and port in container.published_ports:
+        port = container.published_ports[port]
+    elif container.addresses:
+        host = container.addresses[0]
     if command.metrics_off:
         return Endpoint(host=host, port=port, state=EndpointState.NO_METRICS, detail=command.metrics_off)
     return Endpoint(host=host, port=port)
 
 
-def _same_place(old: Endpoint, new: Endpoint) -> bool:
-    return new.state is EndpointState.NOT_ASKED and (old.host, old.port) == (new.host, new.port)
+def _with_answers(new: Endpoint | None, old: Endpoint | None) -> Endpoint | None:
+    """The old endpoint with what it has answered, where the new one is to be asked at the same address."""
+    if old is None or new is None or new.state is not EndpointState.NOT_ASKED:
+        return new
+    return old if (old.host, old.port) == (new.host, new.port) else new
 
 
 def _gpu_bytes(pids: Iterable[int], gpu: GpuReading | None) -> int | None:
     if gpu is None or all(card.processes is None for card in gpu.gpus):
         return None
-    wanted = set(pids)
-    used = [process.used_bytes for card in gpu.gpus for process in card.processes or () if process.pid in wanted]
+    pid_set = set(pids)
+    used = [process.used_bytes for card in gpu.gpus for process in card.processes or () if process.pid in pid_set]
     if used and all(size is None for size in used):
         return None
     return sum(size for size in used if size is not None)

@@ -1,21 +1,22 @@
-"""Bounded histories of one node, placed by the node's own clock.
-
-A sample's place is its boot time plus the smallest offset to the operator's clock seen lately: a burst that comes
-late (a resumed laptop, a slow line) is placed when it was taken, not when it arrived (facts/reliability.md 1.4).
-"""
+"""Histories of a node's figures over the last minutes, their trends and rates."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
-from sparktop.model.telemetry import Series
+from sparktop.model.engine import Engine
+from sparktop.model.fleet import Growth, Trend
+from sparktop.model.telemetry import GpuReading, NetworkReading, Sample, Series
 
 KEPT_S = 15 * 60.0
+
+
 _OFFSETS_KEPT = 60
 
 
 class Placement:
-    """The node's boot-time clock on the operator's monotonic clock."""
+    """Maps the node's boot-time clock to the operator's monotonic clock."""
 
     def __init__(self) -> None:
         self._boot_id = ""
@@ -23,7 +24,7 @@ class Placement:
         self._offset = 0.0
 
     def boot(self, boot_id: str) -> bool:
-        """Note which boot the coming samples belong to; True when it is another one: a reboot, not a gap."""
+        """Set the boot that the next samples belong to; True when it is another one: a reboot, not a gap."""
         changed = boot_id != self._boot_id
         rebooted = bool(self._boot_id) and changed
         if changed:
@@ -32,18 +33,18 @@ class Placement:
         return rebooted
 
     def place(self, boot_s: float, arrived_s: float) -> float:
-        """When the sample was taken, on the operator's clock: never after it arrived."""
+        """When the sample was taken, on the operator's clock; never after its arrival."""
         self._offsets.append(arrived_s - boot_s)
         self._offset = min(self._offsets)
         return boot_s + self._offset
 
     def at(self, boot_s: float) -> float | None:
-        """Where another moment of the node's stands; None before the first sample."""
+        """Another boot-time moment on the operator's clock; None before the first sample."""
         return boot_s + self._offset if self._offsets else None
 
 
 class History:
-    """One value over the last minutes, with gaps as None."""
+    """One figure over the last minutes, with gaps as None."""
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
@@ -62,7 +63,7 @@ class History:
             self._points.popleft()
 
     def cut(self) -> None:
-        """End the stretch here: what comes next doesn't join on (another boot)."""
+        """End the current stretch: the next value doesn't join on (another boot)."""
         if self._points and self._points[-1][1] is not None:
             self._points.append((self._points[-1][0] + 0.001, None))
 
@@ -74,13 +75,118 @@ class History:
         return Series(times=times, values=values)
 
     def recent(self, seconds: float) -> list[tuple[float, float]]:
-        """The unbroken newest stretch of at most so many seconds, oldest first."""
-        found: list[tuple[float, float]] = []
+        """The newest stretch without gaps, at most `seconds` long, oldest first."""
+        stretch: list[tuple[float, float]] = []
         for time_s, value in reversed(self._points):
-            if value is None or (found and found[0][0] - time_s > seconds):
+            if value is None or (stretch and stretch[0][0] - time_s > seconds):
                 break
-            if found and found[-1][0] - time_s > seconds:
-                break
-            found.append((time_s, value))
-        found.reverse()
-        return found
+            stretch.append((time_s, value))
+        stretch.reverse()
+        return stretch
+
+
+WINDOW_S = 5.0
+"""Short on purpose: available memory has fallen 47 GB in 6 s (field report 001)."""
+
+
+NOISE_BYTES_PER_S = 60e6
+"""Below this rate an idle desktop wanders by itself: no time to empty is estimated."""
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
+    """The least-squares slope of (seconds, available bytes); None with fewer than three points or one second."""
+    if len(points) < 3 or points[-1][0] - points[0][0] < 1.0:
+        return None
+    start_s = points[0][0]
+    times = [time_s - start_s for time_s, _ in points]
+    values = [value for _, value in points]
+    mean_t = sum(times) / len(times)
+    mean_v = sum(values) / len(values)
+    spread = sum((time_s - mean_t) ** 2 for time_s in times)
+    slope = sum((t - mean_t) * (v - mean_v) for t, v in zip(times, values, strict=True)) / spread
+    # A fall that has only begun is steeper in its last step than over the window: average the two.
+    (before_t, before_v), (last_t, last_v) = points[-2], points[-1]
+    step = (last_v - before_v) / (last_t - before_t)
+    if step < slope < 0:
+        slope = (slope + step) / 2
+    to_empty = last_v / -slope if slope < -NOISE_BYTES_PER_S else None
+    return Trend(bytes_per_s=slope, time_to_empty_s=to_empty)
+
+
+PAGE_BYTES = 4096
+
+
+def swap_rate(previous: Sample, current: Sample) -> float | None:
+    """Bytes per second swapped in and out together; None where the kernel doesn't count them."""
+    elapsed_s = current.boot_s - previous.boot_s
+    if elapsed_s <= 0 or current.swap_in_pages is None or current.swap_out_pages is None:
+        return None
+    if previous.swap_in_pages is None or previous.swap_out_pages is None:
+        return None
+    pages = (current.swap_in_pages - previous.swap_in_pages) + (current.swap_out_pages - previous.swap_out_pages)
+    return max(0, pages) * PAGE_BYTES / elapsed_s
+
+
+def rdma_rate(previous: NetworkReading, current: NetworkReading) -> float | None:
+    """Bytes per second in both directions over the RDMA ports that both readings counted; None where there are none."""
+    elapsed_s = current.boot_s - previous.boot_s
+    if elapsed_s <= 0:
+        return None
+    earlier_ports = {(port.device, port.port): port for port in previous.rdma_ports}
+    deltas = [
+        (port.received_bytes - earlier.received_bytes) + (port.sent_bytes - earlier.sent_bytes)
+        for port in current.rdma_ports
+        if (earlier := earlier_ports.get((port.device, port.port))) is not None
+        and port.received_bytes is not None
+        and port.sent_bytes is not None
+        and earlier.received_bytes is not None
+        and earlier.sent_bytes is not None
+    ]
+    return max(0, sum(deltas)) / elapsed_s if deltas else None
+
+
+SPAN_S = 6.0
+
+
+LEAST_BYTES_PER_S = 100e6
+
+
+SHOWN = 5
+
+
+class GrowthWatch:
+    """Finds GPU processes whose memory grew over the last seconds."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, dict[int, tuple[str, int]]]] = deque()
+
+    def saw(self, at_s: float, reading: GpuReading) -> None:
+        """Add a reading; one that isn't later than the last is ignored."""
+        if self._readings and at_s <= self._readings[-1][0]:
+            return
+        bytes_by_pid: dict[int, tuple[str, int]] = {}
+        for gpu in reading.gpus:
+            for row in gpu.processes or ():
+                if row.used_bytes is not None and row.used_bytes > bytes_by_pid.get(row.pid, ("", -1))[1]:
+                    bytes_by_pid[row.pid] = (row.name.rsplit("/", 1)[-1], row.used_bytes)
+        self._readings.append((at_s, bytes_by_pid))
+        while self._readings[0][0] < at_s - SPAN_S:
+            self._readings.popleft()
+
+    def growing(self, engines: Sequence[Engine]) -> tuple[Growth, ...]:
+        """The growing processes, fastest first; a new process has grown from nothing."""
+        if len(self._readings) < 2:
+            return ()
+        (then_s, earlier), (now_s, latest) = self._readings[0], self._readings[-1]
+        names = {pid: engine.name for engine in engines for pid in engine.pids}
+        grown = [
+            Growth(
+                label=names.get(pid, name),
+                pid=pid,
+                held_bytes=held_bytes,
+                bytes_per_s=(held_bytes - earlier.get(pid, ("", 0))[1]) / (now_s - then_s),
+            )
+            for pid, (name, held_bytes) in latest.items()
+        ]
+        fast = [growth for growth in grown if growth.bytes_per_s >= LEAST_BYTES_PER_S]
+        return tuple(sorted(fast, key=lambda row: -row.bytes_per_s)[:SHOWN])

@@ -1,4 +1,7 @@
-"""The observing side as one thing: a supervisor and a book for each node, and one picture of all of them."""
+"""Watch all nodes: run their supervisors, and publish one picture of the fleet with its notices.
+
+Notices are observations, worst first: they name no cause. Diagnoses come from the live rules.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +11,99 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from sparktop.clock import Clock, SystemClock
+from sparktop.clock import SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
-from sparktop.diagnose.logs.rules import LogRule, shipped
+from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
-from sparktop.model.fleet import FleetState, Notice
+from sparktop.model.event import Severity
+from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice, Reach
 from sparktop.observe.baseline import BaselineFile
-from sparktop.observe.book import NodeBook
 from sparktop.observe.followers import Followers
-from sparktop.observe.lines import LineRing
-from sparktop.observe.notices import notices
+from sparktop.observe.log_ring import LineRing
+from sparktop.observe.node_state import NodeBook
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
+from sparktop.text.units import gib
 from sparktop.transport.base import Connector, Transport
 from sparktop.transport.threads import in_thread
 
+_SAME_KEY = "same host key"
+"""A connection's own warning of it; `_twin_notices` names the pair once."""
+
+
+def notices(nodes: Sequence[NodeView]) -> tuple[Notice, ...]:
+    """All notices about these nodes, worst first."""
+    all_notices = [notice for node in nodes for notice in _node_notices(node)] + _twin_notices(nodes)
+    return tuple(sorted(all_notices, key=lambda notice: -notice.severity.weight))
+
+
+def _node_notices(node: NodeView) -> list[Notice]:
+    warnings = [warning for warning in node.warnings if _SAME_KEY not in warning]
+    return _link_notices(node) + [Notice(severity=Severity.WARNING, node=node.name, text=text) for text in warnings]
+
+
+def _link_notices(node: NodeView) -> list[Notice]:
+    link = node.link
+    if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
+        return []
+    is_tested = link.reach not in (Reach.UNTESTED, Reach.ANSWERS)
+    severity = Severity.CRITICAL if is_tested or link.state is not LinkState.STALE else Severity.WARNING
+    # The state first: a narrow screen cuts the rest of the sentence.
+    text = f"{link.reach}: {link.reason}" if is_tested else f"{link.state}: {link.reason}"
+    if link.hint and link.state is LinkState.REFUSED:
+        text += f" · {link.hint}"
+    sample = node.sample
+    if sample is not None and link.state is not LinkState.REFUSED:
+        seen = f"last seen with {gib(sample.memory.available_bytes)} available"
+        if node.trend and node.trend.time_to_empty_s is not None:
+            seen += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
+        text = f"{link.reach}, {seen} · {link.reason}" if is_tested else f"{text} · {seen}"
+    return [Notice(severity=severity, node=node.name, text=text)]
+
+
+def _twin_notices(nodes: Sequence[NodeView]) -> list[Notice]:
+    """Two nodes with the same host key or machine id: seen on shipped units (CVE-2026-24218)."""
+    twins: list[Notice] = []
+    for index, first in enumerate(nodes):
+        for second in nodes[index + 1 :]:
+            names = f"{first.name} and {second.name}"
+            key = first.link.host_key_fingerprint
+            same_id = same_boot = False
+            if first.facts is not None and second.facts is not None and first.facts.machine_id_digest is not None:
+                same_id = first.facts.machine_id_digest == second.facts.machine_id_digest
+                same_boot = same_id and first.facts.boot_id == second.facts.boot_id
+            if same_boot:
+                text = f"{names} are one machine (same boot id): is one of the names wrong?"
+            elif key is not None and key == second.link.host_key_fingerprint:
+                text = f"{names} present the same SSH host key: each can pose as the other; make new host keys on one"
+            elif same_id:
+                text = f"{names} have the same machine id (cloned image): give one a new /etc/machine-id"
+            else:
+                continue
+            twins.append(Notice(severity=Severity.WARNING, text=text))
+    return twins
+
+
 LogRules = Callable[[], Sequence[LogRule]]
 
+
 URGENT_DELAY_S = 0.006
-"""After a sample: the GPU's reading of the same tick comes some milliseconds later and shares the picture."""
+"""Delay after a sample: the GPU reading of the same tick comes some milliseconds later and joins the picture."""
+
+
 COALESCE_S = 0.25
-"""Everything else waits for company; a picture is published at most some five times a second a node."""
+"""Delay after any other change, to combine changes: at most about five pictures a second per node."""
 
 
-class _Line:
-    """One node's supervisor, book and followers, wired together."""
+class _WatchedNode:
+    """One node's supervisor, state and followers, wired together."""
 
     def __init__(
         self,
         connector: Connector,
         book: NodeBook,
         *,
-        clock: Clock,
         interval_s: float,
         log_rules: LogRules,
         connections: Connections | None,
@@ -49,19 +112,23 @@ class _Line:
         self.book = book
         self._name = connector.name
         self._connections = connections
-        self.followers = Followers(book, clock=clock, rules=log_rules, docker_socket=docker_socket)
-        self.supervisor = Supervisor(connector, self, clock=clock, interval_s=interval_s, docker_socket=docker_socket)
-        self.link = book.link
-        self.message = book.message
-        self.last_sample_arrived_s = book.last_sample_arrived_s
+        self.followers = Followers(book, rules=log_rules, docker_socket=docker_socket)
+        self.supervisor = Supervisor(
+            connector,
+            book,
+            opened=self._opened,
+            closed=self._closed,
+            interval_s=interval_s,
+            docker_socket=docker_socket,
+        )
 
-    def opened(self, transport: Transport) -> None:
+    def _opened(self, transport: Transport) -> None:
         self.book.connection(transport.host_key_fingerprint, transport.warnings)
         if self._connections is not None:
             self._connections.opened(self._name, transport)
         self.followers.start(transport)
 
-    def closed(self) -> None:
+    def _closed(self) -> None:
         if self._connections is not None:
             self._connections.closed(self._name)
         self.followers.stop()
@@ -75,7 +142,6 @@ class Monitor:
         connectors: Sequence[Connector],
         *,
         publish: Publish,
-        clock: Clock | None = None,
         interval_s: float = 1.0,
         rules: Sequence[LiveRule] | None = None,
         log_rules: LogRules = shipped,
@@ -84,27 +150,26 @@ class Monitor:
         connections: Connections | None = None,
         docker_sockets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`rules` are the live rules to watch with; else all of ours. `log_rules` reads what engines' logs are read
-        for, and is called in a thread when it is time.
+        """`rules` are the live rules; by default all that are shipped. `log_rules` loads the log rules, called in a
+        thread when they are first needed.
 
-        `baselines` is the file in which machines' normals are kept; without one they are forgotten at the end.
-        `remarks` are sparktop's own, and stand among each picture's notices. `connections` has a share of each
-        connection. `docker_sockets` are those of nodes whose Docker Engine listens elsewhere than usual.
+        `baselines` is the file of learned baselines; without one they are lost at exit. `remarks` are notices by
+        sparktop itself, added to each picture. `connections` is notified of each connection. `docker_sockets`: node ->
+        socket path, for nodes whose Docker Engine doesn't listen at the default one.
         """
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._publish = publish
         self._interval_s = interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
-        self._lines: dict[str, _Line] = {}
-        self._normals = BaselineFile(baselines)
+        self._nodes: dict[str, _WatchedNode] = {}
+        self._baselines = BaselineFile(baselines)
         self._remarks = remarks
         for connector in connectors:
-            book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._normals)
-            self._lines[connector.name] = _Line(
+            book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._baselines)
+            self._nodes[connector.name] = _WatchedNode(
                 connector,
                 book,
-                clock=self._clock,
                 interval_s=interval_s,
                 log_rules=log_rules,
                 connections=connections,
@@ -123,50 +188,50 @@ class Monitor:
         return self._interval_s
 
     async def run(self) -> None:
-        """Watch every node until cancelled, then leave nothing behind."""
+        """Watch every node until cancelled, then clean up."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(in_thread(read_ahead))
-                for line in self._lines.values():
+                for line in self._nodes.values():
                     group.create_task(line.supervisor.run())
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for line in self._lines.values():
+            for line in self._nodes.values():
                 await line.followers.aclose()
-            self._normals.write()
+            self._baselines.write()
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         """The feed of an engine's log."""
-        line = self._lines.get(node)
+        line = self._nodes.get(node)
         return line.followers.feed(engine_key) if line else None
 
     def kernel_lines(self, node: str) -> LineRing:
-        """The node's kernel log, unfolded."""
-        return self._lines[node].book.kernel_lines
+        """The node's kernel log, line by line."""
+        return self._nodes[node].book.kernel_lines
 
     def set_interval(self, seconds: float) -> None:
-        """Ask all probes for another rate."""
+        """Set the sample interval of all probes."""
         self._interval_s = seconds
-        for line in self._lines.values():
+        for line in self._nodes.values():
             line.supervisor.set_interval(seconds)
 
     def retry_now(self, node: str) -> None:
-        """Cut a node's back-off short."""
-        if line := self._lines.get(node):
+        """End a node's back-off early."""
+        if line := self._nodes.get(node):
             line.supervisor.retry_now()
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
-        """Say something to a node's probe, unread; False while there is none."""
-        line = self._lines.get(node)
+        """Send words to a node's probe, uninterpreted; False while there is no live probe."""
+        line = self._nodes.get(node)
         return line is not None and line.supervisor.tell(words)
 
     def _changed(self, urgent: bool) -> None:
-        """Arrange a publication: soon after a sample, else when others have gathered."""
+        """Schedule a publication: soon after a sample, else once changes have gathered."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # before the loop runs there is nobody to tell
+            return  # nobody listens before the event loop runs
         due_s = loop.time() + (URGENT_DELAY_S if urgent else COALESCE_S)
         if self._timer is not None:
             if self._due_s <= due_s:
@@ -181,13 +246,12 @@ class Monitor:
         self._publish(self._state)
 
     def _picture(self) -> FleetState:
-        nodes = tuple(line.book.view() for line in self._lines.values())
-        fingerprints = {name: key for name, line in self._lines.items() if (key := line.book.fingerprint)}
+        nodes = tuple(line.book.view() for line in self._nodes.values())
         picture = FleetState(
             nodes=nodes,
             wall_s=self._clock.wall(),
             monotonic_s=self._clock.monotonic(),
-            notices=(*notices(nodes, fingerprints=fingerprints), *self._remarks),
+            notices=(*notices(nodes), *self._remarks),
         )
         findings = self._diagnosis.update(picture)
         return replace(picture, findings=findings, rules_watching=self._diagnosis.watching)

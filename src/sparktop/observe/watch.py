@@ -1,4 +1,4 @@
-"""What a front end may ask of the observing side; the Monitor is the real one, a test's stand-in the other."""
+"""The interfaces of the observing side for a front end; implemented by Monitor, and by stand-ins in tests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sparktop.model.fleet import FleetState
-from sparktop.observe.lines import LineRing
+from sparktop.observe.log_ring import LineRing
 from sparktop.transport.base import Transport
 
 Publish = Callable[[FleetState], None]
-"""Called on the event loop with each new picture, at most some five times a second a node."""
+"""Called on the event loop with each new picture, at most about five times a second per node."""
 
 
 class LogFeed(Protocol):
@@ -22,20 +22,20 @@ class LogFeed(Protocol):
 
     @property
     def status(self) -> str:
-        """ "docker logs", "/tmp/sparkrun_serve.log", or why there are no lines and what would give them."""
+        """ "docker logs", "/tmp/sparkrun_serve.log", or why there are no lines and the next step."""
 
     @property
     def ring(self) -> LineRing: ...
 
 
 class Connections(Protocol):
-    """Who wants a share of each connection while it stands: what changes a Spark has its own process on it."""
+    """Notified when connections open and close: code that changes a Spark runs its own process over them."""
 
     def opened(self, node: str, transport: Transport) -> None:
-        """A connection to the node stands; the host is as well as it will be."""
+        """A connection to the node is open, and its checks are done."""
 
     def closed(self, node: str) -> None:
-        """It is gone, or about to be closed."""
+        """The connection is closed, or about to be."""
 
 
 class Watch(Protocol):
@@ -49,22 +49,55 @@ class Watch(Protocol):
     def interval_s(self) -> float: ...
 
     async def run(self) -> None:
-        """Observe until cancelled, then leave nothing behind."""
+        """Observe until cancelled, then clean up."""
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
-        """The feed of an engine's log; None when that engine is not known (any more)."""
+        """The feed of an engine's log; None when that engine isn't known (any more)."""
 
     def kernel_lines(self, node: str) -> LineRing:
-        """The node's kernel log, unfolded."""
+        """The node's kernel log, line by line."""
 
     def set_interval(self, seconds: float) -> None:
-        """Ask all probes for another rate; they may sample faster when memory is low."""
+        """Set the sample interval of all probes; they may sample faster when memory is low."""
 
     def retry_now(self, node: str) -> None:
-        """Cut a back-off short; also the way to try again after a refusal."""
+        """End a back-off early; also the way to retry after a refusal."""
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
-        """Pass words on to the node's probe, one JSON object, without a look at what they mean.
+        """Send one JSON object to the node's probe, uninterpreted.
 
-        False when there is no live probe; True says that they were sent, not that they arrived.
+        False when there is no live probe; True means sent, not received.
         """
+
+
+class ForwardingWatch:
+    """A Watch that forwards everything to another one; subclasses do something around its run."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    @property
+    def state(self) -> FleetState:
+        return self._watch.state
+
+    @property
+    def interval_s(self) -> float:
+        return self._watch.interval_s
+
+    async def run(self) -> None:
+        await self._watch.run()
+
+    def log(self, node: str, engine_key: str) -> LogFeed | None:
+        return self._watch.log(node, engine_key)
+
+    def kernel_lines(self, node: str) -> LineRing:
+        return self._watch.kernel_lines(node)
+
+    def set_interval(self, seconds: float) -> None:
+        self._watch.set_interval(seconds)
+
+    def retry_now(self, node: str) -> None:
+        self._watch.retry_now(node)
+
+    def tell(self, node: str, words: Mapping[str, object]) -> bool:
+        return self._watch.tell(node, words)

@@ -1,7 +1,8 @@
-"""Every action there is: its name, words and risk, and where its planner is.
+"""Every action: its name, text, risk and options, and the module that plans it.
 
-A planner is a module with two pure functions: `asks(request, picture, survey)` says what it wants to know of the nodes
-(called again with the answers until it wants no more), `plan(request, picture, survey)` makes a Plan or a Refusal.
+A planner is a module with two pure functions: `asks(request, picture, survey)` returns its questions to the nodes
+(it is called again with the answers until it has no more), `plan(request, picture, survey)` returns a Plan. Either may
+raise Refused.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from importlib import import_module
 from typing import Protocol
 
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk
-from sparktop.operate.survey import Ask, Survey
+from sparktop.model.plan import Plan, Request, Risk
+from sparktop.model.survey import Ask, Survey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One thing that can be set of an action, on the command line as `--set NAME=VALUE`."""
+    """An option of an action: `--set NAME=VALUE` on the command line."""
 
     name: str
     description: str
@@ -28,26 +29,28 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One kind of change."""
+    """One action that sparktop offers."""
 
     name: str
     title: str
     description: str
     """One sentence: what it does."""
     risk: Risk
-    """The most it may be; the plan says what it is."""
+    """The highest risk a plan of it can have; the plan states its own."""
     target: str
-    """What it is done to: "engine", "process", "node", "nodes", or "recipe": only what has a recipe can ask for it."""
+    """What it is applied to: "engine", "process", "node", "nodes" or "recipe" (only where there is a recipe)."""
     planner: str
-    """The module."""
+    """The planner's module, within `sparktop.operate`."""
     options: tuple[Option, ...] = ()
     only_looks: bool = False
-    """It changes nothing on a Spark: it mends nothing, and is there in a read-only console too."""
+    """It changes nothing on a Spark: no remedy, and offered in a read-only console too."""
 
 
 class Planner(Protocol):
+    """The functions of a planner's module."""
+
     asks: Callable[[Request, FleetState, Survey], tuple[Ask, ...]]
-    plan: Callable[[Request, FleetState, Survey], Plan | Refusal]
+    plan: Callable[[Request, FleetState, Survey], Plan]
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -57,7 +60,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Write back and drop the page cache, on one node or both.",
         risk=Risk.SAFE,
         target="nodes",
-        planner="caches",
+        planner="machine.caches",
     ),
     Action(
         name="safe-restart",
@@ -65,7 +68,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Stop an engine, wait until its memory is back, start it, and prove it with one request.",
         risk=Risk.DISRUPTIVE,
         target="engine",
-        planner="restart",
+        planner="restart.restart",
         options=(
             Option(name="grace_s", description="seconds between SIGTERM and SIGKILL", default="60"),
             Option(name="target_gib", description="available memory to wait for; else computed from the engine"),
@@ -79,7 +82,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Start an engine anew with other flags, environment or container options, and go back if it fails.",
         risk=Risk.DISRUPTIVE,
         target="engine",
-        planner="relaunch",
+        planner="relaunch.relaunch",
         options=(
             Option(name="grace_s", description="seconds between SIGTERM and SIGKILL", default="60"),
             Option(name="target_gib", description="available memory to wait for; else computed from the engine"),
@@ -95,7 +98,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Stop an engine on its node, or on both, and see its memory come back.",
         risk=Risk.DISRUPTIVE,
         target="engine",
-        planner="stop",
+        planner="restart.stop",
         options=(
             Option(
                 name="grace_s",
@@ -109,7 +112,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Keep its log, switch the restart policy off and stop it, so that the cause can be looked at.",
         risk=Risk.DISRUPTIVE,
         target="engine",
-        planner="loop",
+        planner="restart.loop",
     ),
     Action(
         name="launch",
@@ -117,7 +120,7 @@ ACTIONS: tuple[Action, ...] = (
         description="From a recipe to a served, proven engine: fetch, make room, start, first request, measurement.",
         risk=Risk.DISRUPTIVE,
         target="recipe",
-        planner="launch",
+        planner="launch.launch",
         options=(
             Option(name="grace_s", description="seconds between SIGTERM and SIGKILL of what is stopped", default="60"),
         ),
@@ -128,7 +131,7 @@ ACTIONS: tuple[Action, ...] = (
         description="End one process that holds GPU memory.",
         risk=Risk.DISRUPTIVE,
         target="process",
-        planner="holder",
+        planner="machine.end_process",
         options=(
             Option(name="even_desktop", description="also what draws the desktop", default="no", choices=("yes", "no")),
         ),
@@ -139,7 +142,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Bring a frozen desktop back: restart its shell (on X11), or the display manager, or do without.",
         risk=Risk.DISRUPTIVE,
         target="node",
-        planner="desktop",
+        planner="machine.desktop",
         options=(
             Option(
                 name="way",
@@ -154,7 +157,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Reboot a node, watch it go and come back, and say how long it took.",
         risk=Risk.DESTRUCTIVE,
         target="node",
-        planner="reboot",
+        planner="machine.reboot",
         options=(
             Option(
                 name="watch_only",
@@ -170,7 +173,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Logs, kernel log, tables and metrics of one node or both, redacted, into one archive here.",
         risk=Risk.SAFE,
         target="nodes",
-        planner="evidence",
+        planner="evidence.evidence",
         only_looks=True,
     ),
     Action(
@@ -179,7 +182,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Let the probe end an engine's container by itself before memory is gone.",
         risk=Risk.DISRUPTIVE,
         target="engine",
-        planner="guard",
+        planner="machine.guard",
         options=(
             Option(name="floor_gib", description="available memory below which it acts; else 4, or 3 % of all"),
             Option(
@@ -195,10 +198,11 @@ ACTIONS: tuple[Action, ...] = (
 
 
 def action(name: str) -> Action | None:
-    return next((one for one in ACTIONS if one.name == name), None)
+    """The action of that name, None where there is none."""
+    return next((candidate for candidate in ACTIONS if candidate.name == name), None)
 
 
-def planner_of(one: Action) -> Planner:
-    """Its planner, imported when it is wanted."""
-    found: Planner = import_module(f"sparktop.operate.{one.planner}")
-    return found
+def planner_of(chosen: Action) -> Planner:
+    """The action's planner, imported on first use."""
+    planner: Planner = import_module(f"sparktop.operate.{chosen.planner}")
+    return planner

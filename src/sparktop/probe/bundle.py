@@ -1,20 +1,27 @@
-"""Packs the probe for the wire, and reads what a Spark says when it can't be started.
+"""Packs the probe and the runner for the wire, and explains why one of them didn't start on a Spark.
 
 Stage 0 is a fixed text: a shell looks for python3, which reads exactly so many bytes of source from standard input,
 checks them and runs them. Nothing is written to the Spark's disk; what follows the source is the protocol
-(`sparktop.wire`). The command line holds lengths and a nonce, never a secret.
+(`sparktop.wire` for the probe, `probe.runner.main` for the runner). The command line holds lengths and a nonce, never
+a secret.
+
+What is sent: the parts that stage 0 compiles at once, as one compressed text, because that is smaller; then a line with
+the names and lengths of the others, each compressed by itself and compiled in the process that needs it. All run among
+one set of names there, so a part travels without its imports of other parts, and without docstrings.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 import secrets
 import shlex
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sparktop import sanitise
 from sparktop.errors import ProbeError
@@ -22,20 +29,33 @@ from sparktop.wire import LEASE_S
 
 NAME = "sparktop-probe"
 """The shell's $0: what `ps` shows, and what a simulated Spark looks for."""
+RUNNER_NAME = "sparktop-runner"
+"""As NAME, for the runner; on a Spark its process calls itself so too."""
 
-PARTS = ("network", "installed", "desktop", "decide", "journal", "docker", "guard")
-"""What of the probe travels beside its source, to be compiled where it is needed: in one child, or for the guard."""
+PROBE_START = ("parsers", "system", "host_facts", "pace", "outbox", "children", "main")
+"""Parts of the probe that its main process compiles at the start, in this order."""
+PROBE_LATER = (
+    *("masking", "programs", "network", "installed", "scanner", "nvml", "kernel_log", "desktop"),
+    *("guard.decision", "guard.journal", "guard.docker", "guard.guard"),
+)
+"""Parts of the probe that are compiled where they are needed (`probe.remote.children.LATER_PARTS`)."""
+RUNNER_START = ("start",)
+RUNNER_LATER = (
+    *("main", "journal", "program", "docker", "step", "pull", "fetch", "weights", "models", "hub", "questions"),
+    "masking",
+)
 
 OLD_PYTHON_EXIT = 96
 NO_PYTHON_EXIT = 97
 CUT_EXIT = 98
 NOT_LINUX_EXIT = 95
-FAILED_EXIT = 70
 NO_PYTHON_MARK = b"SPARKTOP-NOPY"
 OLD_PYTHON_MARK = b"SPARKTOP-OLDPY"
 
+Program = Literal["probe", "runner"]
+
 # No single quote may stand in it (the shell's script holds it in some), and any Python 3 must be able to parse it.
-# "@" is what it starts: the probe, or the runner.
+# "@" is what it starts: the probe, or the runner. It keeps no reference to what it has read, which main unpacks.
 _STAGE_0 = f"""
 import os,sys,zlib
 if sys.version_info<(3,10):
@@ -48,17 +68,16 @@ while len(b)<n:
 if len(b)<n or zlib.crc32(b)!=int(c,16):
     sys.stderr.write("sparktop: the @ arrived damaged: %d of %d bytes\\n"%(len(b),n));sys.exit({CUT_EXIT})
 z=zlib.decompressobj();g={{"__name__":"sparktop_@"}}
-exec(compile(z.decompress(b),"sparktop-@","exec"),g)
-b=z.unused_data;del z
-g["main"](b,c,k,float(i),float((sys.argv[5:]+["{LEASE_S:g}"])[0]))
+for t in z.decompress(b).split(b"\\0"):
+    n,_,t=t.partition(b"\\n");exec(compile(t,"sparktop-@/"+n.decode(),"exec"),g)
+b=[z.unused_data];del z,t
+g["main"](b.pop(),c,k,float(i),float((sys.argv[5:]+["{LEASE_S:g}"])[0]))
 """.strip()
 
 _FIND_PYTHON = f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON_MARK.decode()}; exit {NO_PYTHON_EXIT}; }}; "
 
-
-def script(what: str) -> str:
-    """The shell's text that starts what is sent to it: "probe" or "runner"."""
-    return f"{_FIND_PYTHON}exec python3 -I -S -B -c '{_STAGE_0.replace('@', what)}' \"$@\""
+_DOCSTRING = re.compile(r'^([ ]*)"""(?:[^"\\]|\\.|"(?!""))*"""\n', re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^from sparktop\.[\w.]+ import (?:\([^()]*\)|[^(\n]*)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,27 +87,28 @@ class Launch:
     argv: tuple[str, ...]
     payload: bytes
     nonce: str
-    """Differs each time, so that a login banner or an older connection can't be mistaken for this probe."""
+    """Differs each time, so that a login banner or an older connection can't be mistaken for this one."""
     digest: str
     """crc32 of the payload in hex, as `hello` repeats it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What the command line of a probe says, for whoever stands in for one."""
+    """The command line of a probe or a runner, for whoever stands in for one."""
 
     length: int
     crc: int
     """`f"{crc:08x}"` is the digest that `hello` must carry."""
     nonce: str
     interval_s: float
+    """0 for a runner."""
     lease_s: float = LEASE_S
 
 
 def launch(
     *, interval_s: float, lease_s: float = LEASE_S, nvml_source: str | None = None, docker_socket: str = ""
 ) -> Launch:
-    """A new launch with a nonce of its own.
+    """A new launch of the probe, with a nonce of its own.
 
     Args:
         interval_s: seconds between samples.
@@ -99,66 +119,112 @@ def launch(
     Raises:
         ProbeError: nvidia-ml-py or our own source can't be read here.
     """
-    payload = _pack(nvml_source)
+    settings = [f"docker={docker_socket}"] if docker_socket else []
+    lease = [f"{lease_s:g}"] if lease_s != LEASE_S or settings else []
+    return _launch("probe", NAME, _payload("probe", nvml_source), [f"{interval_s:g}", *lease, *settings])
+
+
+def launch_runner(*, lease_s: float = LEASE_S, docker_socket: str = "", state_folder: str = "") -> Launch:
+    """A new launch of the runner, with a nonce of its own.
+
+    Args:
+        lease_s: the runner leaves when it heard nothing for so long; shorter in tests only.
+        docker_socket: in place of /var/run/docker.sock.
+        state_folder: in place of /run/lock, for journals and the lock; in tests.
+
+    Raises:
+        ProbeError: our own source can't be read here.
+    """
+    settings = [f"{name}={value}" for name, value in (("docker", docker_socket), ("state", state_folder)) if value]
+    return _launch("runner", RUNNER_NAME, _payload("runner"), ["0", f"{lease_s:g}", *settings])
+
+
+def _launch(program: Program, name: str, payload: bytes, words: Sequence[str]) -> Launch:
     digest = f"{zlib.crc32(payload):08x}"
     nonce = secrets.token_hex(8)
-    arguments = [str(len(payload)), digest, nonce, f"{interval_s:g}"]
-    if lease_s != LEASE_S or docker_socket:
-        arguments.append(f"{lease_s:g}")
-    if docker_socket:
-        arguments.append(f"docker={docker_socket}")
-    return Launch(
-        argv=("/bin/sh", "-c", script("probe"), NAME, *arguments),
-        payload=payload,
-        nonce=nonce,
-        digest=digest,
-    )
+    argv = ("/bin/sh", "-c", script(program), name, str(len(payload)), digest, nonce, *words)
+    return Launch(argv=argv, payload=payload, nonce=nonce, digest=digest)
+
+
+def script(program: Program) -> str:
+    """The shell's text that starts what is sent to it."""
+    return f"{_FIND_PYTHON}exec python3 -I -S -B -c '{_STAGE_0.replace('@', program)}' \"$@\""
 
 
 @functools.cache
-def _pack(nvml_source: str | None) -> bytes:
-    """The probe's source, then its children's parts and NVML's module: only the child that needs one unpacks it."""
+def _payload(program: Program, nvml_source: str | None = None) -> bytes:
+    start, later = sources(program)
+    if program == "probe":
+        later["pynvml"] = _nvml_module() if nvml_source is None else nvml_source.encode()
+    return pack(start, later)
+
+
+def sources(program: Program) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The parts as they travel, by name: those that stage 0 compiles, and those that are compiled where needed.
+
+    Raises:
+        ProbeError: our own source can't be read here.
+    """
+    here = Path(__file__).parent
+    folder = here / ("remote" if program == "probe" else "runner")
+    start, later = (PROBE_START, PROBE_LATER) if program == "probe" else (RUNNER_START, RUNNER_LATER)
+
+    def text(name: str) -> bytes:
+        path = here.parent / "masking.py" if name == "masking" else folder / f"{name.replace('.', '/')}.py"
+        return travelling(path.read_text("utf-8")).encode()
+
     try:
-        remote = Path(__file__).with_name("remote.py").read_bytes()
-        texts = {name: Path(__file__).with_name(f"remote_{name}.py").read_bytes() for name in PARTS}
-        texts["nvml"] = _nvml_module() if nvml_source is None else nvml_source.encode()
+        return {name: text(name) for name in start}, {name: text(name) for name in later}
     except OSError as error:
         raise ProbeError(
-            f"the probe's source can't be read on this machine: {error}", hint="Install sparktop again."
+            f"the {program}'s source can't be read on this machine: {error}", hint="Install sparktop again."
         ) from error
-    parts = {name: zlib.compress(text) for name, text in texts.items()}  # harder: 1 % less, 13 ms more
+
+
+def travelling(text: str) -> str:
+    """A part without docstrings and imports of other parts; every other line keeps its number, for tracebacks."""
+    text = _OWN_IMPORT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    return _DOCSTRING.sub(lambda match: (match[1] + "0" if match.start() else "") + "\n" * match[0].count("\n"), text)
+
+
+def pack(start: dict[str, bytes], later: dict[str, bytes]) -> bytes:
+    """The bytes that stage 0 reads: `start` in one compressed text, then a line of names and lengths, then `later`."""
+    first = b"\0".join(name.encode() + b"\n" + text for name, text in start.items())
+    parts = {name: zlib.compress(text) for name, text in later.items()}  # harder: 1 % less, 13 ms more
     head = " ".join(f"{name}:{len(part)}" for name, part in parts.items())
-    return b"".join((zlib.compress(remote), head.encode(), b"\n", *parts.values()))
+    return b"".join((zlib.compress(first), head.encode(), b"\n", *parts.values()))
 
 
 def _nvml_module() -> bytes:
-    found = importlib.util.find_spec("pynvml")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.origin is None:
         raise ProbeError(
             "nvidia-ml-py is not installed on this machine: its module is sent to the Spark",
             hint="Install sparktop again, or: pip install nvidia-ml-py",
         )
-    return Path(found.origin).read_bytes()
+    try:
+        return Path(spec.origin).read_bytes()
+    except OSError as error:
+        raise ProbeError(
+            f"nvidia-ml-py's module can't be read on this machine: {error}", hint="Install sparktop again."
+        ) from error
 
 
 def parse_command(command: str, name: str = NAME) -> Arguments | None:
-    """The arguments of a probe's command line, as an SSH server gets it; None for any other command."""
+    """The arguments of a probe's command line (or a runner's, by its name), as an SSH server gets it; None for any
+    other command."""
     try:
         words = shlex.split(command)
-        return _arguments(words[words.index(name) + 1 :])
-    except (ValueError, IndexError):
+        length, crc, nonce, interval, *rest = words[words.index(name) + 1 :]
+        return Arguments(
+            length=int(length),
+            crc=int(crc, 16),
+            nonce=nonce,
+            interval_s=float(interval),
+            lease_s=float(rest[0]) if rest else LEASE_S,
+        )
+    except ValueError:
         return None
-
-
-def _arguments(words: Sequence[str]) -> Arguments:
-    length, crc, nonce, interval = words[:4]
-    return Arguments(
-        length=int(length),
-        crc=int(crc, 16),
-        nonce=nonce,
-        interval_s=float(interval),
-        lease_s=float(words[4]) if len(words) > 4 else LEASE_S,
-    )
 
 
 def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: bytes, what: str = "probe") -> str:

@@ -1,39 +1,258 @@
-"""A launch as a file to keep: a `docker run` line, a compose file or a systemd unit, for each node its own. Pure.
-
-What is written starts the same container as `sparktop launch` does, from the same specification. Secrets are named,
-never written: they come from the environment, or from a file of mode 0600 beside it.
-"""
+"""Export a rendered launch as a file to keep: a `docker run` script, a compose file or a systemd unit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+import yaml
+
+from sparktop.cmdline import engine_argv as flags
+from sparktop.cmdline.container_body import docker_run
+from sparktop.engines import labels
+from sparktop.masking import is_secret
 from sparktop.model.recipe import Muted
-from sparktop.recipe.composefile import compose_file
-from sparktop.recipe.rendered import ContainerSpec, Rank, Rendered
-from sparktop.recipe.runline import lasting, run_line, without_secrets
-from sparktop.recipe.unitfile import unit_file
+from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
+from sparktop.recipe.render.host_config import body
+
+
+def run_words(container: ContainerSpec, *, is_detached: bool = True) -> list[str]:
+    """The words of `docker run`; a secret is given by its name alone, so its value comes from the caller's
+    environment."""
+    bare = without_secrets(container)
+    create_body = body(bare)
+    create_body["Env"] = [
+        name if name in bare.secret_names else f"{name}={value}" for name, value in bare.environment.items()
+    ]
+    words = shlex.split(docker_run(container.name, create_body, mask=False))
+    return words if is_detached else [word for word in words if word != "--detach"]
+
+
+def run_line(container: ContainerSpec, *, is_folded: bool = False) -> str:
+    """`docker run` as a shell command; folded: one option per line."""
+    words = run_words(container)
+    if not is_folded:
+        return shlex.join(words)
+    head = next(at for at in range(5, len(words)) if not words[at].startswith("--"))
+    rows = [shlex.join(words[:5]), *(shlex.quote(word) for word in words[5:head])]
+    rows += [f"{shlex.quote(words[head])}", *_command_rows(words[head + 1 :])]
+    return " \\\n  ".join(rows)
+
+
+def reusable(container: ContainerSpec) -> ContainerSpec:
+    """The specification without what may differ after a reboot, and without sparktop's own labels.
+
+    NCCL finds the GID index by itself; interfaces and HCAs keep their names (docs/facts/gb10.md section 5). With
+    sparktop's labels, the container would be taken for one that `sparktop launch` has started.
+    """
+    dropped = {"NCCL_IB_GID_INDEX"} & set(container.detected_names)
+    return replace(
+        container,
+        environment={name: value for name, value in container.environment.items() if name not in dropped},
+        labels={name: value for name, value in container.labels.items() if not name.startswith(labels.OURS)},
+    )
+
+
+def without_secrets(container: ContainerSpec) -> ContainerSpec:
+    """The specification with its secrets' values removed; their names stay in `secret_names`."""
+    names = {name for name, value in container.environment.items() if is_secret(name, value)}
+    names |= set(container.secret_names)
+    environment = {name: "" if name in names else value for name, value in container.environment.items()}
+    return replace(container, environment=environment, secret_names=tuple(sorted(names)))
+
+
+def _command_rows(words: Iterable[str]) -> list[str]:
+    """One row per flag with its values; a word of several lines gets a row of its own."""
+    rows: list[str] = []
+    is_open = False
+    for word in words:
+        is_alone = "\n" in word
+        if is_open and not is_alone and not word.startswith("-"):
+            rows[-1] += f" {shlex.quote(word)}"
+        else:
+            rows.append(shlex.quote(word))
+        is_open = not is_alone
+    return rows
+
+
+_COMPOSE_KEYS = {
+    "IpcMode": "ipc", "ShmSize": "shm_size", "Memory": "mem_limit", "Privileged": "privileged", "CapAdd": "cap_add",
+    "SecurityOpt": "security_opt",
+}  # fmt: skip
+
+
+_NEEDS_QUOTES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff]")
+"""Characters that YAML folds or takes for a line end."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that keeps texts of several lines readable."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _NEEDS_QUOTES.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def compose_file(container: ContainerSpec, comments: Iterable[str]) -> str:
+    """The compose file's text; secrets are `${NAME}`, which compose takes from its environment or from `.env`."""
+    host: Mapping[str, Any] = container.host
+    service: dict[str, Any] = {"image": container.image, "container_name": container.name}
+    if container.entrypoint is None:
+        service["command"] = list(container.argv)
+    else:
+        # Always written out: versions of compose differ in what an empty entrypoint means.
+        first, *rest = (*container.entrypoint, *container.argv)
+        service |= {"entrypoint": [first], "command": rest}
+    service["environment"] = dict(container.environment)
+    if container.mounts:
+        service["volumes"] = [
+            f"{mount.source}:{mount.target}" + (":ro" if mount.is_read_only else "") for mount in container.mounts
+        ]
+    service |= _network(host)
+    service |= {name: host[key] for key, name in _COMPOSE_KEYS.items() if host.get(key)}
+    if limits := host.get("Ulimits"):
+        service["ulimits"] = {limit["Name"]: {"soft": limit["Soft"], "hard": limit["Hard"]} for limit in limits}
+    if devices := host.get("Devices"):
+        service["devices"] = [f"{request['PathOnHost']}:{request['PathInContainer']}" for request in devices]
+    if container.user:
+        service["user"] = container.user
+    if container.workdir:
+        service["working_dir"] = container.workdir
+    service["labels"] = dict(container.labels)
+    if requests := host.get("DeviceRequests"):
+        service["deploy"] = {"resources": {"reservations": {"devices": [_device(device) for device in requests]}}}
+    service["restart"] = "no"
+    service = _escape_dollars(service)
+    for name in container.secret_names:
+        service["environment"][name] = f"${{{name}:?give it in .env}}"
+    whole = {"services": {container.name: service}}
+    text = yaml.dump(whole, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in comments) + text
+
+
+def _network(host: Mapping[str, Any]) -> dict[str, Any]:
+    network: dict[str, Any] = {"network_mode": host["NetworkMode"]} if host.get("NetworkMode") else {}
+    ports = [
+        ":".join(field for field in (binding.get("HostIp"), binding.get("HostPort"), port.partition("/")[0]) if field)
+        for port, bindings in (host.get("PortBindings") or {}).items()
+        for binding in bindings
+    ]
+    return network | ({"ports": ports} if ports else {})
+
+
+def _device(request: Mapping[str, Any]) -> dict[str, Any]:
+    device: dict[str, Any] = {"driver": request.get("Driver") or "nvidia"}
+    ids: Sequence[str] = request.get("DeviceIDs") or ()
+    device |= {"device_ids": list(ids)} if ids else {"count": "all"}
+    return device | {"capabilities": ["gpu"]}
+
+
+def _escape_dollars(value: Any) -> Any:
+    """Double every dollar sign, so that compose sees no variables."""
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {key: _escape_dollars(item) for key, item in value.items()}
+    return [_escape_dollars(item) for item in value] if isinstance(value, list) else value
+
+
+WAIT_S = 300
+
+
+START_S = 900
+
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]+")
+
+
+WAIT = (
+    "until awk -v share=\"$1\" '/^MemTotal:/ {t=$2} /^MemAvailable:/ {a=$2} END {exit !(a >= t * share)}' "
+    "/proc/meminfo; do sleep 5; done"
+)
+"""Wait for free memory; its parameter is the share of all memory that must be available."""
+
+
+DEFAULT_SHARE = "0.75"
+
+
+def unit_file(container: ContainerSpec, rank: RenderedRank, rendered: Rendered, comments: Iterable[str]) -> str:
+    """The unit's text; its secrets are expected in /etc/sparktop/NAME.env."""
+    share = flags.value_of(rank.argv, "gpu-memory-utilization", "mem-fraction-static")
+    share = share or flags.value_of(rendered.head.argv, "gpu-memory-utilization", "mem-fraction-static") or ""
+    share = share if re.fullmatch(r"0?\.\d+|1(?:\.0+)?", share) else DEFAULT_SHARE
+    wait = ["/usr/bin/timeout", str(WAIT_S), "/bin/sh", "-c", WAIT, "wait-for-memory", share]
+    run = ["/usr/bin/docker", *run_words(container, is_detached=False)[1:]]
+    lines = [
+        *(f"# {line}" for line in comments),
+        "[Unit]",
+        f"Description={_plain(f'{container.name}: {rendered.served_name}')}",
+        "Requires=docker.service",
+        "After=docker.service network-online.target",
+        "Wants=network-online.target",
+        "StartLimitIntervalSec=3600",
+        "StartLimitBurst=3",
+        "",
+        "[Service]",
+        *([f"EnvironmentFile=/etc/sparktop/{container.name}.env"] if container.secret_names else []),
+        f"ExecStartPre={_words(wait)}",
+        f"ExecStartPre=-{_words(['/usr/bin/docker', 'rm', container.name])}",
+        f"ExecStart={_words(run)}",
+        f"ExecStop={_words(['/usr/bin/docker', 'stop', '-t', '60', container.name])}",
+        "Restart=on-failure",
+        "RestartSec=60",
+        f"TimeoutStartSec={START_S}",
+        "TimeoutStopSec=90",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _words(words: Iterable[str]) -> str:
+    return " ".join(_word(word) for word in words)
+
+
+def _word(text: str) -> str:
+    """One word as systemd parses it: quoted where needed, without specifiers or variables."""
+    literal = text.replace("%", "%%").replace("$", "$$")
+    if _PLAIN_WORD.fullmatch(text):
+        return literal
+    escaped = literal.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\x{ord(match[0]):02x}", escaped)
+    return f'"{escaped}"'
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\x00-\x1f\x7f]+", " ", text).replace("%", "%%")
+
 
 KINDS: Mapping[str, str] = {"run": "{name}.sh", "compose": "{name}.compose.yaml", "systemd": "{name}.service"}
-"""How each kind's file is named; on two nodes the node's name stands before it."""
+"""File name of each kind of export; on two nodes the node's name comes first."""
 
 
 def exported(rendered: Rendered, kind: str, *, node: str = "", muted: Sequence[Muted] = ()) -> str:
-    """One node's file.
+    """The export file of one rank.
 
     Args:
         kind: "run", "compose" or "systemd".
-        node: whose rank; empty: the head's.
-        muted: the recipe's: the linter leaves them alone in the file too.
+        node: the rank's node; empty: the head.
+        muted: the recipe's muted lint rules, muted in the file too.
 
     Raises:
-        ValueError: there is no such kind or node.
+        ValueError: unknown kind or node.
     """
-    rank = next((each for each in rendered.ranks if each.node == node), None) if node else rendered.head
+    rank = next((candidate for candidate in rendered.ranks if candidate.node == node), None) if node else rendered.head
     if rank is None or kind not in KINDS:
         raise ValueError(f"no export {kind!r} for {node!r}")
-    container = without_secrets(lasting(rank.container))
+    container = without_secrets(reusable(rank.container))
     comments = _comments(rendered, rank, kind, container, muted)
     if kind == "compose":
         return compose_file(container, comments)
@@ -43,25 +262,25 @@ def exported(rendered: Rendered, kind: str, *, node: str = "", muted: Sequence[M
 
 
 def files(rendered: Rendered, kind: str, *, muted: Sequence[Muted] = ()) -> dict[str, str]:
-    """All ranks' files by their names."""
-    found = {}
+    """File name -> text, for all ranks."""
+    texts = {}
     for rank in rendered.ranks:
         name = KINDS[kind].format(name=rank.container.name)
         where = re.sub(r"[^A-Za-z0-9_.-]+", "-", rank.node)
         name = f"{where}.{name}" if len(rendered.ranks) > 1 else name
-        found[name] = exported(rendered, kind, node=rank.node, muted=muted)
-    return found
+        texts[name] = exported(rendered, kind, node=rank.node, muted=muted)
+    return texts
 
 
 def _comments(
-    rendered: Rendered, rank: Rank, kind: str, container: ContainerSpec, muted: Sequence[Muted]
+    rendered: Rendered, rank: RenderedRank, kind: str, container: ContainerSpec, muted: Sequence[Muted]
 ) -> tuple[str, ...]:
-    """What to know of the file, a line each."""
-    found = [f"{container.name}, of sparktop's recipe {rendered.recipe_id}"]
+    """The header of the file, one comment per item."""
+    lines = [f"{container.name}, of sparktop's recipe {rendered.recipe_id}"]
     if len(rendered.ranks) > 1:
-        others = ", ".join(each.node for each in rendered.ranks if each is not rank)
-        found.append(f"For {rank.node} alone: rank {rank.index} of {len(rendered.ranks)}, with {others}.")
-        found.append("Names of interfaces and addresses are this node's; start both, stop both.")
+        other_nodes = ", ".join(other.node for other in rendered.ranks if other is not rank)
+        lines.append(f"For {rank.node} alone: rank {rank.index} of {len(rendered.ranks)}, with {other_nodes}.")
+        lines.append("Names of interfaces and addresses are this node's; start both, stop both.")
     if container.secret_names:
         names = ", ".join(container.secret_names)
         where = {
@@ -69,6 +288,6 @@ def _comments(
             "compose": "in a file .env beside this one, mode 0600, NAME=value a line",
             "systemd": f"in /etc/sparktop/{container.name}.env, mode 0600, NAME=value a line",
         }[kind]
-        found.append(f"Secrets ({names}): {where}")
-    found += [f"sparktop: allow {one.rule}: {one.reason}" for one in muted]
-    return tuple(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line) for line in found)
+        lines.append(f"Secrets ({names}): {where}")
+    lines += [f"sparktop: allow {mute.rule}: {mute.reason}" for mute in muted]
+    return tuple(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line) for line in lines)

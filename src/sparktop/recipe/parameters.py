@@ -1,7 +1,7 @@
-"""The parameters of a launch: the recipe's own, what the operator sets over them, and the names they go by. Pure.
+"""The parameters of a launch: the recipe's own, the operator's settings over them, and the names they go by.
 
 Names are sparkrun's; the engines' own spellings mean the same, so that `--set context_length=65536` works on a recipe
-that says max_model_len. A value of the operator's ends up as part of one word of an argv, and never as a flag.
+that says max_model_len. A value set by the operator ends up as part of one word of an argv, and never as a flag.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe import template
+from sparktop.recipe.container_spec import CannotRender
 from sparktop.recipe.models import is_revision
-from sparktop.recipe.rendered import CannotRender
 
 SAME: tuple[tuple[str, ...], ...] = (
     ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size"),
@@ -30,11 +31,12 @@ SAME: tuple[tuple[str, ...], ...] = (
     ("model_revision", "revision"),
     ("name", "container_name"),
 )
-"""What means the same thing, sparkrun's name first."""
+"""Names that mean the same parameter, sparkrun's name first."""
+_SPELLINGS = frozenset(spelling for group in SAME for spelling in group)
 SHARE = "gpu_memory_utilization"
 OWN = ("model", "container", "model_revision", "name", "master_port", "ray_port")
-"""Parameters that are no flag of an engine: name is the container's."""
-_BOTH = (
+"""Parameters that are no engine flag; "name" is the container's."""
+_BOTH_ENGINES = (
     "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization",
     "max_model_len", "max_num_seqs", "served_model_name", "dtype", "quantization", "trust_remote_code",
     "kv_cache_dtype", "attention_backend", "load_format", "reasoning_parser", "tool_call_parser", "chat_template",
@@ -55,12 +57,12 @@ _SGLANG = (
     "enable_metrics", "watchdog_timeout", "cuda_graph_backend_decode", "cuda_graph_backend_prefill",
 )  # fmt: skip
 _FLAGS: Mapping[EngineKind, frozenset[str]] = {
-    EngineKind.VLLM: frozenset((*_BOTH, *_VLLM)),
-    EngineKind.SGLANG: frozenset((*_BOTH, *_SGLANG)),
+    EngineKind.VLLM: frozenset((*_BOTH_ENGINES, *_VLLM)),
+    EngineKind.SGLANG: frozenset((*_BOTH_ENGINES, *_SGLANG)),
 }
-"""What an operator may set though the recipe doesn't name it."""
+"""Flags the operator may set though the recipe doesn't name them."""
 _SECRET = frozenset({"api_key", "admin_api_key", "hf_token", "ssl_keyfile_password"})
-_WHOLE = frozenset({
+_WHOLE_NUMBERS = frozenset({
     "port", "tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs", "master_port", "ray_port",
 })  # fmt: skip
 _PORTS = ("port", "master_port", "ray_port")
@@ -74,11 +76,11 @@ _IMAGE = re.compile(
 NO_IMAGE_NAME = "an image is named [registry/]name[:tag], in lower case"
 MAX_CHARS = 8192
 RAY_WORKERS = range(10002, 20000)
-"""The ports of Ray's workers, where none are named: its head doesn't start on one of them (Ray 2.52.1)."""
+"""The ports Ray gives to its workers by default: its head doesn't start on one of them (Ray 2.52.1)."""
 
 
 def is_image_name(text: str) -> bool:
-    """Whether Docker could know an image by it: [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST], or its id."""
+    """Whether this is a valid image name or id: [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST]."""
     return bool(_IMAGE.fullmatch(text))
 
 
@@ -90,83 +92,137 @@ def main_name(name: str) -> str:
 
 def get(values: Mapping[str, str], name: str) -> str | None:
     """A parameter of `values` by any of its names; None where it isn't set."""
-    wanted = main_name(name)
-    return next((value for own, value in values.items() if main_name(own) == wanted), None)
+    main = main_name(name)
+    return next((value for own, value in values.items() if main_name(own) == main), None)
 
 
 def named_in(recipe: Recipe) -> frozenset[str]:
-    """The {parameters} that its command and its variables name."""
+    """The {parameters} that the recipe's command and variables refer to."""
     texts = (recipe.command, *recipe.environment.values(), *recipe.node_environment.values())
     return frozenset(name for text in texts for name in template.used(text, recipe.defaults))
 
 
-def known(recipe: Recipe) -> frozenset[str]:
-    """Every name that an operator may set, as this recipe or sparkrun spells it."""
+def settable_names(recipe: Recipe) -> frozenset[str]:
+    """Every name the operator may set, as this recipe or sparkrun spells it."""
     return frozenset((*recipe.defaults, *named_in(recipe), *OWN, *_FLAGS[recipe.engine]))
 
 
 def can_be_set(engine: EngineKind, name: str, value: str) -> bool:
-    """Whether `--set name=value` is taken by every recipe of the engine."""
+    """Whether every recipe of the engine accepts `--set name=value`."""
     main = main_name(name)
     if main in _SECRET or main not in (*OWN, *_FLAGS[engine]):
         return False
     try:
-        _checked(main, value)
-        _plausible(main, value)
+        _check_safe(main, value)
+        _check_value(main, value)
     except CannotRender:
         return False
     return True
 
 
-def meant_by(name: str, engine: EngineKind) -> str:
-    """The parameter that this name is probably a slip of; empty where it is one, or like none."""
-    names = {*_FLAGS[engine], *OWN, *(each for group in SAME for each in group)}
+def nearest_parameter(name: str, engine: EngineKind) -> str:
+    """The parameter this name is probably a typo of; empty where it is a known name, or like none."""
+    names = {*_FLAGS[engine], *OWN, *_SPELLINGS}
     plain = name.lower().replace("-", "_")
-    found = [] if plain in names else get_close_matches(plain[:64], sorted(names), n=1, cutoff=0.88)
-    return found[0] if found else ""
+    matches = [] if plain in names else get_close_matches(plain[:64], sorted(names), n=1, cutoff=0.88)
+    return matches[0] if matches else ""
 
 
-def why_not(name: str, value: str) -> str:
-    """Why a recipe's default can't be one; empty where nothing is against it, or it names other parameters."""
+def default_problem(name: str, value: str) -> str:
+    """Why a recipe's default is invalid; empty where it is valid or names other parameters."""
     if template.parameters(value):
         return ""
     try:
-        _plausible(name, value)
+        _check_value(name, value)
     except CannotRender as error:
         return error.reason.removeprefix(f"{name} is ")
     return ""
 
 
-def values(order: Order) -> dict[str, str]:
-    """Every parameter as it is used: what the operator has set over what the recipe says, by the recipe's own names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchValues:
+    """The value of every parameter of a launch, by the recipe's own names: the operator's over the recipe's."""
 
-    Raises:
-        CannotRender: a name that nobody knows (the nearest is named), a value that can't be one.
-    """
+    by_name: Mapping[str, str]
+    """Where there is a problem, the best that is known."""
+    set_names: frozenset[str]
+    """Those that the operator has set."""
+    problem: CannotRender | None
+
+    @property
+    def model(self) -> str:
+        """A repository, or a path on the nodes."""
+        return self.by_name["model"]
+
+    @property
+    def image(self) -> str:
+        return self.by_name["container"]
+
+    @property
+    def revision(self) -> str:
+        """The model's; empty: its repository's main branch."""
+        return self.get("model_revision") or ""
+
+    def get(self, name: str) -> str | None:
+        """A parameter by any of its names; None where it isn't set."""
+        return get(self.by_name, name)
+
+    def checked(self) -> dict[str, str]:
+        """`by_name`, to be changed.
+
+        Raises:
+            CannotRender: an unknown name (with the nearest known one), or an invalid value.
+        """
+        if self.problem is not None:
+            raise self.problem
+        return dict(self.by_name)
+
+
+def resolve(order: Order) -> LaunchValues:
+    """The values that a launch runs with."""
     recipe = order.recipe
-    given: dict[str, str] = {
-        "model": recipe.model,
-        "container": recipe.container,
-        **({"model_revision": recipe.model_revision} if recipe.model_revision else {}),
-        **({"served_model_name": recipe.served_name} if recipe.served_name else {}),
-    }
-    given |= {name: template.text_of(value) for name, value in recipe.defaults.items()}
-    names = known(recipe)
-    there = {*recipe.defaults, *named_in(recipe)}
+    merged = {name: template.text_of(value) for name, value in template.known_values(recipe).items()}
+    del merged["resolved_model_path"]
+    names = settable_names(recipe)
+    recipe_names = {*recipe.defaults, *named_in(recipe)}
+    set_names: set[str] = set()
+    problems: list[CannotRender] = []
     for name, value in order.values.items():
-        own = _own_name(name, names, there)
-        _checked(name, value)
-        for other in [each for each in given if main_name(each) == main_name(own)]:
-            del given[other]
-        given[own] = value
-    fixed = frozenset(_own_name(name, names, there) for name in order.values)
-    filled = {name: value if name in fixed else _filled(value, given) for name, value in given.items()}
+        try:
+            recipe_name = _recipe_name(name, names, recipe_names)
+        except CannotRender as problem:
+            problems.append(problem)
+            continue
+        try:
+            _check_safe(name, value)
+        except CannotRender as problem:
+            problems.append(problem)
+        if main_name(recipe_name) == "model" and value != recipe.model:
+            _drop(merged, "model_revision")  # it is of the recipe's own model
+        _drop(merged, recipe_name)
+        merged[recipe_name] = value
+        set_names.add(recipe_name)
+    filled = dict(merged)
+    for name, value in [(name, value) for name, value in merged.items() if name not in set_names]:
+        try:
+            filled[name] = template.fill(value, merged) if template.parameters(value) else value
+        except CannotRender as problem:
+            problems.append(problem)
     for name, value in filled.items():
-        _plausible(name, value)
-    return filled
+        try:
+            _check_value(name, value)
+        except CannotRender as problem:
+            problems.append(problem)
+    return LaunchValues(by_name=filled, set_names=frozenset(set_names), problem=problems[0] if problems else None)
 
 
-def _own_name(name: str, names: Iterable[str], there: Iterable[str]) -> str:
+def _drop(values: dict[str, str], name: str) -> None:
+    """Remove a parameter under any of its names."""
+    for same in [key for key in values if main_name(key) == main_name(name)]:
+        del values[same]
+
+
+def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -> str:
     """The name that the recipe has for what the operator calls `name`."""
     plain = name.strip().lstrip("-").replace("-", "_")
     main = main_name(plain)
@@ -175,22 +231,20 @@ def _own_name(name: str, names: Iterable[str], there: Iterable[str]) -> str:
             f"{plain} is a secret: a parameter ends up on a command line, which every user of the machine can read",
             "give vLLM its key as VLLM_API_KEY, and the hub's as HF_TOKEN, in the environment or a .env file",
         )
-    for own in (plain, main, *(each for group in SAME if main in group for each in group)):
-        if own in there:
+    for own in (plain, main, *(spelling for group in SAME if main in group for spelling in group)):
+        if own in recipe_names:
             return own
-    if main in names:
-        return main
-    if plain in names:
-        return plain
-    near = get_close_matches(plain, sorted({*names, *(each for group in SAME for each in group)}), n=1, cutoff=0.5)
+    if main in names or plain in names:
+        return main if main in names else plain
+    near = get_close_matches(plain, sorted({*names, *_SPELLINGS}), n=1, cutoff=0.5)
     hint = f": did you mean {near[0]}?" if near else ""
     raise CannotRender(
-        f"no parameter is called {plain[:60]!r}{hint}", f"what there is: {', '.join(sorted(there)) or 'none'}"
+        f"no parameter is called {plain[:60]!r}{hint}", f"what there is: {', '.join(sorted(recipe_names)) or 'none'}"
     )
 
 
-def _checked(name: str, value: str) -> None:
-    """An operator's value can't be a flag of its own, nor hold what no argument can."""
+def _check_safe(name: str, value: str) -> None:
+    """Reject an operator's value that could become a flag, or that no argument can hold."""
     if _CONTROL.search(value) or len(value) > MAX_CHARS:
         raise CannotRender(f"{name}: the value holds control characters, or is longer than {MAX_CHARS} characters")
     if main_name(name) == "name" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value):
@@ -204,7 +258,8 @@ def _checked(name: str, value: str) -> None:
         )
 
 
-def _plausible(name: str, value: str) -> None:
+def _check_value(name: str, value: str) -> None:
+    """Reject a value that its parameter can't have."""
     main = main_name(name)
     if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
         raise CannotRender(f"{name} is {value[:60]!r}: a name is wanted")
@@ -212,7 +267,7 @@ def _plausible(name: str, value: str) -> None:
         raise CannotRender(f"{name} is {value[:60]!r}: {NO_IMAGE_NAME}")
     if main == "model_revision" and value and not is_revision(value):
         raise CannotRender(f"{name} is {value[:60]!r}: a branch, a tag or a commit is wanted")
-    if main in _WHOLE and not re.fullmatch(r"[1-9]\d{0,8}", value):
+    if main in _WHOLE_NUMBERS and not re.fullmatch(r"[1-9]\d{0,8}", value):
         kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
         raise CannotRender(f"{name} is {value[:20]!r}: {kind} is wanted")
     if main in _PORTS and not int(value[:6]) < 65536:
@@ -231,8 +286,3 @@ def _is_share(text: str) -> bool:
     except ValueError:
         return False
     return math.isfinite(number) and 0 < number <= 1
-
-
-def _filled(value: str, given: Mapping[str, str]) -> str:
-    """A default may name another parameter, which may name another."""
-    return template.fill(value, given) if template.parameters(value) else value

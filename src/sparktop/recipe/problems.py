@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, where it stands, and what was probably meant."""
+"""A problem of a recipe: what is wrong, the line, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparktop import sanitise
 
 
 class ProblemKind(StrEnum):
-    """Why a recipe, or a part of it, isn't taken."""
+    """The kinds of problem a recipe can have."""
 
     BROKEN = "can't be read"
     """No YAML, or no mapping."""
@@ -21,35 +21,35 @@ class ProblemKind(StrEnum):
     MISSING = "missing"
     TEMPLATE = "command template"
     UNSUPPORTED = "not supported"
-    """Known, and nothing that sparktop does: a mod, a builder, a third node."""
+    """Known, but sparktop doesn't support it: a mod, a builder, a third node."""
     NOTE = "note"
-    """Taken, but not as its author may think; never an error."""
+    """Accepted, but it may not mean what its author expects; never an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, at its place."""
+    """One problem, with its place in the file."""
 
     file: str
     line: int
     """From 1."""
     key: str
-    """Dotted: "defaults.port", "runtime_config.sparktop.mute[1].rule"; empty: of the file as a whole."""
+    """Dotted: "defaults.port", "runtime_config.sparktop.mute[1].rule"; empty: the file as a whole."""
     text: str
     nearest: str = ""
-    """The right key or name that was probably meant."""
+    """The right key or name, where a typo is likely."""
     remedy: str = ""
-    """What would do."""
+    """How to fix it."""
     kind: ProblemKind = ProblemKind.WRONG
 
     @property
     def is_error(self) -> bool:
-        """Whether the recipe can't be launched for it."""
+        """Whether the recipe can't be launched because of it."""
         return self.kind is not ProblemKind.NOTE
 
     @property
     def sentence(self) -> str:
-        """The text, with what was probably meant and what would do."""
+        """The text with the name that was probably meant and the remedy."""
         meant = f": did you mean `{self.nearest}`?" if self.nearest else ""
         return f"{self.text}{meant}" + (f"; {self.remedy}" if self.remedy else "")
 
@@ -59,16 +59,16 @@ class Problem:
         return f"{self.file}:{self.line}:{key} {self.sentence}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like it; empty where none is."""
-    names = sorted(set(known))
+def nearest(name: str, known_names: Iterable[str]) -> str:
+    """The known name that is most similar; empty where none is."""
+    names = sorted(set(known_names))
     letters = sorted(name[:128].lower())
     swapped = [each for each in names if sorted(each.lower()) == letters]
-    found = swapped or get_close_matches(name[:128], names, n=1, cutoff=0.6)
-    return found[0] if found else ""
+    matches = swapped or get_close_matches(name[:128], names, n=1, cutoff=0.6)
+    return matches[0] if matches else ""
 
 
 def shown(text: object, limit: int = 60) -> str:
-    """A value as it is quoted in a message: one line, short."""
+    """A value as messages quote it: one line, shortened."""
     flat = " ".join(str(text)[: limit * 4].split())
     return sanitise.line(flat if len(flat) <= limit else f"{flat[:limit]}…")

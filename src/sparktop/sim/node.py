@@ -1,4 +1,4 @@
-"""One live simulated Spark: its SSH server, and who answers on each kind of channel."""
+"""One live simulated Spark: its SSH server, and the handlers of its channels."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import json
 import socket
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import asyncssh
 
-from sparktop.probe import bundle, runnerbundle
-from sparktop.sim import completion, dockerd, endpoint, http
-from sparktop.sim.acts import Act
-from sparktop.sim.line import Listener
-from sparktop.sim.play import Play
-from sparktop.sim.runner import Bench, Departed, Runner
-from sparktop.sim.script import NodeScript
-from sparktop.sim.spark import Spark
-from sparktop.sim.talk import Leave, Talk, farewell
+from sparktop.probe import bundle
+from sparktop.sim.loopback import Listener
+from sparktop.sim.reaction.acts import Act
+from sparktop.sim.reaction.play import Play
+from sparktop.sim.scenario.script import NodeScript
+from sparktop.sim.services import docker_api, engine_api, http
+from sparktop.sim.services.probe_session import Talk
+from sparktop.sim.services.process import Departed, ProgramSession
+from sparktop.sim.services.runner import NodeSteps, Runner
+from sparktop.sim.spark.spark import Spark
 
 DOCKER_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 _WATCH_S = 0.2
 _LONGEST_REST_S = 0.5
-"""Real seconds: a clock that is moved by hand is looked at this often."""
-_GONE = (OSError, EOFError, asyncssh.Error)
+"""Real seconds: how often a clock that is moved by hand is checked."""
+_CONNECTION_ERRORS = (OSError, EOFError, asyncssh.Error)
 
 Handler = Callable[[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]], Awaitable[None]]
 
@@ -39,8 +41,9 @@ class LiveNode:
         self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
         self._play = play
         self._boot_id = play.moment(script.name)[0].boot_id
-        self._bench = (self._boot_id, Bench())
-        self._listener = Listener(self._serve)
+        self._bench = NodeSteps()
+        """What is under way on it: nothing of before its last boot, whose memory is gone."""
+        self._listener = Listener(lambda connected: self.spawn(self._serve(connected)))
         self._tasks: set[asyncio.Task[None]] = set()
         self._options = asyncssh.SSHServerConnectionOptions(
             server_factory=lambda: _Door(self),
@@ -63,22 +66,22 @@ class LiveNode:
         return self._listener.port
 
     async def start(self) -> None:
-        """Listen, and let the faults come and go."""
-        await self._listener.start()
+        """Listen, and apply the scripted faults over time."""
+        self._listener.accept()
         self.spawn(self._watch())
 
     async def close(self) -> None:
-        """End every connection and leave nothing running."""
+        """Close every connection and end all tasks."""
         await self._listener.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def moment(self) -> tuple[Spark, float]:
-        """The node as it is, and the second of its boot's time."""
+        """The node's Spark, and the second of its current boot."""
         spark, t = self._play.moment(self.script.name)
         if spark.boot_id != self._boot_id:
-            self._boot_id = spark.boot_id
+            self._boot_id, self._bench = spark.boot_id, NodeSteps()
             self._listener.reset()
         return spark, t
 
@@ -89,13 +92,6 @@ class LiveNode:
     def react(self, act: Act) -> None:
         """Something is done to the node."""
         self._play.react(self.script.name, act)
-
-    def bench(self) -> Bench:
-        """What is under way on it: nothing of before its last boot, whose memory is gone."""
-        boot_id = self.moment()[0].boot_id
-        if self._bench[0] != boot_id:
-            self._bench = (boot_id, Bench())
-        return self._bench[1]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on, whatever line it came over."""
@@ -111,15 +107,12 @@ class LiveNode:
             await self._listener.set_fault(fault.kind if fault else None, delay_s)
             await asyncio.sleep(min(_WATCH_S, _WATCH_S / self._play.speed))
 
-    def _serve(self, connected: socket.socket) -> None:
-        self.spawn(self._serve_one(connected))
-
-    async def _serve_one(self, connected: socket.socket) -> None:
+    async def _serve(self, connected: socket.socket) -> None:
         connection: asyncssh.SSHServerConnection | None = None
         try:
             connection = await asyncssh.run_server(connected, options=self._options)
             await connection.wait_closed()
-        except _GONE:
+        except _CONNECTION_ERRORS:
             pass  # the client gave up, or isn't let in
         finally:
             if connection is not None:
@@ -131,11 +124,7 @@ class LiveNode:
 
     def docker(self) -> Handler:
         """Who answers on the Docker socket."""
-
-        async def handle(request: http.Request) -> http.Answer:
-            return await dockerd.answer(self.moment, self._play.rest, request)
-
-        return lambda reader, writer: http.serve(reader, writer, handle, server="Docker/28.3.3 (linux)")
+        return partial(http.serve, handle=partial(docker_api.answer, self), server="Docker/28.3.3 (linux)")
 
     def engine(self, port: int) -> Handler | None:
         """Who answers on a port of the node's loopback; None while nobody does."""
@@ -143,26 +132,26 @@ class LiveNode:
         if spark.engine_at(port, t) is None:
             return None
 
-        async def handle(request: http.Request) -> http.Answer:
+        async def handle(request: http.HttpRequest) -> http.Answer:
             spark, t = self.moment()
             engine = spark.engine_at(port, t)
             if engine is None:
                 raise ConnectionResetError("the engine ended")
-            if request.method == "POST" and request.path.rstrip("/") in completion.PATHS:
-                return await completion.answer(self, port, request)
-            return endpoint.answer(spark, engine, t, request)
+            if request.method == "POST" and request.path.rstrip("/") in engine_api.PATHS:
+                return await engine_api.answer_completion(self, port, request)
+            return engine_api.answer(spark, engine, t, request)
 
-        return lambda reader, writer: http.serve(reader, writer, handle, server="uvicorn")
+        return partial(http.serve, handle=handle, server="uvicorn")
 
     async def _command(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         command = process.command or ""
         arguments = bundle.parse_command(command)
-        with contextlib.suppress(*_GONE):
+        with contextlib.suppress(*_CONNECTION_ERRORS):
             if arguments is not None:
                 await self._probe(process, arguments)
                 return
-            if (asked := runnerbundle.parse_command(command)) is not None:
-                await self._runner(process, asked)
+            if (runner_launch := bundle.parse_command(command, bundle.RUNNER_NAME)) is not None:
+                await self._runner(process, runner_launch)
                 return
             word = (command.split() or ["-bash"])[0][:100]
             process.stderr.write(f"bash: line 1: {word}: command not found (this is a simulated Spark)\n".encode())
@@ -170,11 +159,35 @@ class LiveNode:
 
     async def _probe(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
         if await self._arrived(process, arguments):
-            await _Conversation(self, self._play, process, arguments).run()
+            spark, t = self.moment()
+            talk = Talk(
+                spark,
+                interval_s=arguments.interval_s,
+                digest=f"{arguments.crc:08x}",
+                lease_s=arguments.lease_s,
+                began_s=t,
+                now_s=self._play.clock.monotonic(),
+                react=self.react,
+            )
+            await _Conversation(self, self._play, process, talk).run()
 
     async def _runner(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
+        def tell(words: dict[str, Any]) -> None:
+            with contextlib.suppress(*_CONNECTION_ERRORS):
+                process.stdout.write(_line(words))
+
         if await self._arrived(process, arguments):
-            await _Orders(self, self._play, process, arguments).run()
+            self.moment()  # notices a reboot
+            runner = Runner(
+                self,
+                self._bench,
+                tell=tell,
+                spawn=self.spawn,
+                digest=f"{arguments.crc:08x}",
+                now_s=self._play.clock.monotonic(),
+                lease_s=arguments.lease_s,
+            )
+            await _Conversation(self, self._play, process, runner).run()
 
     async def _arrived(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> bool:
         """Stage 0: whether what came is whole, with its words about it."""
@@ -192,64 +205,63 @@ class LiveNode:
 
 
 class _Conversation:
-    """One probe over one channel."""
+    """A probe or a runner over one channel."""
 
     def __init__(
-        self, node: LiveNode, play: Play, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments
+        self, node: LiveNode, play: Play, process: asyncssh.SSHServerProcess[bytes], session: ProgramSession
     ) -> None:
         self._node = node
         self._play = play
         self._process = process
-        spark, t = node.moment()
-        self._boot_id = spark.boot_id
-        self._talk = Talk(
-            spark,
-            interval_s=arguments.interval_s,
-            digest=f"{arguments.crc:08x}",
-            lease_s=arguments.lease_s,
-            began_s=t,
-            now_s=play.clock.monotonic(),
-            react=lambda act: play.react(node.script.name, act),
-        )
+        self._session = session
+        self._boot_id = session.spark.boot_id
         self._wake = asyncio.Event()
-        self._left: Leave | None = None
+        self._departed: Departed | None = None
 
     async def run(self) -> None:
         """Until either side ends it."""
         listening = asyncio.create_task(self._listen())
         try:
-            self._process.stdout.write(self._talk.opening())
-            while self._left is None:
-                spark, t = self._node.moment()
-                if spark.boot_id != self._boot_id:  # rebooted: the process is gone without a word
+            self._process.stdout.write(self._session.opening())
+            while self._departed is None:
+                t = self._moment()
+                if t is None:  # rebooted: the process is gone without a word
                     return
-                self._talk.spark = spark
-                self._process.stdout.write(self._talk.advance(t, self._play.clock.monotonic()))
+                self._process.stdout.write(self._session.advance(t, self._play.clock.monotonic()))
                 await self._process.stdout.drain()
-                await self._rest(self._talk.due_s - t)
-            raise self._left
-        except Leave as leave:
-            if leave.reason is not None:
-                self._process.stdout.write(farewell(leave.reason))
+                await self._rest(self._session.due_s - t)
+            raise self._departed
+        except Departed as departed:
+            if departed.reason:
+                self._process.stdout.write(_line({"kind": "bye", "reason": departed.reason}))
             self._process.exit(0)
         finally:
+            self._session.close()
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+
+    def _moment(self) -> float | None:
+        """The second of the boot, with the node as it is now; None after a reboot."""
+        spark, t = self._node.moment()
+        if spark.boot_id != self._boot_id:
+            return None
+        self._session.spark = spark  # what it is told to do it does to the node as it is now
+        return t
 
     async def _listen(self) -> None:
         try:
             while True:
                 data = await self._process.stdin.read(65536)
-                spark, _ = self._node.moment()
-                if spark.boot_id == self._boot_id:
-                    self._talk.spark = spark  # what it is told to do it does to the node as it is now
-                self._talk.hear(data, self._play.clock.monotonic())
+                if self._moment() is None:
+                    return
+                self._session.hear(data, self._play.clock.monotonic())
                 self._wake.set()
-        except Leave as leave:
-            self._left = leave
-        except _GONE:
-            self._left = Leave(None)
-        self._wake.set()
+        except Departed as departed:
+            self._departed = departed
+        except _CONNECTION_ERRORS:
+            self._departed = Departed()
+        finally:
+            self._wake.set()
 
     async def _rest(self, scenario_s: float) -> None:
         try:
@@ -260,50 +272,8 @@ class _Conversation:
             pass
 
 
-class _Orders:
-    """One runner over one channel."""
-
-    def __init__(
-        self, node: LiveNode, play: Play, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments
-    ) -> None:
-        self._node = node
-        self._clock = play.clock
-        self._process = process
-        self._boot_id = node.moment()[0].boot_id
-        self._runner = Runner(
-            node,
-            node.bench(),
-            tell=self._tell,
-            spawn=node.spawn,
-            digest=f"{arguments.crc:08x}",
-            now_s=play.clock.monotonic(),
-            lease_s=arguments.lease_s,
-        )
-
-    async def run(self) -> None:
-        """Until either side ends it."""
-        self._tell(self._runner.opening())
-        try:
-            while True:
-                data: bytes | None = None
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LONGEST_REST_S):
-                        data = await self._process.stdin.read(65536)
-                if self._node.moment()[0].boot_id != self._boot_id:  # rebooted: gone without a word
-                    return
-                if data is not None:
-                    self._runner.hear(data, self._clock.monotonic())
-                self._runner.check(self._clock.monotonic())
-        except Departed as departed:
-            if departed.reason:
-                self._tell({"kind": "bye", "reason": departed.reason})
-            self._process.exit(0)
-        finally:
-            self._runner.leave()
-
-    def _tell(self, words: dict[str, Any]) -> None:
-        with contextlib.suppress(*_GONE):
-            self._process.stdout.write(json.dumps(words, separators=(",", ":")).encode() + b"\n")
+def _line(words: dict[str, Any]) -> bytes:
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
 
 
 class _Door(asyncssh.SSHServer):

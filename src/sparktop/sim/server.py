@@ -1,4 +1,4 @@
-"""Simulated Sparks on loopback: an SSH server for each node of a scenario, in this process.
+"""Sparks on loopback.
 
 async with simulated(load("healthy"), clock=SystemClock()) as nodes:
     ...  # connect to nodes[0].host, nodes[0].port as nodes[0].username with nodes[0].client_key
@@ -7,31 +7,34 @@ async with simulated(load("healthy"), clock=SystemClock()) as nodes:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import asyncssh
 
-from sparktop.clock import Clock
-from sparktop.sim.line import LOOPBACK
+from sparktop.clock import Clock, SystemClock
+from sparktop.observe.watch import ForwardingWatch, Watch
+from sparktop.sim.loopback import LOOPBACK
 from sparktop.sim.node import LiveNode
-from sparktop.sim.play import Play
-from sparktop.sim.script import Scenario
+from sparktop.sim.reaction.play import Play
+from sparktop.sim.scenario.script import Scenario
+from sparktop.transport.base import Connector
+from sparktop.transport.ssh.connector import SshConnector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """Where a simulated Spark is, and what lets one in."""
+    """The address of a simulated Spark, and the keys for logging in."""
 
     name: str
     host: str
     port: int
     username: str
     client_key: asyncssh.SSHKey
-    """The one private key it accepts; made for this run, only in memory."""
+    """The only private key it accepts; generated for this run, kept in memory."""
     host_key: asyncssh.SSHKey
-    """Its public host key: pin it."""
+    """Its public host key, to be pinned."""
 
 
 @asynccontextmanager
@@ -39,9 +42,9 @@ async def simulated(scenario: Scenario, *, clock: Clock, speed: float = 1.0) -> 
     """The scenario's nodes, serving until the context ends.
 
     Args:
-        scenario: what they do.
+        scenario: their script.
         clock: where their time comes from.
-        speed: seconds of the scenario in one of the clock's.
+        speed: seconds of the scenario per second of the clock.
     """
     play = Play(scenario, clock=clock, speed=speed)
     client_key = asyncssh.generate_private_key("ssh-ed25519", comment="sparktop demo")
@@ -62,3 +65,33 @@ async def simulated(scenario: Scenario, *, clock: Clock, speed: float = 1.0) -> 
         yield nodes
     finally:
         await asyncio.gather(*(node.close() for node in live))
+
+
+async def simulated_watch(scenario: Scenario, make: Callable[[Sequence[Connector]], Watch]) -> Watch:
+    """Start the scenario's Sparks, and a watch on them over real SSH."""
+    stack = AsyncExitStack()
+    nodes = await stack.enter_async_context(simulated(scenario, clock=SystemClock()))
+    connectors = [
+        SshConnector.direct(
+            name=node.name,
+            host=node.host,
+            port=node.port,
+            username=node.username,
+            client_key=node.client_key,
+            pinned_host_key=node.host_key,
+        )
+        for node in nodes
+    ]
+    return _SimulatedWatch(make(connectors), stack)
+
+
+class _SimulatedWatch(ForwardingWatch):
+    """A watch that shuts down its Sparks when it ends."""
+
+    def __init__(self, watch: Watch, sparks: AsyncExitStack) -> None:
+        super().__init__(watch)
+        self._sparks = sparks
+
+    async def run(self) -> None:
+        async with self._sparks:
+            await self._watch.run()

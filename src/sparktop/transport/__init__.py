@@ -1,1 +1,1 @@
-"""How a node is reached: SSH, or this machine; the only package that knows asyncssh, docker and httpx."""
+"""Connections to nodes: over SSH, or to this machine; the only package that uses asyncssh, docker and httpx."""

@@ -1,6 +1,7 @@
-"""What everything above sees of a connection: byte channels, forwarded sockets, and questions to the operator.
+"""The interfaces of a connection for the layers above: byte channels, forwarded sockets, questions to the operator.
 
-At this layer everything is bytes: one bad UTF-8 byte must not end a connection (facts/reliability.md section 0, 4).
+At this layer everything is bytes: one bad UTF-8 byte must not end a connection
+(docs/facts/reliability.md section 0, 4).
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sparktop.model.fleet import Reach
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostKeyQuestion:
-    """A first contact: nothing is known of this host, and the operator decides."""
+    """Asks the operator whether to trust an unknown host key."""
 
     host: str
-    """As it will stand in known_hosts."""
+    """The name as it will be written to known_hosts."""
     algorithm: str
     fingerprint: str
     """SHA256:... as `ssh` prints it."""
@@ -28,22 +31,22 @@ class HostKeyQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretQuestion:
-    """A password, a passphrase or a keyboard-interactive prompt; the answer is used once and kept nowhere."""
+    """Asks for a password, a passphrase or a keyboard-interactive answer; it is used once and never stored."""
 
     host: str
     prompt: str
-    """Sanitised: it may be the server's text."""
+    """Sanitised: it may be text from the server."""
     echo: bool = False
 
 
 class Prompter(Protocol):
-    """Who answers questions: a dialog in the console, a refusal with directions without a terminal."""
+    """Answers questions: a dialog in the console; without a terminal, a refusal with directions."""
 
     async def host_key(self, question: HostKeyQuestion) -> bool:
         """True to trust the key and write it to known_hosts."""
 
     async def secret(self, question: SecretQuestion) -> str | None:
-        """The answer, or None when the operator gave up."""
+        """The answer; None when the operator cancelled."""
 
 
 class Channel(Protocol):
@@ -57,7 +60,7 @@ class Channel(Protocol):
         """
 
     async def write(self, data: bytes) -> None:
-        """Write to standard input, waiting while the line is full.
+        """Write to standard input, waiting while the channel's window is full.
 
         Raises:
             LinkLost: the channel or the connection ended.
@@ -67,7 +70,7 @@ class Channel(Protocol):
         """The last lines of standard error so far, sanitised."""
 
     async def exit_status(self) -> int | None:
-        """The command's exit code once it ended; None when it ended by a signal or the line broke."""
+        """The command's exit code once it ended; None when a signal or a lost connection ended it."""
 
     async def close(self) -> None:
         """Close standard input and the channel; never raises."""
@@ -82,10 +85,10 @@ class Transport(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the operator should know of this connection: a skipped known_hosts line, a key accepted unseen."""
+        """Warnings about this connection: a skipped known_hosts line, a key accepted without a check."""
 
     async def run(self, argv: Sequence[str]) -> Channel:
-        """Start a command from an argv list (quoted here, never a shell string from above).
+        """Start a command from an argv list, which is quoted here.
 
         Raises:
             ChannelRefused: sshd gave no session.
@@ -93,36 +96,36 @@ class Transport(Protocol):
         """
 
     def unix_socket(self, remote_path: str) -> AbstractAsyncContextManager[Path]:
-        """A local socket path (in a 0700 directory) that leads to a Unix socket on the node.
+        """A local socket path (in a 0700 directory), forwarded to a Unix socket on the node.
 
         Raises:
             ChannelRefused: forwarding is not permitted.
         """
 
     def tcp_socket(self, host: str, port: int) -> AbstractAsyncContextManager[Path]:
-        """A local Unix socket path (in a 0700 directory) that leads to host:port as the node sees it."""
+        """A local Unix socket path (in a 0700 directory), forwarded to host:port as the node sees it."""
 
     async def wait_closed(self) -> str:
-        """Wait until the connection is gone; the reason."""
+        """Wait until the connection is closed; returns the reason."""
 
     async def close(self) -> None:
         """End the connection; never raises."""
 
 
 class Connector(Protocol):
-    """Knows how to reach one node, stage by stage, and to say which stage failed."""
+    """Connects to one node, stage by stage, and reports which stage failed."""
 
     @property
     def name(self) -> str:
         """The node as the operator typed it."""
 
     async def connect(self, *, patience_s: float) -> Transport:
-        """Open a connection. TCP gets 3 s; the banner and the login get `patience_s` (design.md: a hung host
+        """Open a connection. TCP gets 3 s; the banner and the login get `patience_s` (a hung host
         gets one long attempt and not many short ones).
 
         Raises:
             NoRoute, PortClosed, NoBanner, AuthRefused, HostKeyRefused, TransportError: by stage.
         """
 
-    async def reach(self) -> tuple[str, str]:
-        """Ask TCP and the SSH banner on a fresh socket, within 5 s in all: (a Reach value, a sentence)."""
+    async def reach(self) -> tuple[Reach, str]:
+        """Test TCP and the SSH banner on a new socket, within 5 s in all: (what it found, a sentence)."""

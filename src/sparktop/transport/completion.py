@@ -1,9 +1,4 @@
-"""One short completion of an engine, asked through the connection to its node; every outcome is a value.
-
-What an engine's client would send (OpenAI's API as vLLM and SGLang serve it): the model's name from /v1/models, then
-/v1/chat/completions, or /v1/completions where the model has no chat template. The answer is streamed, so that the time
-to the first token is seen. A key is sent in the Authorization header and stands in no result and no detail.
-"""
+"""Request one completion from an engine and stream its answer."""
 
 from __future__ import annotations
 
@@ -18,39 +13,90 @@ from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
 from sparktop.errors import LinkLost, TransportError
+from sparktop.sanitise import mapping
 from sparktop.transport.base import Transport
-from sparktop.transport.http import import_httpx, open_client
-from sparktop.transport.sse import EventReader
+from sparktop.transport.endpoint import import_httpx, open_client
 from sparktop.transport.threads import in_thread
 
 if TYPE_CHECKING:
     import httpx
 
+LINE_LIMIT_BYTES = 1 << 20
+
+
+class EventReader:
+    """Parses server-sent events; a line longer than LINE_LIMIT_BYTES is skipped, and no input raises."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[str] = []
+        self._skipping = False
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The data of the events completed by this chunk."""
+        out: list[str] = []
+        *lines, partial = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+                continue
+            self._take(line.rstrip(b"\r"), out)
+        if len(partial) > LINE_LIMIT_BYTES:
+            partial, self._skipping = b"", True
+        self._rest = b"" if self._skipping else partial
+        return out
+
+    def end(self) -> list[str]:
+        """The data of an event without its closing blank line, at the end of the stream."""
+        out: list[str] = []
+        if not self._skipping and self._rest:
+            self._take(self._rest.rstrip(b"\r"), out)
+        self._rest = b""
+        self._take(b"", out)
+        return out
+
+    def _take(self, line: bytes, out: list[str]) -> None:
+        if not line:
+            if self._data:
+                out.append("\n".join(self._data))
+                self._data = []
+            return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+
+
 IDLE_S = 300.0
-"""Without a byte for so long it hangs; a first request may compile kernels that long."""
+"""Seconds without a byte after which the engine counts as hung; a first request may compile kernels that long."""
+
+
 MODELS_S = 20.0
+
+
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
+
+
 TEXT_CHARS = 400
 
 
 class CompletionState(StrEnum):
     OK = "ok"
     UNREACHABLE = "unreachable"
-    """Nothing listens, the forward is not permitted, or the engine closed the connection."""
+    """Nothing listens, forwarding is not permitted, or the engine closed the connection."""
     DENIED = "denied"
-    """It wants a key, or another one."""
+    """The engine requires a key, or another one."""
     REFUSED = "refused"
-    """It answered with an error."""
+    """The engine answered with an error."""
     HANGS = "hangs"
     BROKEN = "broken"
-    """The answer ended in the middle, or is none."""
+    """The answer broke off, or is none."""
     EMPTY = "empty"
-    """It answered, without a token."""
+    """The engine answered without a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """How it went."""
+    """The result of one completion."""
 
     state: CompletionState
     detail: str = ""
@@ -58,22 +104,24 @@ class Completion:
     path: str = ""
     model: str = ""
     text: str = ""
-    """The beginning of what it said, sanitised."""
+    """The beginning of the answer, sanitised."""
     has_content: bool = False
     has_reasoning: bool = False
     tokens: int | None = None
-    """By its own count, else by the pieces that came."""
+    """By the engine's own count, else the number of pieces received."""
     finish_reason: str = ""
     first_token_s: float | None = None
-    """From the request."""
+    """Seconds from the request to the first token."""
     last_token_s: float | None = None
     pieces: int = 0
     seconds: float = 0.0
-    """Of all of it, the question for the model's name too."""
+    """Duration of all of it, including the request for the model's name."""
 
 
-Told = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 """Called with the number of pieces so far."""
+
+
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -85,11 +133,11 @@ async def complete(
     prompt: str,
     max_tokens: int,
     api_key: str = "",
-    told: Told = lambda count: None,
+    progress: ProgressCallback = lambda count: None,
     idle_s: float = IDLE_S,
     more: Mapping[str, Any] = _NOTHING,
 ) -> Completion:
-    """Ask once; `more` are further fields of the request, left out again where the engine refuses them.
+    """Request one completion; `more` are further request fields, dropped where the engine refuses them.
 
     Raises:
         LinkLost: the connection to the node ended.
@@ -104,7 +152,7 @@ async def complete(
             client = await open_client(stack, transport, host, port, timeout=timeout)
             if api_key:
                 client.headers["Authorization"] = f"Bearer {api_key}"
-            result = await _ask(client, prompt, max_tokens, told, more)
+            result = await _ask(client, prompt, max_tokens, progress, more)
         except LinkLost:
             raise
         except (TimeoutError, httpx.TimeoutException):
@@ -115,8 +163,8 @@ async def complete(
             if "without sending" in str(error):
                 result = _failed(CompletionState.UNREACHABLE, f"{where} closed the connection without an answer")
             else:
-                said = sanitise.line(str(error), limit=80)
-                result = _failed(CompletionState.BROKEN, f"{where} doesn't speak HTTP ({said})")
+                reason = sanitise.line(str(error), limit=80)
+                result = _failed(CompletionState.BROKEN, f"{where} doesn't speak HTTP ({reason})")
         except (httpx.NetworkError, OSError):
             result = _failed(CompletionState.UNREACHABLE, f"nothing answers on {where}, or it closed the connection")
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
@@ -125,7 +173,7 @@ async def complete(
 
 
 async def _ask(
-    client: httpx.AsyncClient, prompt: str, max_tokens: int, told: Told, more: Mapping[str, Any]
+    client: httpx.AsyncClient, prompt: str, max_tokens: int, progress: ProgressCallback, more: Mapping[str, Any]
 ) -> Completion:
     model = await _model(client)
     if isinstance(model, Completion):
@@ -134,28 +182,30 @@ async def _ask(
     if model:
         common["model"] = model
     chat = {**common, "messages": [{"role": "user", "content": prompt}]}
-    result = await _post(client, "/v1/chat/completions", {**chat, **more}, told)
+    result = await _post(client, "/v1/chat/completions", {**chat, **more}, progress)
     if result.state is CompletionState.REFUSED and _has_no_chat(result.detail):
-        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, told)
+        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress)
     elif more and result.state is CompletionState.REFUSED:
-        result = await _post(client, "/v1/chat/completions", chat, told)
+        result = await _post(client, "/v1/chat/completions", chat, progress)
     return replace(result, model=sanitise.line(model, limit=128))
 
 
 async def _model(client: httpx.AsyncClient) -> str | Completion:
-    """The name under which the first model is served; empty where it isn't told."""
+    """The name under which the first model is served; empty where unknown."""
     async with asyncio.timeout(MODELS_S), client.stream("GET", "/v1/models") as response:
         body = await _body(response)
         if response.status_code in (401, 403):
             return _denied(response.status_code, "/v1/models")
         if response.status_code != 200:
             return ""
-    models = _mapping(_parsed(body)).get("data")
-    first = _mapping(models[0]).get("id") if isinstance(models, list) and models else None
+    models = mapping(_parsed(body)).get("data")
+    first = mapping(models[0]).get("id") if isinstance(models, list) and models else None
     return first if isinstance(first, str) else ""
 
 
-async def _post(client: httpx.AsyncClient, path: str, body: Mapping[str, Any], told: Told) -> Completion:
+async def _post(
+    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], progress: ProgressCallback
+) -> Completion:
     began_s = time.monotonic()
     async with client.stream("POST", path, json=body, headers={"Accept": "text/event-stream"}) as response:
         status = response.status_code
@@ -172,7 +222,7 @@ async def _post(client: httpx.AsyncClient, path: str, body: Mapping[str, Any], t
             size += len(chunk)
             for data in events.feed(chunk):
                 answer.event(data)
-            told(answer.pieces)
+            progress(answer.pieces)
             if answer.is_done or size > ANSWER_LIMIT_BYTES:
                 break
         else:
@@ -182,7 +232,7 @@ async def _post(client: httpx.AsyncClient, path: str, body: Mapping[str, Any], t
 
 
 class _Answer:
-    """What has come of an answer so far."""
+    """The parts of an answer received so far."""
 
     def __init__(self, path: str, began_s: float) -> None:
         self.path = path
@@ -204,23 +254,23 @@ class _Answer:
             self.take(_parsed(data.encode()))
 
     def take(self, raw: Any) -> None:
-        """One piece of a stream, or a whole answer."""
-        part = _mapping(raw)
-        if part.get("error") and not part.get("choices"):
-            self._error = _message(part) or "an error without words"
+        """Add one piece of a stream, or a whole answer."""
+        message_part = mapping(raw)
+        if message_part.get("error") and not message_part.get("choices"):
+            self._error = _message(message_part) or "an error without words"
             return
-        used = _mapping(part.get("usage")).get("completion_tokens")
+        used = mapping(message_part.get("usage")).get("completion_tokens")
         if isinstance(used, int) and not isinstance(used, bool) and used >= 0:
             self._counted = used
-        choices = part.get("choices")
-        choice = _mapping(choices[0]) if isinstance(choices, list) and choices else {}
-        said = _mapping(choice.get("delta") or choice.get("message"))
-        content = said.get("content") or choice.get("text")
-        thought = said.get("reasoning_content") or said.get("reasoning")
+        choices = message_part.get("choices")
+        choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
+        delta = mapping(choice.get("delta") or choice.get("message"))
+        content = delta.get("content") or choice.get("text")
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(choice.get("finish_reason"), str):
             self.finish_reason = sanitise.name(choice["finish_reason"])
         is_content, is_thought = isinstance(content, str) and content != "", isinstance(thought, str) and thought != ""
-        if not (is_content or is_thought or said.get("tool_calls")):
+        if not (is_content or is_thought or delta.get("tool_calls")):
             return
         self.pieces += 1
         self._has_content |= is_content
@@ -233,7 +283,7 @@ class _Answer:
 
     def result(self, *, is_whole: bool) -> Completion:
         tokens = self._counted if self._counted is not None else self.pieces or None
-        made = Completion(
+        completion = Completion(
             state=CompletionState.OK,
             path=self.path,
             text=sanitise.line(self._text.strip(), limit=TEXT_CHARS),
@@ -246,13 +296,15 @@ class _Answer:
             pieces=self.pieces,
         )
         if self._error:
-            said = sanitise.line(self._error, limit=200)
-            return replace(made, state=CompletionState.BROKEN, detail=f"an error came in place of tokens: {said}")
+            reason = sanitise.line(self._error, limit=200)
+            return replace(
+                completion, state=CompletionState.BROKEN, detail=f"an error came in place of tokens: {reason}"
+            )
         if not is_whole:
-            return replace(made, state=CompletionState.BROKEN, detail="the answer broke off in the middle")
+            return replace(completion, state=CompletionState.BROKEN, detail="the answer broke off in the middle")
         if not tokens:
-            return replace(made, state=CompletionState.EMPTY, detail="it answered without a token")
-        return made
+            return replace(completion, state=CompletionState.EMPTY, detail="it answered without a token")
+        return completion
 
 
 def _has_no_chat(detail: str) -> bool:
@@ -263,17 +315,18 @@ def _has_no_chat(detail: str) -> bool:
 
 
 def _error_of(status: int, path: str, body: bytes) -> str:
-    said = _message(_mapping(_parsed(body)))
-    return f"{path} answers status {status}{f': {sanitise.line(said, limit=200)}' if said else ''}"
+    text = _message(mapping(_parsed(body)))
+    return f"{path} answers status {status}{f': {sanitise.line(text, limit=200)}' if text else ''}"
 
 
 def _message(raw: Mapping[str, Any]) -> str:
-    """vLLM puts it under error.message (0.10 and later) or message, SGLang under message or detail."""
+    """The error's text: vLLM puts it under error.message (0.10 and later) or message, SGLang under message or
+    detail."""
     error = raw.get("error")
     inner = error.get("message") if isinstance(error, Mapping) else error
-    for found in (inner, raw.get("message"), raw.get("detail")):
-        if isinstance(found, str) and found:
-            return found
+    for text in (inner, raw.get("message"), raw.get("detail")):
+        if isinstance(text, str) and text:
+            return text
     return ""
 
 
@@ -301,12 +354,8 @@ def _parsed(body: bytes) -> Any:
         return None
 
 
-def _mapping(raw: Any) -> Mapping[str, Any]:
-    return raw if isinstance(raw, Mapping) else {}
-
-
 def _without(result: Completion, api_key: str) -> Completion:
-    """An engine may put the key it got into its error's text, or its model may repeat it."""
+    """The text without the key: an engine may repeat the key in its error, or its model may."""
     if not api_key:
         return result
     return replace(

@@ -1,4 +1,4 @@
-"""The machine sparktop runs on, seen through the same Transport as any other."""
+"""The machine sparktop runs on, through the same interface as any other node."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from pathlib import Path
 
 from sparktop.errors import ChannelRefused, LinkLost
 from sparktop.model.fleet import Reach
-from sparktop.transport.channel import WINDOW_BYTES, ErrorTail
-from sparktop.transport.sockets import private_socket_path
+from sparktop.transport.channel_base import private_socket_path
+from sparktop.transport.ssh.channel import WINDOW_BYTES, ErrorTail
 
 _LEAVE_LIMIT_S = 0.5
-"""A command whose input has closed gets so long to end by itself before it is asked to."""
+"""Seconds a command has to end by itself after its input closed, before it gets a signal."""
 
 
 class LocalChannel:
-    """One command in a process group of its own."""
+    """One command in its own process group."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._errors = ErrorTail()
-        self._listener = asyncio.create_task(self._listen())
+        self._listener = asyncio.create_task(self._errors.listen(process.stderr))
         self._closing = False
-
-    async def _listen(self) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(65536):
-            self._errors.feed(data)
 
     async def read(self, limit: int = 65536) -> bytes:
         assert self._process.stdout is not None
@@ -57,7 +52,7 @@ class LocalChannel:
         return status if status >= 0 else None
 
     async def close(self) -> None:
-        """As sshd would: input closed first, then the group is told to go; never SIGKILL (it could be inside NVML)."""
+        """As sshd does: close the input, then signal the group; never SIGKILL (it could be inside NVML)."""
         if self._closing:
             return
         self._closing = True
@@ -80,19 +75,14 @@ class LocalChannel:
 
 
 class LocalTransport:
-    """The "connection" to this machine; it ends only when it is closed."""
+    """The "connection" to this machine; it lasts until it is closed."""
+
+    host_key_fingerprint: str | None = None
+    warnings: Sequence[str] = ()
 
     def __init__(self) -> None:
         self._channels: set[LocalChannel] = set()
         self._ended = asyncio.Event()
-
-    @property
-    def host_key_fingerprint(self) -> str | None:
-        return None
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return ()
 
     async def run(self, argv: Sequence[str]) -> LocalChannel:
         if self._ended.is_set():
@@ -120,20 +110,20 @@ class LocalTransport:
 
     @asynccontextmanager
     async def unix_socket(self, remote_path: str) -> AsyncIterator[Path]:
-        """The path itself; no connection is tried, its user sees the same refusal."""
+        """The path itself; whoever connects to it sees the same refusal."""
         yield Path(remote_path)
 
     @asynccontextmanager
     async def tcp_socket(self, host: str, port: int) -> AsyncIterator[Path]:
         relays: set[asyncio.Task[None]] = set()
-        left = False
+        is_closed = False
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
             relays.add(task)
             try:
-                if not left:  # accepted just before the end
+                if not is_closed:  # accepted just before the end
                     await _join(reader, writer, host, port)
             except asyncio.CancelledError:
                 pass  # by the end below alone; a callback of asyncio's (3.11) fails on a task that was cancelled
@@ -146,7 +136,7 @@ class LocalTransport:
             try:
                 yield path
             finally:
-                left = True
+                is_closed = True
                 server.close()
                 for task in list(relays):
                     task.cancel()
@@ -164,7 +154,7 @@ class LocalTransport:
 
 
 async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
-    """Carry bytes both ways between one accepted connection and host:port, until both directions have ended."""
+    """Copy bytes both ways between an accepted connection and host:port, until both directions have ended."""
     try:
         there_reader, there_writer = await asyncio.open_connection(host, port)
     except OSError:
@@ -187,18 +177,14 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 class LocalConnector:
-    """Reaches this machine."""
+    """Connects to this machine."""
 
     def __init__(self, name: str = "local") -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = name
 
     async def connect(self, *, patience_s: float) -> LocalTransport:
-        """See Connector; there is nothing to wait for."""
+        """See Connector; it never waits."""
         return LocalTransport()
 
-    async def reach(self) -> tuple[str, str]:
+    async def reach(self) -> tuple[Reach, str]:
         return Reach.ANSWERS, "this machine"

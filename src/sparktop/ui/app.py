@@ -1,14 +1,16 @@
-"""The console's app: paints first, then starts the watching, and hands each picture to the screen."""
+"""The Textual app: shows the console, runs the watch, and holds the app-wide commands."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
-from textual.command import Provider
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 
@@ -17,42 +19,69 @@ from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish, Watch
-from sparktop.ui.acting import Acting
+from sparktop.ui.action_flow import ActionFlow
 from sparktop.ui.attention import Attention
-from sparktop.ui.commands import bindings
-from sparktop.ui.notify import Notifier, Notifying
-from sparktop.ui.palette import ConsoleCommands
-from sparktop.ui.screens.console import ConsoleScreen
+from sparktop.ui.commands import COMMANDS, Command, bindings, key_name
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.notify import Notifier, NotifyOptions
 from sparktop.ui.theme import DARK, LIGHT, THEMES, variable_defaults
 
 if TYPE_CHECKING:
-    from sparktop.operate.operating import Operating
+    from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Prompter
-    from sparktop.ui.screens.prompts import ConsolePrompter
+    from sparktop.ui.dialogs.prompts import ConsolePrompter
+
+
+class ConsoleCommands(Provider):
+    """The console's commands for Textual's command palette, found by title and description."""
+
+    def _commands(self) -> Iterator[tuple[Command, ConsoleScreen]]:
+        screen = self.screen
+        if isinstance(screen, ConsoleScreen):
+            for command in COMMANDS:
+                if command.in_palette and not (command.changes and screen.is_read_only):
+                    yield command, screen
+
+    async def discover(self) -> Hits:
+        for command, screen in self._commands():
+            yield DiscoveryHit(_title(command), partial(screen.perform, command), help=command.description)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for command, screen in self._commands():
+            text = f"{command.title} {command.description}"
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, _title(command), partial(screen.perform, command), text=text, help=command.description)
+
+
+def _title(command: Command) -> Content:
+    return Content(f"{command.title}  ({key_name(command.keys[0])})")
+
 
 Start = Callable[[Publish, "Prompter"], Awaitable[Watch]]
-"""Builds the watching; run only after the first paint, because what it imports takes time."""
+"""Builds the Watch; called only after the first paint, because its imports take time."""
 
 
 SETTLED_S = 4.0
-"""By then everything that is imported and composed for good is there."""
+"""After this time all modules are imported and all permanent widgets are mounted."""
 
 
-def _spare_the_collector() -> None:
-    """Leave what stays for good out of later collections: walking it held keys up by some 60 ms at a time."""
+def _freeze_permanent_objects() -> None:
+    """Exclude permanent objects from later garbage collections: walking them delayed keys by about 60 ms each time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 50)  # log lines by the thousand are no reason to look for cycles
 
 
 class Published(Message):
-    """A new picture waits; several that come at once are drawn once."""
+    """A new fleet state is waiting; several that arrive together are drawn once."""
 
 
 class SparktopApp(App[int]):
-    """Composes the console with a Watch; what is shown and how is the panes' business.
+    """Runs the console screen with a Watch.
 
-    Its result is the exit code of design.md: 0, or 3 when the watching could not be started.
+    Returns the exit code: 0, or the error's own when watching could not start or ended.
     """
 
     CSS_PATH = sorted(resource_dir("styles").glob("*.tcss"))
@@ -72,13 +101,13 @@ class SparktopApp(App[int]):
         protected: frozenset[str] = frozenset(),
         operating: Callable[[], Operating | None] = lambda: None,
         theme: str = DARK.name,
-        notifying: Notifying | None = None,
+        notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
     ) -> None:
-        """`operating` is asked for what acts once the watching stands; `attention` remembers what is acknowledged."""
+        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements."""
         super().__init__()
-        for own in THEMES:
-            self.register_theme(own)
+        for shipped_theme in THEMES:
+            self.register_theme(shipped_theme)
         self.theme = theme if theme in self.available_themes else DARK.name
         self.animation_level = "none"
         self._start = start
@@ -98,7 +127,7 @@ class SparktopApp(App[int]):
         )
         self._operating = operating
         self._prompter: ConsolePrompter | None = None
-        self.acting = Acting(
+        self.acting = ActionFlow(
             self,
             clock,
             is_read_only=read_only,
@@ -108,7 +137,7 @@ class SparktopApp(App[int]):
         )
         self.acting.show_log = self.console_screen.show_log
         self.console_screen.acting = self.acting
-        self._notifier = Notifier(self, notifying or Notifying(), attention, lambda: self.acting.under_way)
+        self._notifier = Notifier(self, notifying or NotifyOptions(), attention, lambda: self.acting.under_way)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)
@@ -121,16 +150,16 @@ class SparktopApp(App[int]):
         return ()
 
     def on_mount(self) -> None:
-        self.set_interval(1.0, self._tick)
-        self.call_after_refresh(self._begin)
+        self.set_interval(1.0, self.console_screen.tick)
+        self.call_after_refresh(self._start_watch)
 
-    def _begin(self) -> None:
-        gc.freeze()  # what the first paint needed; else it is walked again and again while the rest is imported
+    def _start_watch(self) -> None:
+        gc.freeze()  # else each collection walks the first paint's objects while the rest is imported
         self.run_worker(self._observe(), name="watch", exit_on_error=False)
 
     async def _observe(self) -> None:
-        """Start the watching and run it to its end; a fault ends it visibly, with the last picture left standing."""
-        from sparktop.ui.screens.prompts import ConsolePrompter  # not needed for the first paint
+        """Build the Watch and run it; on an error show it and keep the last fleet state on the screen."""
+        from sparktop.ui.dialogs.prompts import ConsolePrompter  # not needed for the first paint
 
         try:
             self._prompter = ConsolePrompter(self)
@@ -141,7 +170,7 @@ class SparktopApp(App[int]):
             self.watch_running = watch
             self.console_screen.attach(watch)
             self.acting.attach(self._operating())
-            self.set_timer(SETTLED_S, _spare_the_collector)
+            self.set_timer(SETTLED_S, _freeze_permanent_objects)
             await watch.run()
         except SparktopError as error:
             self._exit_code = error.exit_code
@@ -153,7 +182,7 @@ class SparktopApp(App[int]):
             self.console_screen.fail(text)
 
     def publish(self, state: FleetState) -> None:
-        """Take a new picture; called on the event loop, from any task."""
+        """Take a new fleet state; called on the event loop, from any task."""
         self._state = state
         if not self._waiting:
             self._waiting = True
@@ -169,18 +198,15 @@ class SparktopApp(App[int]):
     def on_unmount(self) -> None:
         self._notifier.leave()
 
-    def _tick(self) -> None:
-        self.console_screen.tick()
-
     # Commands of the scope "app"
 
     async def action_quit(self) -> None:
-        """Leave; with a run under way only when that is meant."""
+        """Quit; with a run under way, ask first."""
         under_way = self.acting.under_way
         if not under_way:
             self.exit(self._exit_code)
             return
-        from sparktop.ui.screens.leave import leaving
+        from sparktop.ui.screens.run import leaving
 
         def decided(is_agreed: bool | None) -> None:
             if is_agreed:
@@ -201,13 +227,8 @@ class SparktopApp(App[int]):
     def action_toggle_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name
 
-    def action_faster(self) -> None:
-        self._set_interval(0.5)
-
-    def action_slower(self) -> None:
-        self._set_interval(2.0)
-
-    def _set_interval(self, factor: float) -> None:
+    def action_change_interval(self, factor: float) -> None:
+        """Multiply the sampling interval of all nodes by this factor, within its limits."""
         watch = self.watch_running
         if watch is None:
             return

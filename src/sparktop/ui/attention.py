@@ -1,4 +1,4 @@
-"""What the operator has acknowledged or put off: kept for the session, and in a file for the next one."""
+"""What the operator has acknowledged or snoozed: kept for the session, and in a file for the next one."""
 
 from __future__ import annotations
 
@@ -7,86 +7,80 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from sparktop.clock import Clock
+from sparktop.documents.finding_tree import AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 
 SNOOZE_S = 3600.0
+
+
 FORGOTTEN_S = 7 * 86_400.0
-"""An acknowledgement whose finding nobody has seen for so long is dropped."""
+"""An acknowledgement is dropped when its finding wasn't seen for this long."""
+
+
 MAX_KEPT = 500
-_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
+
 
 Key = tuple[str, tuple[str, ...], str]
 
 
-class Standing(StrEnum):
-    """Where a finding stands with the operator."""
-
-    OPEN = "open"
-    ACKNOWLEDGED = "acknowledged"
-    SNOOZED = "snoozed"
-    RESOLVED = "resolved"
-
-
 @dataclass(slots=True, kw_only=True)
 class _Mark:
-    """What was said of one finding; times are the operator's clock."""
+    """The operator's mark on one finding; times are wall-clock seconds of the operator's machine."""
 
     severity: Severity
-    """At that time: one that got worse since is news again."""
+    """The severity when it was marked: the mark no longer holds once the finding is worse."""
     is_acknowledged: bool = False
     snoozed_until_s: float = 0.0
     seen_s: float = 0.0
 
 
 class Attention:
-    """Marks by `Finding.key`. A finding that is resolved loses its acknowledgement: if it comes back it is new."""
+    """The operator's marks by `Finding.key`. A resolved finding loses its acknowledgement: if it returns it is new."""
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:
-        """`file` holds the marks of earlier sessions; one that can't be read counts as empty."""
+        """`file` holds the marks of earlier sessions; an unreadable one counts as empty."""
         self._clock = clock
         self._file = file
         self._marks = _read(file, clock.wall()) if file is not None else {}
 
-    def standing(self, finding: Finding) -> Standing:
-        """How a finding is to be shown now."""
+    def standing(self, finding: Finding) -> AttentionState:
+        """Whether a finding is open, acknowledged, snoozed or resolved now."""
         if finding.phase is Phase.RESOLVED:
-            return Standing.RESOLVED
+            return AttentionState.RESOLVED
         mark = self._mark(finding)
         if mark is None:
-            return Standing.OPEN
+            return AttentionState.OPEN
         if mark.snoozed_until_s > self._clock.wall():
-            return Standing.SNOOZED
-        return Standing.ACKNOWLEDGED if mark.is_acknowledged else Standing.OPEN
+            return AttentionState.SNOOZED
+        return AttentionState.ACKNOWLEDGED if mark.is_acknowledged else AttentionState.OPEN
 
     def snoozed_until_s(self, finding: Finding) -> float | None:
-        """Until when it is put off, operator's clock; None when it isn't."""
+        """Until when the finding is snoozed, in wall-clock seconds; None when it isn't."""
         mark = self._mark(finding)
         return mark.snoozed_until_s if mark is not None and mark.snoozed_until_s > self._clock.wall() else None
 
     def _mark(self, finding: Finding) -> _Mark | None:
         mark = self._marks.get(finding.key)
-        return None if mark is None or _RANK[finding.severity] > _RANK[mark.severity] else mark
+        return None if mark is None or finding.severity.weight > mark.severity.weight else mark
 
     def acknowledge(self, findings: Iterable[Finding], *, on: bool) -> str:
-        """Mark these as known, or take that back; what went wrong with the file, "" when nothing did."""
+        """Acknowledge these findings, or withdraw that; returns why the file can't be written, else ""."""
         for finding in findings:
-            self._set(finding).is_acknowledged = on
+            self._mark_for_change(finding).is_acknowledged = on
         return self._save()
 
     def snooze(self, findings: Iterable[Finding], *, seconds: float = SNOOZE_S) -> str:
-        """Hide these for so long; 0 takes that back. As `acknowledge`."""
+        """Hide these findings for `seconds`; 0 shows them again. Returns as `acknowledge`."""
         until_s = self._clock.wall() + seconds if seconds else 0.0
         for finding in findings:
-            self._set(finding).snoozed_until_s = until_s
+            self._mark_for_change(finding).snoozed_until_s = until_s
         return self._save()
 
-    def _set(self, finding: Finding) -> _Mark:
+    def _mark_for_change(self, finding: Finding) -> _Mark:
         mark = self._mark(finding)
         if mark is None:
             mark = self._marks[finding.key] = _Mark(severity=finding.severity)
@@ -94,20 +88,24 @@ class Attention:
         return mark
 
     def follow(self, findings: Sequence[Finding]) -> str:
-        """Take note of a picture's findings: one that was resolved is no longer acknowledged. As `acknowledge`."""
-        over = [
-            one.key
-            for one in findings
-            if one.phase is Phase.RESOLVED and one.key in self._marks and self._marks[one.key].is_acknowledged
+        """Withdraw the acknowledgement of each finding that is resolved in a fleet state. Returns as `acknowledge`."""
+        resolved_keys = [
+            finding.key
+            for finding in findings
+            if finding.phase is Phase.RESOLVED
+            and finding.key in self._marks
+            and self._marks[finding.key].is_acknowledged
         ]
-        for key in over:
+        for key in resolved_keys:
             self._marks[key].is_acknowledged = False
-        return self._save() if over else ""
+        return self._save() if resolved_keys else ""
 
     def _save(self) -> str:
         now_s = self._clock.wall()
-        kept = {key: mark for key, mark in self._marks.items() if mark.is_acknowledged or mark.snoozed_until_s > now_s}
-        newest = sorted(kept.items(), key=lambda item: item[1].seen_s)[-MAX_KEPT:]
+        active = {
+            key: mark for key, mark in self._marks.items() if mark.is_acknowledged or mark.snoozed_until_s > now_s
+        }
+        newest = sorted(active.items(), key=lambda item: item[1].seen_s)[-MAX_KEPT:]
         self._marks = dict(newest)
         if self._file is None:
             return ""
@@ -141,22 +139,18 @@ def _read(file: Path, now_s: float) -> dict[Key, _Mark]:
         rows = raw["findings"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    found: dict[Key, _Mark] = {}
+    marks: dict[Key, _Mark] = {}
     for row in rows[-MAX_KEPT:] if isinstance(rows, list) else ():
-        read = _row(row)
-        if read is not None and now_s - read[1].seen_s < FORGOTTEN_S:
-            found[read[0]] = read[1]
-    return found
-
-
-def _row(row: Any) -> tuple[Key, _Mark] | None:
-    try:
-        key = (str(row["rule"]), tuple(str(name) for name in row["nodes"]), str(row["subject"]))
-        return key, _Mark(
-            severity=Severity(row["severity"]),
-            is_acknowledged=row["is_acknowledged"] is True,
-            snoozed_until_s=float(row["snoozed_until_s"]),
-            seen_s=float(row["seen_s"]),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
+        try:
+            key = (str(row["rule"]), tuple(str(name) for name in row["nodes"]), str(row["subject"]))
+            mark = _Mark(
+                severity=Severity(row["severity"]),
+                is_acknowledged=row["is_acknowledged"] is True,
+                snoozed_until_s=float(row["snoozed_until_s"]),
+                seen_s=float(row["seen_s"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            continue
+        if now_s - mark.seen_s < FORGOTTEN_S:
+            marks[key] = mark
+    return marks

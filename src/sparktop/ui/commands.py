@@ -1,14 +1,171 @@
-"""What is made of the one registry of commands: bindings, the names of keys, the README's table."""
+"""The table of the console's commands (keys, titles, help), and the bindings and texts made from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from textual.binding import Binding, BindingType
 
-from sparktop.ui.registry import COMMANDS, Command
 
-__all__ = ["COMMANDS", "Command", "bindings", "by_group", "key_name", "keys_text", "readme_table"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of the console: its keys, the action they run, and its help texts."""
+
+    id: str
+    keys: tuple[str, ...]
+    """Textual's key names; the first is the one shown."""
+    title: str
+    """Two or three words: help, palette."""
+    description: str
+    """One sentence."""
+    group: str
+    action: str
+    """A Textual action, run on the widget, screen or app that holds the binding."""
+    scopes: tuple[str, ...]
+    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel"."""
+    footer: str = ""
+    """The word in the footer line; empty: not in the footer."""
+    footer_in: tuple[str, ...] = ()
+    """The views whose footer shows it; empty: all."""
+    in_palette: bool = True
+    changes: bool = False
+    """Whether it can change a Spark: always through a review, and never in a read-only console."""
+
+
+def _row(id: str, keys: str, title: str, scopes: str, description: str, **rest: Any) -> Command:  # noqa: A002
+    """A command without its group; several keys, scopes or views are separated by spaces. The action is the id's."""
+    rest["footer_in"] = tuple(rest.get("footer_in", "").split())
+    rest = {"action": id.replace("-", "_")} | rest
+    return Command(
+        id=id, keys=tuple(keys.split()), title=title, scopes=tuple(scopes.split()), description=description,
+        group="", **rest,
+    )  # fmt: skip
+
+
+def _group(name: str, *commands: Command) -> tuple[Command, ...]:
+    return tuple(replace(command, group=name) for command in commands)
+
+
+# fmt: off
+COMMANDS: tuple[Command, ...] = (
+    *_group("General",
+        _row("help", "question_mark f1", "Help", "app",
+             "All keys, and what the signs on the screen mean.", footer="help"),
+        _row("quit", "q ctrl+q", "Quit", "app", "Leave; nothing stays behind on the nodes.", footer="quit"),
+        _row("palette", "ctrl+p colon", "Command palette", "app",
+             "Find a command by typing.", action="command_palette", in_palette=False),
+        _row("theme", "t", "Dark or light", "app",
+             "Switch between the dark and the light theme.", action="toggle_theme"),
+        _row("faster", "plus equals_sign", "Sample faster", "app", "Halve the sampling interval of all nodes.",
+             action="change_interval(0.5)"),
+        _row("slower", "minus", "Sample slower", "app", "Double the sampling interval of all nodes.",
+             action="change_interval(2.0)"),
+        _row("retry", "r", "Reconnect now", "console",
+             "Try every node that is not live again now, instead of waiting for its next attempt."),
+    ),
+    *_group("Views",
+        _row("overview", "1", "Overview", "console", "Everything at once.", action="view('overview')", footer="all"),
+        _row("nodes", "2", "Nodes", "console",
+             "The nodes on the whole screen: memory, GPU, host.", action="view('nodes')", footer="nodes"),
+        _row("engines", "3", "Engines", "console",
+             "The inference servers on the whole screen.", action="view('engines')", footer="engines"),
+        _row("log", "4", "Log", "console",
+             "The selected engine's log on the whole screen.", action="view('log')", footer="log"),
+        _row("kernel", "5", "Kernel", "console",
+             "The kernel's events on the whole screen.", action="view('kernel')", footer="kernel"),
+        _row("findings", "A 6", "Findings", "console",
+             "What is wrong, as a tree: causes, what follows from them, what was resolved lately.",
+             action="view('findings')", footer="findings"),
+        _row("back", "escape", "Back", "console", "Close what is open, then return to the overview.", in_palette=False),
+    ),
+    *_group("Acting",
+        _row("fix", "f", "Fix", "findings console",
+             "What can be done about the selected finding, else about the first of the verdict; what sparktop can "
+             "do itself is shown as a plan first.", footer="fix"),
+        _row("actions", "x", "Actions", "console",
+             "All that can be done to the selected engine, its node, or both nodes.",
+             footer="actions", footer_in="overview nodes engines"),
+        _row("launch", "L", "Launch", "console",
+             "Choose a recipe, see whether it fits and what is in its way, then launch it on one or two nodes.",
+             footer="launch", footer_in="overview nodes engines"),
+        _row("restart", "R", "Safe restart", "console",
+             "Stop the selected engine, wait until its memory is back, start it, and try it with one request.",
+             action="act('safe-restart')", footer="restart", footer_in="overview engines", changes=True),
+        _row("drop-caches", "D", "Drop caches", "console",
+             "Write back and drop the page cache, on the selected node or on both.",
+             action="act('drop-caches')", footer="drop caches", footer_in="overview nodes", changes=True),
+        _row("guard", "G", "Guard", "console",
+             "Let the probe end the selected engine before memory is gone; where it is armed, disarm it.",
+             action="act('guard')", footer="guard", footer_in="overview nodes engines", changes=True),
+        _row("runs", "o", "Run under way", "console", "Open what is being done, or was done last; several are listed."),
+    ),
+    *_group("Views",
+        _row("maximise", "m", "Maximise", "console",
+             "Give the focused pane the whole screen, or take it back.",
+             footer="max", footer_in="overview nodes engines log kernel"),
+    ),
+    *_group("Moving",
+        _row("next-pane", "tab", "Next pane", "console", "Move to the next pane.",
+             action="step_pane(1)", in_palette=False),
+        _row("previous-pane", "shift+tab", "Previous pane", "console", "Move to the pane before.",
+             action="step_pane(-1)", in_palette=False),
+        _row("next-node", "right_square_bracket right", "Next node", "console",
+             "Select the next node; on a narrow screen it is the one shown.", action="step_node(1)"),
+        _row("previous-node", "left_square_bracket left", "Previous node", "console",
+             "Select the node before; on a narrow screen it is the one shown.", action="step_node(-1)"),
+        _row("down", "j down", "Down", "findings engines log kernel",
+             "Next finding, engine, line or event.", in_palette=False),
+        _row("up", "k up", "Up", "findings engines log kernel", "The one before.", in_palette=False),
+        _row("page-down", "pagedown", "Page down", "findings log kernel",
+             "One screen of lines on.", in_palette=False),
+        _row("page-up", "pageup", "Page up", "findings log kernel",
+             "One screen of lines back.", in_palette=False),
+        _row("first", "home", "First", "findings engines log kernel",
+             "To the oldest line.", in_palette=False),
+        _row("last", "end", "Last", "findings engines log kernel",
+             "To the newest line, and follow.", in_palette=False),
+    ),
+    *_group("Findings, engines, kernel",
+        _row("details", "d", "Details", "findings kernel console",
+             "Why, on what evidence and what to do: of the selected finding or event, else of the first line that "
+             "tells of a finding; with nothing wrong, of the selected engine.", footer="details"),
+        _row("open", "enter", "Open", "findings engines kernel",
+             "All that is known of what the cursor is on.", in_palette=False),
+        _row("acknowledge", "a", "Acknowledge", "findings",
+             "The selected finding is known, with what follows from it: it leaves the verdict, not the list.",
+             footer="acknowledge", footer_in="findings"),
+        _row("snooze", "z", "Snooze", "findings",
+             "Hide the selected finding for an hour; it is still counted.", footer="snooze", footer_in="findings"),
+        _row("wake", "u", "Unsnooze", "findings", "Show all snoozed findings again."),
+        _row("logs", "l", "Engine's log", "findings console",
+             "Follow the log of the selected engine; of a selected finding, the log that its evidence is from."),
+    ),
+    *_group("Log",
+        _row("search", "slash", "Search the log", "log kernel console",
+             "Find text in the log; a regular expression where it is one.",
+             footer="search", footer_in="overview log kernel"),
+        _row("next-match", "n", "Next match", "log kernel", "The next line that matches the search.", in_palette=False),
+        _row("previous-match", "N", "Previous match", "log kernel",
+             "The line before that matches the search.", in_palette=False),
+        _row("pause", "space", "Pause or follow", "log kernel console",
+             "Hold the log still, or follow its newest line; nothing is lost while it is held.",
+             footer="pause", footer_in="overview log kernel"),
+        _row("wrap", "w", "Wrap lines", "log kernel console", "Break long log lines, or cut them at the edge."),
+        _row("times", "s", "Show times", "log kernel",
+             "Put the time of each line before it, where it is known.", in_palette=False),
+        _row("raw", "a", "All kernel lines", "kernel",
+             "Go round: the events that matter, then each node's whole kernel log.", in_palette=False),
+        _row("copy", "y c", "Copy", "findings node engines log kernel",
+             "Copy the focused pane's selected line or text to the clipboard.", in_palette=False),
+        _row("save-log", "ctrl+s", "Save the log", "log kernel console",
+             "Write the log, as far as it is held here, to a file on this machine.", action="save"),
+    ),
+)
+# fmt: on
+"""In the order of the footer, the palette and the help."""
+
 
 PLAIN_KEYS = {
     "question_mark": "?",
@@ -36,7 +193,7 @@ PLAIN_KEYS = {
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """The bindings of one widget, screen or app; the footer is drawn from the registry, so none shows itself."""
+    """The Textual bindings of one scope; hidden, as the footer is drawn from COMMANDS."""
     return [
         Binding(",".join(command.keys), command.action, command.title, show=False, id=f"{scope}.{command.id}")
         for command in COMMANDS
@@ -45,7 +202,7 @@ def bindings(scope: str) -> list[BindingType]:
 
 
 def by_group() -> Iterator[tuple[str, list[Command]]]:
-    """Groups in the order of their first command, each with its commands: help, README."""
+    """(group, its commands), in the order of each group's first command."""
     groups: dict[str, list[Command]] = {}
     for command in COMMANDS:
         groups.setdefault(command.group, []).append(command)
@@ -67,10 +224,9 @@ def keys_text(command: Command) -> str:
 
 
 def readme_table() -> str:
-    """The table of keys as Markdown, between the README's markers."""
-    rows = ["| | keys | |", "| --- | --- | --- |"]
+    """The README's Markdown table of keys and titles, one row per group."""
+    rows = ["| | keys |", "| --- | --- |"]
     for group, commands in by_group():
-        for number, command in enumerate(commands):
-            keys = " ".join(f"`{key_name(key)}`" for key in command.keys)
-            rows.append(f"| {'' if number else f'**{group}**'} | {keys} | **{command.title}.** {command.description} |")
+        named = (f"{' '.join(f'`{key_name(key)}`' for key in command.keys)} {command.title}" for command in commands)
+        rows.append(f"| **{group}** | {' · '.join(named)} |")
     return "\n".join(rows) + "\n"

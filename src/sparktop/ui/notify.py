@@ -1,6 +1,6 @@
-"""Tells the operator of a new critical finding who looks elsewhere: a toast, the terminal, a program of theirs.
+"""Notifies the operator of new critical findings: by toast, bell, terminal title or escape code, or a program.
 
-A finding is told once, until it is resolved. The first is told at once, what comes in the next two seconds together.
+Each finding is announced once until it is resolved: the first at once, those of the next two seconds together.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparktop import sanitise
-from sparktop.diagnose.order import cause_of
-from sparktop.diagnose.shape import as_data
+from sparktop.diagnose.findings import as_data, cause_of
+from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Run, StepState
-from sparktop.operate.asked import stops
-from sparktop.ui.attention import Attention, Standing
-from sparktop.ui.panes.finding_rows import SIGNS
+from sparktop.operate.run.run_text import stops
+from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -37,63 +36,65 @@ _PLACEHOLDER = re.compile(r"\{(severity|title|nodes|rule|explanation)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notifying:
-    """How the operator wants to be told (config.CHANNELS), and the program to run."""
+class NotifyOptions:
+    """The notification channels (config.CHANNELS), and the program to run."""
 
     channels: tuple[str, ...] = ("toast", "bell", "title")
     command: tuple[str, ...] = ()
 
 
-class News:
-    """Which findings have not been told yet: pure but for its memory of what was."""
+class NewFindings:
+    """Remembers which findings were announced, and picks the new ones."""
 
     def __init__(self) -> None:
-        self._told: set[object] = set()
+        self._announced: set[object] = set()
 
     def of(
         self, findings: Sequence[Finding], attention: Attention, under_way: Iterable[Run] = ()
     ) -> tuple[Finding, ...]:
-        """Critical ones that fire now, were not told since they last began, and are not known to the operator.
+        """The critical findings that fire now, weren't announced yet, and aren't acknowledged or snoozed.
 
-        What follows from another critical one is no news of its own: the cause is told. Nor is it that a rank has ended
-        which a run `under_way` stops with the others; it is, where it still is so when the run is over.
+        Left out: the consequences of another critical finding, and a dead rank that a run `under_way` stops; that
+        one is announced if it is still so when the run is over.
         """
         runs = tuple(under_way)
         firing = [
-            one
-            for one in findings
-            if one.phase is Phase.FIRING
-            and one.severity is Severity.CRITICAL
-            and not any(is_own_doing(one, run) for run in runs)
+            finding
+            for finding in findings
+            if finding.phase is Phase.FIRING
+            and finding.severity is Severity.CRITICAL
+            and not any(is_own_doing(finding, run) for run in runs)
         ]
-        self._told &= {one.key for one in firing}
-        new = tuple(
-            one
-            for one in firing
-            if one.key not in self._told and attention.standing(one) is Standing.OPEN and cause_of(one, firing) is None
+        self._announced &= {finding.key for finding in firing}
+        new_findings = tuple(
+            finding
+            for finding in firing
+            if finding.key not in self._announced
+            and attention.standing(finding) is AttentionState.OPEN
+            and cause_of(finding, firing) is None
         )
-        # One that is put off now would be no news either when the hour is over: it has been seen.
-        self._told |= {one.key for one in firing}
-        return new
+        # A snoozed finding was seen: it isn't announced when the snooze ends either.
+        self._announced |= {finding.key for finding in firing}
+        return new_findings
 
 
 def is_own_doing(finding: Finding, run: Run) -> bool:
-    """Whether a run's own steps stop what the finding tells of: one rank after the other, on each of its nodes."""
+    """Whether the finding is a dead rank that this run's own steps stop."""
     return finding.rule == "cluster.rank-died" and any(
-        one.state is not StepState.WAITING
-        and stops(one.step.act)
-        and finding.subject in one.step.title.replace(",", "").split()
-        for one in run.steps
+        step.state is not StepState.WAITING
+        and stops(step.step.act)
+        and finding.subject in step.step.title.replace(",", "").split()
+        for step in run.steps
     )
 
 
 class Notifier:
-    """Follows the pictures and tells what is new through the channels asked for."""
+    """Announces the new findings of each fleet state through the chosen channels."""
 
     def __init__(
         self,
         app: App[int],
-        notifying: Notifying,
+        notifying: NotifyOptions,
         attention: Attention,
         under_way: Callable[[], Iterable[Run]] = tuple,
     ) -> None:
@@ -102,43 +103,43 @@ class Notifier:
         self._channels = notifying.channels
         self._command = notifying.command
         self._attention = attention
-        self._news = News()
+        self._new_findings = NewFindings()
         self._waiting: list[Finding] = []
         self._is_gathering = False
         self._title = ""
         self._has_complained = False
 
     def follow(self, fleet: FleetState) -> None:
-        """Take a picture in."""
+        """Announce what is new in this fleet state, and update the window title."""
         if "title" in self._channels:
-            self._entitle(window_title(fleet, self._attention))
-        new = self._news.of(fleet.findings, self._attention, self._under_way())
-        if not new:
+            self._set_title(window_title(fleet, self._attention))
+        new_findings = self._new_findings.of(fleet.findings, self._attention, self._under_way())
+        if not new_findings:
             return
         if self._is_gathering:
-            self._waiting += new
+            self._waiting += new_findings
             return
         self._is_gathering = True
-        self._app.set_timer(GATHER_S, self._gathered)
-        self._tell(new)
+        self._app.set_timer(GATHER_S, self._announce_waiting)
+        self._announce(new_findings)
 
-    def _gathered(self) -> None:
+    def _announce_waiting(self) -> None:
         self._is_gathering = False
         waiting, self._waiting = self._waiting, []
         if waiting:
-            self._tell(tuple(waiting))
+            self._announce(tuple(waiting))
 
-    def _tell(self, findings: tuple[Finding, ...]) -> None:
+    def _announce(self, findings: tuple[Finding, ...]) -> None:
         text = headline(findings)
         if "toast" in self._channels:
             brief = findings[0].figures if len(findings) == 1 else ""
-            keys = "f fix  d details" if any(one.remedies for one in findings) else "d details"
-            said = "\n".join(part for part in (text, brief, keys) if part)
-            # A toast would lie over a dialog's answers.
+            keys = "f fix  d details" if any(finding.remedies for finding in findings) else "d details"
+            message = "\n".join(line for line in (text, brief, keys) if line)
+            # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
                 tell(text.removeprefix("✖ "))
             else:
-                self._app.notify(said, severity="error", markup=False, timeout=TOAST_S)
+                self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:
             self._app.bell()
         if "osc9" in self._channels:
@@ -146,26 +147,26 @@ class Notifier:
         if "osc777" in self._channels:
             self._write(f"\x1b]777;notify;sparktop;{for_terminal(text).replace(';', ',')}\x07")
         if self._command:
-            self._app.run_worker(self._run(findings), name="notify-command", exit_on_error=False)
+            self._app.run_worker(self._run_program(findings), name="notify-command", exit_on_error=False)
 
-    async def _run(self, findings: tuple[Finding, ...]) -> None:
-        data = json.dumps({"version": 1, "findings": [as_data(one) for one in findings]}, ensure_ascii=False)
-        wrong = await run_command(filled(self._command, findings), data.encode())
-        if wrong and not self._has_complained:
+    async def _run_program(self, findings: tuple[Finding, ...]) -> None:
+        data = json.dumps({"version": 1, "findings": [as_data(finding) for finding in findings]}, ensure_ascii=False)
+        problem = await run_command(filled(self._command, findings), data.encode())
+        if problem and not self._has_complained:
             self._has_complained = True
-            text = f"notify_command failed and is not spoken of again: {wrong}"
+            text = f"notify_command failed and is not spoken of again: {problem}"
             self._app.notify(text, severity="warning", markup=False, timeout=TOAST_S)
 
-    def _entitle(self, title: str) -> None:
+    def _set_title(self, title: str) -> None:
         if title == self._title:
             return
         if not self._title:
-            self._write("\x1b[22;2t")  # the terminal keeps the title it had
+            self._write("\x1b[22;2t")  # push the terminal's own title
         self._title = title
         self._write(f"\x1b]2;{for_terminal(title)}\x07")
 
     def leave(self) -> None:
-        """Give the window the title it had."""
+        """Restore the terminal's own title."""
         if self._title:
             self._write("\x1b[23;2t")
             self._title = ""
@@ -177,7 +178,7 @@ class Notifier:
 
 
 def headline(findings: Sequence[Finding]) -> str:
-    """The first of them, and how many more."""
+    """The first finding's nodes and title, and how many more there are."""
     first = findings[0]
     where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
     more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
@@ -185,26 +186,26 @@ def headline(findings: Sequence[Finding]) -> str:
 
 
 def window_title(fleet: FleetState, attention: Attention) -> str:
-    """The worst that is so now, and who is watched."""
+    """The worst open notice or finding, and the watched nodes."""
     names = " ".join(view.name for view in fleet.nodes)
-    open_ones = [one for one in fleet.findings if attention.standing(one) is Standing.OPEN]
+    open_findings = [finding for finding in fleet.findings if attention.standing(finding) is AttentionState.OPEN]
     for severity in (Severity.CRITICAL, Severity.WARNING):
-        said = [notice.text for notice in fleet.notices if notice.severity is severity]
-        said += [one.title for one in open_ones if one.severity is severity]
-        if said:
-            more = f" +{len(said) - 1}" if said[1:] else ""
-            return f"{SIGNS[severity][0]} {said[0][:80]}{more} · sparktop {names}"
+        titles = [notice.text for notice in fleet.notices if notice.severity is severity]
+        titles += [finding.title for finding in open_findings if finding.severity is severity]
+        if titles:
+            more = f" +{len(titles) - 1}" if titles[1:] else ""
+            return f"{SIGNS[severity][0]} {titles[0][:80]}{more} · sparktop {names}"
     return f"sparktop {names}"
 
 
 def for_terminal(text: str) -> str:
-    """Text that can stand inside an operating system command: no control of any kind, and not long."""
+    """Text that is safe inside a terminal's OSC sequence: no control characters, at most TERMINAL_CHARS long."""
     clean = sanitise.line(text, limit=TERMINAL_CHARS * 4)[:TERMINAL_CHARS]
     return "".join(char for char in clean if char.isprintable())
 
 
 def filled(argv: Sequence[str], findings: Sequence[Finding]) -> list[str]:
-    """The command with its placeholders filled in, each argument staying one argument, and never becoming an option."""
+    """The command with its placeholders filled in; an argument stays one argument and never becomes an option."""
     first = findings[0]
     more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
     values = {
@@ -214,20 +215,20 @@ def filled(argv: Sequence[str], findings: Sequence[Finding]) -> list[str]:
         "rule": first.rule,
         "explanation": first.explanation,
     }
-    made = []
+    arguments = []
     for argument in argv:
-        text = _PLACEHOLDER.sub(lambda found: values[found[1]], argument).replace("\0", "")
-        made.append(f" {text}" if text.startswith("-") and not argument.startswith("-") else text)
-    return made
+        text = _PLACEHOLDER.sub(lambda match: values[match[1]], argument).replace("\0", "")
+        arguments.append(f" {text}" if text.startswith("-") and not argument.startswith("-") else text)
+    return arguments
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """What the program may see of ours: nothing whose name says that it is a secret."""
+    """The environment variables for the program: without those whose name suggests a secret."""
     return {name: value for name, value in variables.items() if not _SECRET_NAME.search(name)}
 
 
 async def run_command(argv: Sequence[str], data: bytes, *, limit_s: float = COMMAND_LIMIT_S) -> str:
-    """Run a program with the findings on its standard input; "" or what went wrong. It is ended after the limit."""
+    """Run a program with `data` on its standard input, kill it after the limit; "" or what went wrong."""
     quiet = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(

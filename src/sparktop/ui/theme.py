@@ -1,17 +1,20 @@
-"""The colours: two themes of our own, and the tones that panes draw in. The only place where colours are written.
+"""The colours: two themes, and the tones that panes draw in. No colour is written anywhere else.
 
-A tone never carries meaning alone: whatever is toned also has a glyph or a word (NO_COLOR, colour-blind eyes).
+A tone never carries meaning alone: whatever is toned also has a glyph or a word (NO_COLOR, colour blindness).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.style import Style
+from rich.text import Text
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
+
+from sparktop.text.lines import Line
 
 if TYPE_CHECKING:
     from typing import Any
@@ -71,81 +74,75 @@ LIGHT_VARIABLES = {
     "hold-free": "#eef2f6",
 }
 
-DARK = Theme(
-    name="sparktop-dark",
+
+def _theme(
+    name: str, colours: Mapping[str, str], *, dark: bool, background: str, surface: str, panel: str, scrollbar: str
+) -> Theme:
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=colours["frame-focus"],
+        secondary="#5f7f9f",
+        accent=colours["brand"],
+        foreground=colours["body"],
+        background=background,
+        surface=surface,
+        panel=panel,
+        success=colours["ok"],
+        warning=colours["severity-warning"],
+        error=colours["severity-critical"],
+        variables={
+            **colours,
+            "border": colours["frame-focus"],
+            "border-blurred": colours["frame"],
+            "block-cursor-background": colours["cursor"],
+            "block-cursor-foreground": colours["strong"],
+            "footer-key-foreground": colours["brand"],
+            "scrollbar": scrollbar,
+            "scrollbar-background": background,
+            "scrollbar-corner-color": background,
+        },
+    )
+
+
+DARK = _theme(
+    "sparktop-dark",
+    DARK_VARIABLES,
     dark=True,
-    primary="#76b9ed",
-    secondary="#5f7f9f",
-    accent="#8fd14f",
-    foreground="#c9d2dd",
     background="#0e1319",
     surface="#131a22",
     panel="#18212b",
-    success="#7ccf8a",
-    warning="#f0b54a",
-    error="#ff6f66",
-    variables={
-        **DARK_VARIABLES,
-        "border": "#76b9ed",
-        "border-blurred": "#354050",
-        "block-cursor-background": "#22344a",
-        "block-cursor-foreground": "#f4f7fb",
-        "footer-key-foreground": "#8fd14f",
-        "scrollbar": "#2b3643",
-        "scrollbar-background": "#0e1319",
-        "scrollbar-corner-color": "#0e1319",
-    },
+    scrollbar="#2b3643",
 )
-LIGHT = Theme(
-    name="sparktop-light",
+LIGHT = _theme(
+    "sparktop-light",
+    LIGHT_VARIABLES,
     dark=False,
-    primary="#1f6aa8",
-    secondary="#5f7f9f",
-    accent="#3f7d10",
-    foreground="#2a3644",
     background="#f8fafc",
     surface="#f1f4f8",
     panel="#e6ebf1",
-    success="#1f7a35",
-    warning="#8f5b00",
-    error="#b3231b",
-    variables={
-        **LIGHT_VARIABLES,
-        "border": "#1f6aa8",
-        "border-blurred": "#bcc6d1",
-        "block-cursor-background": "#d3e4f5",
-        "block-cursor-foreground": "#0d1620",
-        "footer-key-foreground": "#3f7d10",
-        "scrollbar": "#c3ccd6",
-        "scrollbar-background": "#f8fafc",
-        "scrollbar-corner-color": "#f8fafc",
-    },
+    scrollbar="#c3ccd6",
 )
 THEMES = (DARK, LIGHT)
 
 TONES: Mapping[str, tuple[str, str, str]] = {
     "": ("body", "", ""),
+    **{
+        name: (name, "", "")
+        for name in ("quiet", "faint", "ok", "frame", "frame-focus", "graph", "graph-fill", "graph-power")
+    },
     "strong": ("strong", "", "bold"),
     "value": ("strong", "", ""),
-    "quiet": ("quiet", "", ""),
-    "faint": ("faint", "", ""),
     "info": ("severity-info", "", ""),
     "warning": ("severity-warning", "", "bold"),
     "critical": ("severity-critical", "", "bold"),
-    "ok": ("ok", "", ""),
     "verdict-ok": ("ok", "", "bold"),
     "verdict-info": ("severity-info", "", "bold"),
     "brand": ("brand", "", "bold"),
     "key": ("brand", "", ""),
-    "frame": ("frame", "", ""),
-    "frame-focus": ("frame-focus", "", ""),
     "title": ("strong", "", "bold"),
     "cursor": ("strong", "cursor", ""),
-    "cursor-quiet": ("body", "cursor", ""),
     "tab": ("strong", "cursor", "bold"),
-    "graph": ("graph", "", ""),
-    "graph-fill": ("graph-fill", "", ""),
-    "graph-power": ("graph-power", "", ""),
     "graph-warning": ("severity-warning", "", ""),
     "graph-critical": ("severity-critical", "", ""),
     **{
@@ -161,21 +158,26 @@ TONES: Mapping[str, tuple[str, str, str]] = {
 }
 """Tone -> (colour of the text, colour behind it or "" for the widget's own, text style); colours by variable name.
 
-Each has a faded twin, "~" before its name, for figures that are not of now, and one on the cursor's background,
-"@cursor" after it.
+Each also comes faded, with "~" before its name, for outdated figures, and on the cursor's background, with "@cursor"
+after it.
 """
 
 FADE = 0.45
-"""How far faded colours move towards the background."""
+"""How far faded colours move towards the background, 0 to 1."""
 
 
 def variable_defaults(theme: Theme) -> dict[str, str]:
-    """Our variables for a theme that isn't ours: by whether it is dark."""
+    """Our colour variables for one of Textual's own themes, dark or light."""
     return dict(DARK_VARIABLES if theme.dark else LIGHT_VARIABLES)
 
 
+def styled(lines: Iterable[Line], styles: Mapping[str, Style]) -> Text:
+    """The lines as rich text, in the styles of their tones."""
+    return Text("\n").join(Text.assemble(*((run, styles[tone]) for run, tone in line.runs)) for line in lines)
+
+
 def tones(app: App[Any], background: Color) -> Mapping[str, Style]:
-    """Every tone, and its faded twin, as a terminal style on this background, in the app's present theme."""
+    """Tone name -> terminal style on this background in the app's theme; with the faded and cursor variants."""
     values = tuple(app.theme_variables.get(name, "") for name in DARK_VARIABLES)
     return _tones(app.theme, values, background, app.no_color)
 
@@ -190,15 +192,18 @@ def _tones(theme: str, values: tuple[str, ...], background: Color, no_color: boo
         except ColorParseError:
             return Color.parse(DARK_VARIABLES[name])
 
-    found: dict[str, Style] = {}
-    for tone, (name, behind, style) in TONES.items():
-        # As greys the alarming colours would be darker than plain text: without colour they are the brightest.
-        front = "strong" if no_color and name in ("severity-warning", "severity-critical") else name
-        fore, under = parse(front), parse(behind) if behind else background
-        found[tone] = Style(color=fore.rich_color, bgcolor=under.rich_color, bold="bold" in style or None)
-        found[f"~{tone}"] = Style(
-            color=background.blend(fore, 1 - FADE).rich_color, bgcolor=background.blend(under, 1 - FADE).rich_color
+    styles: dict[str, Style] = {}
+    for tone, (name, background_name, style) in TONES.items():
+        # Without colour, red and amber would be darker greys than plain text, so warnings take the brightest tone.
+        text_name = "strong" if no_color and name in ("severity-warning", "severity-critical") else name
+        text_colour, tone_background = parse(text_name), parse(background_name) if background_name else background
+        styles[tone] = Style(
+            color=text_colour.rich_color, bgcolor=tone_background.rich_color, bold="bold" in style or None
+        )
+        styles[f"~{tone}"] = Style(
+            color=background.blend(text_colour, 1 - FADE).rich_color,
+            bgcolor=background.blend(tone_background, 1 - FADE).rich_color,
         )
     cursor = parse("cursor").rich_color
-    found |= {f"{tone}@cursor": style + Style(bgcolor=cursor) for tone, style in found.items()}
-    return found
+    styles |= {f"{tone}@cursor": style + Style(bgcolor=cursor) for tone, style in styles.items()}
+    return styles

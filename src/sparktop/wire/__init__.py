@@ -44,5 +44,3 @@ MAX_LINE_BYTES = 256 * 1024
 LEASE_S = 30.0
 """The probe leaves when nothing came from the operator for so long: a dropped network closes nothing."""
 HEARTBEAT_S = 3.0
-WINDOW = 3
-"""Samples that may be unacknowledged; a slow line then shows fresh figures and not a queue."""

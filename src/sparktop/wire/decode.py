@@ -1,4 +1,4 @@
-"""One line of the probe's to one message of the model; every string is sanitised here."""
+"""Decode lines of the probe into messages of the model; every string is sanitised here."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ THROTTLE_BITS: Mapping[int, str] = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-"""nvmlClocksEventReason bits (nvml.h); 0x1, idle, is no throttling."""
+"""nvmlClocksEventReason bits (nvml.h); 0x1, idle, is not throttling."""
 
 _KIB = 1024
 _T = TypeVar("_T")
 
 
 def decode(line: bytes) -> Message | None:
-    """One line to a message; Garbled when it isn't one, None when its kind is from a later version."""
+    """The message of one line; Garbled where it is none, None where its kind is from a later version."""
     try:
         raw = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -71,7 +71,7 @@ def decode(line: bytes) -> Message | None:
 
 
 def _no_number(name: str) -> NoReturn:
-    """NaN and Infinity are no JSON, and one of them in a history would spoil every sum after it."""
+    """Refuse NaN and Infinity: they are no JSON, and one of them would spoil every sum over a history."""
     raise ValueError(name)
 
 
@@ -112,11 +112,18 @@ def _optional(raw: Mapping[str, Any], key: str, convert: Callable[[Any], _T]) ->
     return None if value is None else convert(value)
 
 
-def _gaps(raw: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, GapReason]:
-    found = raw.get("gaps")
-    if not found:
-        return NO_GAPS
-    return {names.get(key, key): _reason(reason) for key, reason in found.items()}
+def _name(value: object) -> str:
+    return sanitise.name(str(value))
+
+
+_Fields = Mapping[str, tuple[str, Callable[[Any], Any]]]
+"""Our name and the reader of a value, by its key in a message; None, with a reason in `gaps`, where it is missing."""
+
+
+def _read(raw: Mapping[str, Any], table: _Fields) -> dict[str, Any]:
+    fields = {name: _optional(raw, key, convert) for key, (name, convert) in table.items()}
+    gaps = {table[key][0] if key in table else key: _reason(reason) for key, reason in (raw.get("gaps") or {}).items()}
+    return {**fields, "gaps": gaps or NO_GAPS}
 
 
 def _reason(text: str) -> GapReason:
@@ -126,60 +133,49 @@ def _reason(text: str) -> GapReason:
         return GapReason.FAILED
 
 
-def _facts(raw: Mapping[str, Any]) -> HostFacts:
-    def text(key: str) -> str | None:
-        return _optional(raw, key, lambda value: sanitise.name(str(value)))
+_FACT_FIELDS: _Fields = {
+    "machine_digest": ("machine_id_digest", _name),
+    "os": ("os_name", _name),
+    "dgx": ("dgx_release", _name),
+    "product": ("product", _name),
+    "driver": ("driver_version", _name),
+    "uid": ("user_id", int),
+    "installed": ("driver_installed", _name),
+    "next_kernel": ("kernel_next", _name),
+    "next_driver": ("kernel_next_has_driver", bool),
+    "lingers": ("is_lingering", bool),
+    "removes_ipc": ("removes_ipc", bool),
+    "graphical": ("is_graphical", bool),
+}
 
+
+def _facts(raw: Mapping[str, Any]) -> HostFacts:
     return HostFacts(
-        hostname=text("hostname") or "",
-        boot_id=text("boot_id") or "",
-        machine_id_digest=text("machine_digest"),
-        kernel=text("kernel") or "",
-        architecture=text("arch") or "",
-        os_name=text("os"),
-        dgx_release=text("dgx"),
-        product=text("product"),
-        driver_version=text("driver"),
+        hostname=_name(raw.get("hostname") or ""),
+        boot_id=_name(raw.get("boot_id") or ""),
+        kernel=_name(raw.get("kernel") or ""),
+        architecture=_name(raw.get("arch") or ""),
         cpu_count=int(raw.get("cpus") or 0),
-        python_version=text("python") or "",
-        user=text("user") or "",
-        user_id=_optional(raw, "uid", int),
+        python_version=_name(raw.get("python") or ""),
+        user=_name(raw.get("user") or ""),
         disks=tuple(
-            Disk(mount=sanitise.name(str(mount)), total_bytes=int(total), free_bytes=int(free))
+            Disk(mount=_name(mount), total_bytes=int(total), free_bytes=int(free))
             for mount, total, free in raw.get("disks") or ()
         ),
-        driver_installed=text("installed"),
-        kernel_next=text("next_kernel"),
-        kernel_next_has_driver=_optional(raw, "next_driver", bool),
-        is_lingering=_optional(raw, "lingers", bool),
-        removes_ipc=_optional(raw, "removes_ipc", bool),
-        is_graphical=_optional(raw, "graphical", bool),
         units=tuple(_unit(row) for row in raw.get("units") or ()),
-        gaps=_gaps(raw, _FACT_NAMES),
+        **_read(raw, _FACT_FIELDS),
     )
-
-
-_FACT_NAMES = {
-    "dgx": "dgx_release",
-    "driver": "driver_version",
-    "machine_digest": "machine_id_digest",
-    "installed": "driver_installed",
-    "next_kernel": "kernel_next",
-    "next_driver": "kernel_next_has_driver",
-    "lingers": "is_lingering",
-    "graphical": "is_graphical",
-}
 
 
 def _unit(row: Sequence[Any]) -> Unit:
     name, active, sub, result, restarts, restart, delay_s, pid, status = row
     return Unit(
-        name=sanitise.name(str(name)),
-        active=sanitise.name(str(active)),
-        sub=sanitise.name(str(sub)),
-        result=sanitise.name(str(result)),
+        name=_name(name),
+        active=_name(active),
+        sub=_name(sub),
+        result=_name(result),
         restarts=None if restarts is None else int(restarts),
-        restart=sanitise.name(str(restart)),
+        restart=_name(restart),
         restart_delay_s=None if delay_s is None else float(delay_s),
         main_pid=None if pid is None else int(pid),
         exit_status=None if status is None else int(status),
@@ -190,7 +186,7 @@ def _hello(raw: Mapping[str, Any]) -> Hello:
     return Hello(
         protocol=int(raw["protocol"]),
         pid=int(raw["pid"]),
-        probe_digest=sanitise.name(str(raw["digest"])),
+        probe_digest=_name(raw["digest"]),
         facts=_facts(raw["facts"]),
     )
 
@@ -225,60 +221,47 @@ def _sample(raw: Mapping[str, Any]) -> Sample:
     )
 
 
-_GPU_NAMES = {
-    "util": "utilisation_percent",
-    "mem_util": "bandwidth_percent",
-    "power_mw": "power_w",
-    "sm_mhz": "sm_clock_mhz",
-    "sm_max_mhz": "sm_clock_max_mhz",
-    "temp_c": "temperature_c",
-    "pstate": "performance_state",
-    "throttle": "throttle_reasons",
-    "mem_total": "memory_total_bytes",
-    "mem_used": "memory_used_bytes",
-    "procs": "processes",
-    "driver": "driver_version",
-}
-
-
-def _gpu(raw: Mapping[str, Any]) -> Gpu:
-    name = sanitise.name(str(raw["name"]))
-    gaps = dict(_gaps(raw, _GPU_NAMES))
-    bandwidth = _optional(raw, "mem_util", float)
-    if "GB10" in name:
-        # Always 0 there, in healthy decode too: a figure would accuse every working machine.
-        bandwidth = None
-        gaps["bandwidth_percent"] = GapReason.NOT_SUPPORTED
-    mask = _optional(raw, "throttle", int)
-    return Gpu(
-        name=name,
-        uuid=_optional(raw, "uuid", lambda value: sanitise.name(str(value))),
-        driver_version=_optional(raw, "driver", lambda value: sanitise.name(str(value))),
-        utilisation_percent=_optional(raw, "util", float),
-        bandwidth_percent=bandwidth,
-        power_w=_optional(raw, "power_mw", lambda value: float(value) / 1000.0),
-        sm_clock_mhz=_optional(raw, "sm_mhz", int),
-        sm_clock_max_mhz=_optional(raw, "sm_max_mhz", int),
-        temperature_c=_optional(raw, "temp_c", int),
-        performance_state=_optional(raw, "pstate", lambda value: f"P{int(value)}"),
-        throttle_reasons=None if mask is None else tuple(t for bit, t in THROTTLE_BITS.items() if mask & bit),
-        memory_total_bytes=_optional(raw, "mem_total", int),
-        memory_used_bytes=_optional(raw, "mem_used", int),
-        processes=_optional(raw, "procs", _gpu_processes),
-        gaps=gaps or NO_GAPS,
-    )
-
-
 def _gpu_processes(rows: Sequence[Sequence[Any]]) -> tuple[GpuProcess, ...]:
     return tuple(
         GpuProcess(
             pid=int(pid),
-            name=sanitise.name(str(name)),
+            name=_name(name),
             used_bytes=None if used is None else int(used),
             kind="G" if kind == "G" else "C",
         )
         for pid, name, used, kind in rows
     )
+
+
+def _throttle_reasons(mask: Any) -> tuple[str, ...]:
+    return tuple(reason for bit, reason in THROTTLE_BITS.items() if int(mask) & bit)
+
+
+_GPU_FIELDS: _Fields = {
+    "uuid": ("uuid", _name),
+    "driver": ("driver_version", _name),
+    "util": ("utilisation_percent", float),
+    "mem_util": ("bandwidth_percent", float),
+    "power_mw": ("power_w", lambda milliwatts: float(milliwatts) / 1000.0),
+    "sm_mhz": ("sm_clock_mhz", int),
+    "sm_max_mhz": ("sm_clock_max_mhz", int),
+    "temp_c": ("temperature_c", int),
+    "pstate": ("performance_state", lambda number: f"P{int(number)}"),
+    "throttle": ("throttle_reasons", _throttle_reasons),
+    "mem_total": ("memory_total_bytes", int),
+    "mem_used": ("memory_used_bytes", int),
+    "procs": ("processes", _gpu_processes),
+}
+
+
+def _gpu(raw: Mapping[str, Any]) -> Gpu:
+    name = _name(raw["name"])
+    fields = _read(raw, _GPU_FIELDS)
+    if "GB10" in name:
+        # Always 0 there, in healthy decode too: a figure would accuse every working machine.
+        fields["bandwidth_percent"] = None
+        fields["gaps"] = {**fields["gaps"], "bandwidth_percent": GapReason.NOT_SUPPORTED}
+    return Gpu(name=name, **fields)
 
 
 def _gpu_reading(raw: Mapping[str, Any]) -> GpuReading:
@@ -290,8 +273,8 @@ def _process(raw: Mapping[str, Any]) -> Process:
     return Process(
         pid=int(raw["pid"]),
         parent_pid=int(raw.get("ppid") or 0),
-        command=sanitise.name(str(raw.get("comm") or "")),
-        state=sanitise.name(str(raw.get("state") or "?"))[:1],
+        command=_name(raw.get("comm") or ""),
+        state=_name(raw.get("state") or "?")[:1],
         resident_bytes=int(raw.get("rss") or 0),
         shared_bytes=int(raw.get("shm") or 0),
         swapped_bytes=int(raw.get("swap") or 0),
@@ -300,14 +283,14 @@ def _process(raw: Mapping[str, Any]) -> Process:
         container_id=container_id_of(cgroup),
         cgroup=cgroup,
         argv=tuple(sanitise.line(str(part)) for part in raw.get("argv") or ()),
-        wait_channel=_optional(raw, "wchan", lambda value: sanitise.name(str(value))),
+        wait_channel=_optional(raw, "wchan", _name),
     )
 
 
 def container_id_of(cgroup: str) -> str | None:
-    """The 64 hex digits a Docker or containerd cgroup path ends in, in either cgroup driver's spelling."""
-    for part in reversed(cgroup.split("/")):
-        digits = part.removesuffix(".scope").rpartition("-")[2]
+    """The 64 hex digits at the end of a Docker or containerd cgroup path, for either cgroup driver."""
+    for segment in reversed(cgroup.split("/")):
+        digits = segment.removesuffix(".scope").rpartition("-")[2]
         if len(digits) == 64 and all(char in "0123456789abcdef" for char in digits):
             return digits
     return None
@@ -332,38 +315,35 @@ def _network(raw: Mapping[str, Any]) -> NetworkReading:
 
 def _interface(raw: Mapping[str, Any]) -> Interface:
     return Interface(
-        name=sanitise.name(str(raw["name"])),
+        name=_name(raw["name"]),
         is_up=_optional(raw, "up", bool),
         mtu=_optional(raw, "mtu", int),
         speed_mbps=_optional(raw, "speed", int),
-        addresses=tuple(sanitise.name(str(address)) for address in raw.get("addresses") or ()),
+        addresses=tuple(_name(address) for address in raw.get("addresses") or ()),
     )
 
 
 def _rdma_port(raw: Mapping[str, Any]) -> RdmaPort:
     return RdmaPort(
-        device=sanitise.name(str(raw["device"])),
+        device=_name(raw["device"]),
         port=int(raw.get("port") or 1),
-        interface=_optional(raw, "interface", lambda value: sanitise.name(str(value))),
-        state=sanitise.name(str(raw.get("state") or "")),
+        interface=_optional(raw, "interface", _name),
+        state=_name(raw.get("state") or ""),
         rate_gbps=_optional(raw, "rate", float),
         received_bytes=_optional(raw, "rx", int),
         sent_bytes=_optional(raw, "tx", int),
-        roce_v2_gids=tuple((int(index), sanitise.name(str(address))) for index, address in raw.get("gids") or ()),
+        roce_v2_gids=tuple((int(index), _name(address)) for index, address in raw.get("gids") or ()),
     )
 
 
 def _desktop(raw: Mapping[str, Any]) -> DesktopReading:
-    def text(key: str) -> str | None:
-        return _optional(raw, key, lambda value: sanitise.name(str(value)))
-
     return DesktopReading(
         boot_s=float(raw["boot"]),
-        compositor=text("compositor"),
+        compositor=_optional(raw, "compositor", _name),
         pid=_optional(raw, "pid", int),
         user_id=_optional(raw, "uid", int),
-        state=(text("state") or "")[:1],
-        wait_channel=text("wchan"),
+        state=_name(raw.get("state") or "")[:1],
+        wait_channel=_optional(raw, "wchan", _name),
         answers=_optional(raw, "answers", bool),
         silent_since_boot_s=_optional(raw, "silent", float),
         blocked_since_boot_s=_optional(raw, "blocked", float),
@@ -374,7 +354,7 @@ def _desktop(raw: Mapping[str, Any]) -> DesktopReading:
 
 def _collector(raw: Mapping[str, Any]) -> Collector:
     return Collector(
-        name=sanitise.name(str(raw["name"])),
+        name=_name(raw["name"]),
         state=CollectorState(raw["state"]),
         detail=sanitise.line(str(raw.get("detail") or ""), limit=300),
         since_boot_s=float(raw.get("since") or 0.0),
@@ -383,7 +363,7 @@ def _collector(raw: Mapping[str, Any]) -> Collector:
 
 def _kernel(raw: Mapping[str, Any]) -> KernelLines:
     return KernelLines(
-        source=sanitise.name(str(raw["source"])),
+        source=_name(raw["source"]),
         lines=tuple(
             LogLine(
                 text=sanitise.line(str(text)),
@@ -400,8 +380,8 @@ def _kernel(raw: Mapping[str, Any]) -> KernelLines:
 def _guard(raw: Mapping[str, Any]) -> GuardState:
     return GuardState(
         phase=GuardPhase(raw["phase"]),
-        container_id=sanitise.name(str(raw.get("id") or "")),
-        container_name=sanitise.name(str(raw.get("name") or "")),
+        container_id=_name(raw.get("id") or ""),
+        container_name=_name(raw.get("name") or ""),
         floor_bytes=int(raw.get("floor") or 0),
         empty_within_s=_optional(raw, "within", float),
         stay_s=float(raw.get("stay") or 0.0),

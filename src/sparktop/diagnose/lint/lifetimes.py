@@ -1,6 +1,7 @@
-"""Flags and variables that do nothing in the version that will run, or that its parser refuses: a table by version.
+"""Lints of flags and variables that have no effect in the version that will run, or that its parser refuses.
 
-An engine warns of an unknown variable at most, so a recipe that outlives its image loses its protection silently.
+The lifetimes are in lifetimes.toml and flags.toml. An engine at most warns of an unknown variable, so a recipe that
+outlives its image silently loses its protection.
 """
 
 from __future__ import annotations
@@ -12,48 +13,20 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sparktop.diagnose.lint.changes import removed, renamed, replaced
-from sparktop.diagnose.lint.images import at_least, is_at_most
-from sparktop.diagnose.lint.lintrule import Lint, card, change, claim
-from sparktop.diagnose.lint.spec import STOCK, Item, Launcher, LaunchSpec
-from sparktop.diagnose.rule import Rule
+from sparktop.cmdline.source import Item
+from sparktop.diagnose.lint.lint import Claim, change, lint, removed, renamed, replaced
+from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, at_least, is_at_most
+from sparktop.engines.images import STOCK
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-
-_WITHOUT_EFFECT = card(
-    "variable-without-effect",
-    Severity.WARNING,
-    "A variable is set that this version of the engine doesn't read",
-    "by variable and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
-    "vLLM envs.py",
-    "SGLang environ.py",
-    "field report 001",
-    "field report 003",
-)
-_UNKNOWN_FLAG = card(
-    "flag-unknown-to-version",
-    Severity.CRITICAL,
-    "A flag or value is given that this version of the engine doesn't have",
-    "by flag and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
-    "vLLM engine/arg_utils.py",
-    "SGLang server_args.py",
-)
-_DEPRECATED = card(
-    "deprecated",
-    Severity.INFO,
-    "A flag or variable still works and is on its way out",
-    "by name and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
-    "vLLM envs.py",
-    "SGLang server_args.py",
-)
 
 _NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """One row of the table."""
+    """A flag or variable and the versions in which it works: one row of lifetimes.toml."""
 
     engine: EngineKind
     flag: str = ""
@@ -68,9 +41,9 @@ class Lifetime:
     never: bool = False
     stock: bool = False
     is_old: bool = False
-    """Gone so long that an unknown version surely has it no more."""
+    """Removed so long ago that an unknown version surely lacks it."""
     is_default: bool = False
-    """What it asked for is what happens anyway where it is gone."""
+    """What it asked for became the default when it was removed."""
     replacement: str = ""
     replacement_from: str = ""
     value: str = ""
@@ -80,7 +53,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The values one version's parser takes."""
+    """The values that one version's parser accepts for a flag."""
 
     engine: EngineKind
     flag: str
@@ -93,20 +66,33 @@ class Choice:
 @cache
 def _table() -> tuple[tuple[Lifetime, ...], tuple[Choice, ...]]:
     raw = tomllib.loads(files("sparktop.diagnose.lint").joinpath("lifetimes.toml").read_text("utf-8"))
-    return tuple(Lifetime(**_typed(row)) for row in raw["item"]), tuple(Choice(**_typed(row)) for row in raw["choice"])
+    return tuple(Lifetime(**_values(row)) for row in raw["item"]), tuple(
+        Choice(**_values(row)) for row in raw["choice"]
+    )
 
 
-def _typed(row: dict[str, Any]) -> dict[str, Any]:
+def _values(row: dict[str, Any]) -> dict[str, Any]:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
     return values | {"engine": EngineKind(row["engine"])}
 
 
 def lifetimes() -> tuple[Lifetime, ...]:
-    """The rows of the table."""
+    """The rows of lifetimes.toml."""
     return _table()[0]
 
 
-def _without_effect(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+@lint(
+    "variable-without-effect",
+    Severity.WARNING,
+    "A variable is set that this version of the engine doesn't read",
+    "by variable and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM envs.py",
+    "SGLang environ.py",
+    "field report 001",
+    "field report 003",
+    is_live=True,
+)
+def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else None
         if item is None or row.engine is not spec.engine or (row.stock and spec.family not in STOCK):
@@ -119,14 +105,12 @@ def _without_effect(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
             continue
         version = f"{name} {spec.version}" if spec.version else f"this version of {name}"
         is_sure = is_gone or is_idle
-        why = row.idle_why if is_idle else _why(row, name)
+        reason = row.idle_why if is_idle else _why(row, name)
         yield claim(
-            spec,
-            rule,
             item,
             title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
-            severity=_weight(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
-            explanation=f"{why} The log warns of such a variable at most, and what it was set for is lost.",
+            severity=_severity_of(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
+            explanation=f"{reason} The log warns of such a variable at most, and what it was set for is lost.",
             settles="" if is_sure else _settles(row),
             remedies=_remedies(row, spec, item, is_gone=is_gone),
             subject=item.name,
@@ -151,7 +135,7 @@ def _settles(row: Lifetime) -> str:
     )
 
 
-def _weight(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
+def _severity_of(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
     flag = row.replacement.split(" ")[0].removeprefix("--")
     is_covered = row.is_default or (bool(flag) and spec.flag(flag) is not None)
     is_tuned = spec.launcher in (Launcher.EUGR, Launcher.SPARKRUN)
@@ -165,24 +149,30 @@ def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> 
     )
     if has_replacement and is_gone:
         title = f"say it with {row.replacement} {row.value}".rstrip() + ", and take the variable out"
-    return [change(title, *removed(spec, item))] if is_gone or row.idle_from else []
+    return [change(title, removed(spec, item))] if is_gone or row.idle_from else []
 
 
-def _unknown_flag(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+@lint(
+    "flag-unknown-to-version",
+    Severity.CRITICAL,
+    "A flag or value is given that this version of the engine doesn't have",
+    "by flag and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM engine/arg_utils.py",
+    "SGLang server_args.py",
+)
+def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     rows, choices = _table()
     for row in rows:
-        item = spec.flag(row.flag.removeprefix("--")) if row.flag else None
+        item = spec.flag(row.flag) if row.flag else None
         if item is None or row.engine is not spec.engine or not row.absent_to or not is_at_most(spec, row.absent_to):
             continue
         name = f"{_NAMES[row.engine]} {spec.version}"
         fix = (
-            change(f"use {row.instead}", *renamed(spec, item, row.instead))
+            change(f"use {row.instead}", renamed(spec, item, row.instead))
             if row.instead
-            else change("take it out", *removed(spec, item))
+            else change("take it out", removed(spec, item))
         )
         yield claim(
-            spec,
-            rule,
             item,
             title=f"{name} has no {row.flag}: it refuses to start",
             explanation=f"It came by {row.works_from}. The parser ends with `unrecognized arguments: {row.flag}`.",
@@ -191,27 +181,33 @@ def _unknown_flag(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
             references=row.sources,
         )
     for choice in choices:
-        item = spec.flag(choice.flag.removeprefix("--"))
+        item = spec.flag(choice.flag)
         if item is None or choice.engine is not spec.engine or not item.is_known or not spec.version:
             continue
         if not (at_least(spec, choice.version) and is_at_most(spec, choice.version)):
             continue
         if (item.value or "").lower().replace("-", "_") not in choice.values:
             yield claim(
-                spec,
-                rule,
                 item,
                 title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
                 explanation=f"The parser ends with `invalid choice`. It takes {', '.join(choice.values)}.",
-                remedies=[change(f"on a Spark: {choice.instead}", *replaced(spec, item, choice.instead))],
+                remedies=[change(f"on a Spark: {choice.instead}", replaced(spec, item, choice.instead))],
                 subject=choice.flag,
                 references=choice.sources,
             )
 
 
-def _deprecated(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
+@lint(
+    "deprecated",
+    Severity.INFO,
+    "A flag or variable still works and is on its way out",
+    "by name and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "vLLM envs.py",
+    "SGLang server_args.py",
+)
+def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for row in lifetimes():
-        item = spec.variable(row.variable) if row.variable else spec.flag(row.flag.removeprefix("--"))
+        item = spec.variable(row.variable) if row.variable else spec.flag(row.flag)
         if item is None or row.engine is not spec.engine or not row.deprecated_from:
             continue
         is_gone = row.gone_from and at_least(spec, row.gone_from)
@@ -219,18 +215,9 @@ def _deprecated(spec: LaunchSpec, rule: Rule) -> Iterable[Finding]:
         if not at_least(spec, row.deprecated_from) or is_gone or is_idle or is_at_most(spec, row.works_to) is False:
             continue
         yield claim(
-            spec,
-            rule,
             item,
             title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
             explanation=f"It still does what it says. `{row.replacement}` is what takes its place.",
             subject=item.name,
             references=row.sources,
         )
-
-
-LINTS = (
-    Lint(card=_UNKNOWN_FLAG, check=_unknown_flag),
-    Lint(card=_WITHOUT_EFFECT, check=_without_effect, is_live=True),
-    Lint(card=_DEPRECATED, check=_deprecated),
-)

@@ -1,7 +1,7 @@
-"""What a launch configuration says: one engine's start, whatever kind of file (or running container) says it.
+"""LaunchSpec: how one engine is started, as written in a file of any kind or as it runs.
 
-Every part knows its place. What can't be known stays unknown: an open list of arguments, variables that come from
-elsewhere, an image whose version its name doesn't tell.
+Every item knows its position. What can't be known stays unknown: an open argument list, variables set elsewhere, an
+image whose name doesn't tell the version.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sparktop.diagnose.lint.place import Document, Span
+from sparktop.cmdline.engine_flags import canonical
+from sparktop.cmdline.source import Document, Item, Span
+from sparktop.engines.images import Family, numbers_of
 from sparktop.model.engine import EngineKind
 
 
 class SourceKind(StrEnum):
-    """What kind of text a specification was read from."""
+    """The kind of text a specification was read from."""
 
     SHELL = "shell script"
     COMPOSE = "compose file"
@@ -30,7 +32,7 @@ class SourceKind(StrEnum):
 
 
 class Launcher(StrEnum):
-    """What starts the engine; a launcher of a project's own sets variables and options that the file doesn't show."""
+    """What starts the engine. Third-party launchers set variables and options that the file doesn't show."""
 
     BARE = "its command line"
     DOCKER = "docker"
@@ -39,158 +41,168 @@ class Launcher(StrEnum):
     SPARKRUN = "sparkrun"
 
 
-class Family(StrEnum):
-    """Whose image it is: advice for one family's build is wrong for another's (facts/engines.md section 1E, C7)."""
-
-    NGC = "NGC"
-    VLLM_OPENAI = "vllm/vllm-openai"
-    LMSYS = "lmsysorg/sglang"
-    COMMUNITY = "community"
-
-
-STOCK = (Family.NGC, Family.VLLM_OPENAI)
-"""Builds of vLLM that carry nobody's own flags."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """One flag, variable, Docker option or unit key, by its plain name, with its place in the document."""
-
-    name: str
-    value: str | None = None
-    """None: given without a value."""
-    rest: tuple[str, ...] = ()
-    """Further values of the same flag: `--served-model-name a b`."""
-    section: str = ""
-    """Of a unit key: "Unit", "Service"."""
-    span: Span | None = None
-    """Where it stands, its value too; without the value where that stands elsewhere, in a variable."""
-    value_span: Span | None = None
-    """Where the value stands."""
-
-    @property
-    def number(self) -> float | None:
-        """The value as a number; None where it is none, or a variable's."""
-        try:
-            number = float(self.value or "")
-        except ValueError:
-            return None
-        return number if -1e15 < number < 1e15 else None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the value stands here, and not in a variable of somewhere else."""
-        return self.value is not None and "$" not in self.value and "{" not in self.value[:1]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """One engine's start as it is written down, or as it runs."""
+    """How one engine is started, as written down or as it runs."""
 
     document: Document
     kind: SourceKind
     launcher: Launcher = Launcher.BARE
     name: str = ""
-    """The service's, container's or unit's."""
+    """The name of the service, container or unit."""
     span: Span | None = None
-    """Where it begins."""
+    """Where it begins in the document."""
     engine: EngineKind | None = None
     has_command: bool = True
-    """False where the image is known and not what is started in it."""
+    """False if only the image is known, not the command in it."""
     version: str | None = None
     image: Item | None = None
     family: Family | None = None
     model: Item | None = None
     flags: tuple[Item, ...] = ()
     is_open: bool = False
-    """True when arguments come from somewhere else ("$@", an unknown variable): nothing is surely absent."""
+    """True if more arguments come from elsewhere ("$@", an unknown variable): nothing is surely missing."""
     misplaced: tuple[Item, ...] = ()
-    """Engine flags given before the image's name."""
+    """Engine flags given before the image's name, where Docker takes them."""
     environment: tuple[Item, ...] = ()
     knows_environment: bool = False
-    """True when every variable given to the engine stands here (those of the image excepted)."""
+    """True if all variables of the engine are known, except those of the image."""
     has_container: bool | None = None
-    """True: `options` are the container's; False: none; None: it runs in one that isn't described here."""
+    """True: `options` are the container's; False: no container; None: in a container that isn't described here."""
     options: tuple[Item, ...] = ()
-    """Docker's, by the long names of `docker run` ("network", "shm-size", "mount")."""
+    """Docker's options by the long names of `docker run` ("network", "shm-size", "mount")."""
     unit: tuple[Item, ...] = ()
     is_drop_in: bool = False
-    """A unit file without its main command: what is absent from it may stand in another."""
+    """A systemd file without ExecStart: missing keys may be in another file."""
     nodes: int = 1
     is_exec: bool = False
-    """Started by `docker exec`: the container's own lines were judged where it was started."""
+    """Started by `docker exec`: the container's own options are checked where it was started."""
     is_ray_start: bool = False
     prelude: str = ""
-    """What the same shell runs beside the engine: `pip install ...`."""
+    """Commands run before it in the same shell: `pip install ...`."""
     comments: tuple[tuple[int, str], ...] = ()
-    """(line, text) of every comment of the document."""
+    """(line, text) of every comment in the document."""
     desktop: bool | None = None
-    """Whether a desktop runs beside it; known only of what runs."""
+    """Whether a desktop runs on the node; known only for running engines."""
 
     @property
     def model_name(self) -> str:
-        """The model as it is given; empty where it isn't."""
+        """The model as given; empty if not given."""
         return (self.model.value or "") if self.model else ""
 
     def flag(self, *names: str) -> Item | None:
-        """The last flag of these names; None where it isn't given, or `--no-NAME` follows it."""
-        found = None
+        """The last flag of these names, in any spelling; None if not given, or if `--no-NAME` comes later."""
+        canonical_names = {canonical(name) for name in names}
+        last = None
         for item in self.flags:
-            if item.name in names:
-                found = None if (item.value or "").lower() == "false" else item
-            elif item.name.removeprefix("no-") in names:
-                found = None
-        return found
+            if item.name in canonical_names:
+                last = None if (item.value or "").lower() == "false" else item
+            elif item.name.removeprefix("no-") in canonical_names:
+                last = None
+        return last
 
     def value(self, *names: str) -> str:
-        """A flag's value, lower-case; empty where there is none."""
+        """A flag's value in lower case; empty if not given."""
         item = self.flag(*names)
         return (item.value or "").lower() if item else ""
 
     def number(self, *names: str) -> float | None:
-        """A flag's value as a number."""
+        """A flag's value as a number; None if it is none."""
         item = self.flag(*names)
         return item.number if item else None
 
     def json(self, name: str) -> Mapping[str, Any]:
-        """A flag's JSON value, dotted spellings (`--NAME.key value`) joined to it; empty where it can't be read."""
-        found: dict[str, Any] = {}
+        """A flag's JSON value, dotted flags (`--NAME.key value`) merged in; empty if it can't be parsed."""
+        merged: dict[str, Any] = {}
         for item in self.flags:
             if item.name == name and item.value:
                 try:
                     parsed = json.loads(item.value)
                 except (ValueError, RecursionError):
                     continue
-                found |= parsed if isinstance(parsed, dict) else {}
+                merged |= parsed if isinstance(parsed, dict) else {}
             elif item.name.startswith(name + "."):
-                found[item.name.removeprefix(name + ".").replace("-", "_")] = item.value
-        return found
+                merged[item.name.removeprefix(name + ".").replace("-", "_")] = item.value
+        return merged
 
     def variable(self, name: str) -> Item | None:
-        """An environment variable; the last one given counts."""
+        """An environment variable; the last one given wins."""
         return next((item for item in reversed(self.environment) if item.name == name), None)
 
     def option(self, name: str) -> Item | None:
-        """A Docker option; the last one given counts."""
+        """A Docker option; the last one given wins."""
         return next((item for item in reversed(self.options) if item.name == name), None)
 
     def options_of(self, name: str) -> tuple[Item, ...]:
-        """Every Docker option of that name."""
+        """All Docker options of that name."""
         return tuple(item for item in self.options if item.name == name)
 
     def key(self, name: str, section: str | None = None) -> Item | None:
-        """A unit's key; the last one given counts."""
-        for item in reversed(self.unit):
-            if item.name == name and (section is None or item.section == section):
-                return item
-        return None
+        """A unit's key; the last one given wins."""
+        items = (item for item in reversed(self.unit) if section is None or item.section == section)
+        return next((item for item in items if item.name == name), None)
 
     def line_of(self, item: Item | None) -> int | None:
-        """The line an item stands in; where it has no place, the line the specification begins in."""
+        """The line of an item; without a position, the line where the specification begins."""
         span = (item.span or item.value_span) if item else None
         span = span or self.span
         return self.document.line_of(span[0]) if span and self.document.text else None
 
     def has_remark(self, pattern: str) -> bool:
-        """Whether a comment of the document says something like this: what was set on purpose is left alone."""
+        """Whether a comment in the document matches: what was set on purpose is left alone."""
         return any(re.search(pattern, text, re.IGNORECASE) for _, text in self.comments)
+
+
+_MOE = re.compile(
+    r"-a\d+(?:\.\d+)?b|moe|mixtral|gpt-oss|minimax-m\d|deepseek-(?:v[2-9]|r1)|glm-(?:4\.[5-9]|5)|kimi-k|mistral-small-4"
+    r"|nemotron-?3|llama-4|qwen3-(?:next|coder-480)|\d+x\d+b"
+)
+
+
+_FP8 = re.compile(r"(?:^|[-_./])fp8(?:$|[-_./])")
+
+
+def at_least(spec: LaunchSpec, version: str) -> bool | None:
+    """Whether the engine's version is this one or later; None if unknown."""
+    return None if spec.version is None else numbers_of(spec.version) >= numbers_of(version)
+
+
+def is_at_most(spec: LaunchSpec, version: str) -> bool | None:
+    """Whether the engine's version is this one, a patch of it, or earlier; None if unknown."""
+    if spec.version is None:
+        return None
+    limit = numbers_of(version)
+    length = max(2, version.count(".") + 1)
+    return numbers_of(spec.version)[:length] <= limit[:length]
+
+
+def model_name(spec: LaunchSpec) -> str:
+    """The model's name in lower case (last part of a path, repository of a cached snapshot); empty if unknown."""
+    name = spec.model_name.lower()
+    if "$" in name:
+        return ""
+    if cached := re.search(r"models--([\w.-]+)", name):
+        return cached[1].replace("--", "/")
+    return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "~", ".")) else name
+
+
+def is_gpt_oss(spec: LaunchSpec) -> bool:
+    """Whether the model is a gpt-oss, which ship in MXFP4."""
+    return "gpt-oss" in model_name(spec) or "gpt_oss" in model_name(spec)
+
+
+def is_moe(spec: LaunchSpec) -> bool | None:
+    """True for known mixture-of-experts models; None if the name doesn't tell."""
+    return True if _MOE.search(model_name(spec)) else None
+
+
+def quantisation(spec: LaunchSpec) -> str | None:
+    """nvfp4, mxfp4 or fp8, by flag or model name; None if neither tells."""
+    flag, name = spec.value("quantization"), model_name(spec)
+    if "mxfp4" in flag or (not flag and ("mxfp4" in name or is_gpt_oss(spec))):
+        return "mxfp4"
+    if "fp4" in flag or (not flag and "nvfp4" in name):
+        return "nvfp4"
+    if "nvfp4" in name and flag in ("compressed-tensors", "modelopt"):
+        return "nvfp4"
+    return "fp8" if flag == "fp8" or (not flag and _FP8.search(name)) else None

@@ -1,6 +1,7 @@
-"""Bytes of any kind of text, in pieces of any size, as numbered lines; constant memory, never raises on what it is fed.
+"""Decodes the bytes of any text file into numbered lines; constant memory, never raises on its input.
 
-UTF-8 with bad bytes, UTF-16 with or without its mark, gzip, and the frames in which Docker multiplexes streams. Pure.
+Accepts pieces of any size: UTF-8 with bad bytes, UTF-16 with or without a byte order mark, gzip, and Docker's
+multiplexed stream. Pure.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterable
 LINE_CHARS = 1 << 16
 """A longer line comes in pieces, all with its number."""
 SNIFFED_BYTES = 4096
-"""So much decides what the whole is."""
+"""This many bytes decide what the whole file is."""
 _PIECE_BYTES = 1 << 20
 
 Line = tuple[int, str]
-"""Its number from 1, and its text without the line's end; `\\r` is still in it."""
+"""(line number from 1, text without its line end); `\r` within the line is kept."""
 
 _MAGIC = (
     (b"\x89PNG", "a PNG image"),
@@ -36,7 +37,7 @@ _STRANGE_SHARE = 0.25
 
 
 def binary_kind(head: bytes) -> str | None:
-    """What a file is that is no text, by its first bytes; None for what can be read."""
+    """What kind of binary file it is, by its first bytes; None for readable text."""
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
@@ -47,76 +48,46 @@ def binary_kind(head: bytes) -> str | None:
 
 
 class Decoder:
-    """Takes bytes in, gives lines out; how the bytes were cut makes no difference."""
+    """Takes bytes in pieces cut anywhere, gives complete lines."""
 
     def __init__(self) -> None:
+        self._unzip = Unzip()
         self._head: bytes | None = b""
-        """What came so far, until it is enough to tell what it is."""
-        self._unzip: Unzipped | None = None
+        """The bytes so far, until there are enough to tell the encoding; then None."""
         self._frames: Frames | None = None
         self._text: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._number = 1
         self._open = ""
-        """The line that isn't over."""
+        """The beginning of the line that isn't complete yet."""
 
     def feed(self, data: bytes) -> list[Line]:
-        """The lines that are complete now."""
-        if self._head is None:
-            return self._lines(data)
-        self._head += data
-        if len(self._head) < SNIFFED_BYTES and not self._head.startswith(_GZIP):
-            return []
-        return self._begin()
+        """Decode the next bytes; returns the lines that are now complete."""
+        return [line for piece in self._unzip.feed(data) for line in self._lines(piece)]
 
     def finish(self) -> list[Line]:
-        """The last lines; nothing may be fed afterwards."""
-        lines = self._begin() if self._head is not None else []
-        rest = b""
-        if self._unzip is not None and self._unzip.head is not None:
-            lines += self._lines(b"", last=True)
-        if self._frames is not None:
-            rest = self._frames.finish()
-        lines += self._split(self._text.decode(rest, final=True))
-        if self._open:
-            lines += self._whole([self._open])
-        return lines
+        """The remaining lines. Don't feed anything afterwards."""
+        lines = self._lines(self._unzip.finish())
+        if self._head is not None:
+            lines += self._begin()
+        remaining = self._frames.finish() if self._frames is not None else b""
+        lines += self._split(self._text.decode(remaining, final=True))
+        return lines + (self._whole([self._open]) if self._open else [])
+
+    def _lines(self, data: bytes) -> list[Line]:
+        if self._head is not None:
+            self._head += data
+            return self._begin() if len(self._head) >= SNIFFED_BYTES else []
+        plain = self._frames.feed(data) if self._frames is not None else data
+        return self._split(self._text.decode(plain))
 
     def _begin(self) -> list[Line]:
+        """Choose how to decode, by the first bytes, and decode them."""
         head, self._head = self._head or b"", None
-        if head.startswith(_GZIP):
-            self._unzip = Unzipped()
-        else:
-            self._settle(head)
-        return self._lines(head)
-
-    def _settle(self, head: bytes) -> None:
-        """Choose how the bytes are read."""
-        head = head[:SNIFFED_BYTES]
-        if is_framed(head):
+        if is_framed(head[:SNIFFED_BYTES]):
             self._frames = Frames()
-            return
-        self._text = codecs.getincrementaldecoder(_encoding(head))("replace")
-
-    def _lines(self, data: bytes, *, last: bool = False) -> list[Line]:
-        lines: list[Line] = []
-        for piece in self._unzipped(data, last=last):
-            plain = self._frames.feed(piece) if self._frames is not None else piece
-            lines += self._split(self._text.decode(plain))
-        return lines
-
-    def _unzipped(self, data: bytes, *, last: bool) -> Iterable[bytes]:
-        if self._unzip is None:
-            yield data
-            return
-        for piece in self._unzip.feed(data, last=last):
-            if self._unzip.head is None:
-                yield piece
-                continue
-            self._unzip.head += piece
-            if len(self._unzip.head) >= SNIFFED_BYTES or last:
-                head, self._unzip.head = self._unzip.head, None
-                self._settle(head)
-                yield head
+        else:
+            self._text = codecs.getincrementaldecoder(_encoding(head[:SNIFFED_BYTES]))("replace")
+        return self._lines(head)
 
     def _split(self, text: str) -> list[Line]:
         if "\x00" in text:
@@ -133,7 +104,7 @@ class Decoder:
         return lines
 
     def _whole(self, texts: list[str]) -> list[Line]:
-        """The lines numbered, those too long in pieces."""
+        """The lines with their numbers; a line that is too long comes in pieces."""
         first = self._number
         self._number += len(texts)
         if all(len(text) <= LINE_CHARS for text in texts):
@@ -149,7 +120,7 @@ def _encoding(head: bytes) -> str:
     if head.startswith(codecs.BOM_UTF8):
         return "utf-8-sig"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head.count(0) * 10 >= len(head) - 2:
-        return "utf-16"  # a log has some ASCII in it; otherwise these were but two bad bytes
+        return "utf-16"  # a log holds some ASCII; without any, these were just two bad bytes
     pairs = len(head) // 2
     if pairs >= 2:
         even, odd = head[0 : 2 * pairs : 2].count(0), head[1 : 2 * pairs : 2].count(0)
@@ -165,31 +136,41 @@ def _encoding(head: bytes) -> str:
 _GZIP = b"\x1f\x8b"
 
 
-class Unzipped:
-    """Unpacks gzip, also of several members; what is broken or missing ends the text."""
+class Unzip:
+    """Unpacks gzip, also with several members, and passes anything else on; broken or cut data ends the text."""
 
     def __init__(self) -> None:
-        self.head: bytes | None = b""
-        """The first unpacked bytes, until it is known what they are."""
+        self._start: bytes | None = b""
+        """The first bytes, until there are enough to tell gzip; then None."""
         self._inflate = zlib.decompressobj(31)
-        self._is_broken = False
+        self._is_gzip = self._is_broken = False
 
-    def feed(self, data: bytes, *, last: bool) -> Iterable[bytes]:
-        """Pieces of at most a megabyte each; on the last call at least one."""
+    def feed(self, data: bytes) -> Iterable[bytes]:
+        """The bytes unpacked, in pieces of at most one megabyte."""
+        if self._start is not None:
+            data = self._start + data
+            if len(data) < len(_GZIP):
+                self._start = data
+                return
+            self._start = None
+            self._is_gzip = data.startswith(_GZIP)
+        if not self._is_gzip:
+            yield data
+            return
         while data and not self._is_broken:
             try:
-                piece = self._inflate.decompress(data, _PIECE_BYTES)
+                yield self._inflate.decompress(data, _PIECE_BYTES)
             except zlib.error:
                 self._is_broken = True
-                break
+                return
             data = self._inflate.unconsumed_tail
             if self._inflate.eof:
                 data = self._inflate.unused_data.lstrip(b"\x00")
                 self._inflate = zlib.decompressobj(31)
-            if piece:
-                yield piece
-        if last:
-            yield b""
+
+    def finish(self) -> bytes:
+        """The bytes of a text that was too short to tell."""
+        return self._start or b""
 
 
 # --- Docker's frames --------------------------------------------------------------------------------------------------
@@ -198,7 +179,7 @@ _FRAME_BYTES = 1 << 24
 
 
 def is_framed(head: bytes) -> bool:
-    """Whether bytes begin as Docker's multiplexed stream does: one of three streams, three zeros, a length."""
+    """Whether bytes begin like Docker's multiplexed stream: stream number 0 to 2, three zeros, a length."""
     size = _frame_size(head)
     if size is None:
         return False
@@ -214,7 +195,7 @@ def _frame_size(header: bytes) -> int | None:
 
 
 class Frames:
-    """Takes the frames' headers out; where one is no header, the rest is taken as it is."""
+    """Removes the frame headers of Docker's multiplexed stream; from a broken header on, passes everything through."""
 
     def __init__(self) -> None:
         self._header = b""
@@ -222,7 +203,7 @@ class Frames:
         self._is_broken = False
 
     def feed(self, data: bytes) -> bytes:
-        """What the frames hold."""
+        """The contents of the frames."""
         out, at = [], 0
         while at < len(data):
             if self._is_broken:
@@ -248,5 +229,5 @@ class Frames:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """What is left of a header that never became whole."""
+        """The bytes of a header that never became complete."""
         return self._header

@@ -1,7 +1,7 @@
-"""Reads a log line by line with the log rules: what it found so far, each rule once, root cause first.
+"""Reads a log line by line with the log rules: each rule's findings so far, root cause first.
 
-The same reader is fed a file of 100 MB and a living engine's log at thousands of lines a second, so a line that says
-nothing costs next to nothing (`gate`), and what is kept is bounded whatever is fed.
+The same reader takes 100 MB files and live logs with thousands of lines a second, so irrelevant lines cost almost
+nothing (`gate`), and its memory is bounded whatever it is fed.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from sparktop.diagnose.logs import course, echo
-from sparktop.diagnose.logs.claims import Claim, Sight, in_order
-from sparktop.diagnose.logs.gate import Gate
-from sparktop.diagnose.logs.joining import Joiner
-from sparktop.diagnose.logs.rules import LogRule
+from sparktop.diagnose.logs import engine_state, unwrap
+from sparktop.diagnose.logs.literals import Gate, compiled
+from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
+from sparktop.diagnose.logs.rule import LogRule
+from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 
 SHOWN_CHARS = 2000
-"""How much of a line, around the text that a rule looks for, its regular expression gets to see."""
+"""How many characters around a rule's fixed text its regular expression sees."""
 PLACES = 8
-"""In how many places of one line a rule looks."""
+"""At how many positions of one long line a rule is tried."""
 NEAR_LINES = 1000
-"""No `near` looks further back."""
+"""The furthest that any `near` looks back."""
 KIND_LINES = 200
-"""In so many first lines it is looked for which engine writes; later only in lines that say something."""
+"""The engine is recognised within this many first lines; later only in lines with a fixed text."""
 WITHDRAWN_LINES = 40
-"""What broke within so many lines before the word to stop came, broke because of it: the word is written late."""
+"""Errors this many lines before the message about the stop are part of the stop: it is logged late."""
 
 Mask = Callable[[str], str]
 
@@ -36,42 +36,42 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 
 class Lexicon:
-    """Log rules made ready for readers, which share it: which fixed texts lead to which rules."""
+    """Log rules prepared for readers, which share it: which fixed texts lead to which rules."""
 
     __slots__ = ("by_word", "course_words", "gate", "near_lines", "numbered", "serving_words")
 
     def __init__(self, rules: Iterable[LogRule], extra: Iterable[str] = ()) -> None:
-        """`extra`: fixed texts that whoever feeds the readers wants to be told of too."""
+        """`extra`: more fixed texts that the caller wants reported as hits."""
         self.numbered = tuple(enumerate(rules))
         self.by_word: dict[str, list[tuple[int, LogRule]]] = {}
         for number, rule in self.numbered:
             for word in rule.any:
                 self.by_word.setdefault(word, []).append((number, rule))
-        self.course_words = frozenset(course.words())
-        self.serving_words = frozenset(course.serving_words())
+        self.course_words = frozenset(engine_state.words())
+        self.serving_words = frozenset(engine_state.serving_words())
         self.gate = Gate([*self.by_word, *self.course_words, *extra])
         self.near_lines = min(NEAR_LINES, max((rule.near_lines for _, rule in self.numbered if rule.near), default=0))
+
+    def own_text(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """The line without what clients and models said in it, and its fixed texts."""
+        hits = self.gate.hits(text)
+        own = unwrap.without_client_text(text) if hits else text
+        return (text, hits) if own is text else (own, self.gate.hits(own))
 
 
 @cache
 def lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
-    """The one for these rules."""
+    """The shared Lexicon of these rules."""
     return Lexicon(rules)
 
 
-@cache
-def _compiled(regex: str) -> re.Pattern[str]:
-    """Compiled on first use, and once for all readers: most never are."""
-    return re.compile(regex)
-
-
-def plain(text: str) -> str:
+def without_escapes(text: str) -> str:
     """A line without escape sequences."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 class LogReader:
-    """Takes one log in, line after line, and says what the rules make of it."""
+    """Reads one log and collects the findings of the log rules."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class LogReader:
         stream: str = "",
         joined_lines: int = 0,
     ) -> None:
-        """A reader of one engine's log.
+        """A reader for one engine's log.
 
         Args:
-            kind: the engine where it is known; else it is made out from the text.
-            mask: hides secrets in what is shown.
-            stream: whose log it is, where one text holds several.
-            joined_lines: within so many first lines, lines that were cut in two are put together again.
+            kind: the engine if known; otherwise it is recognised from the text.
+            mask: hides secrets in findings.
+            stream: whose log it is, if one text holds several.
+            joined_lines: within this many first lines, lines cut in two are joined again.
         """
         self._lexicon = rules if isinstance(rules, Lexicon) else lexicon(tuple(rules))
         self._kind = kind
@@ -99,179 +99,161 @@ class LogReader:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: another log begins, or the engine another run of which nothing earlier is of interest."""
+        """Forget everything: another log, or a new run of the engine, begins."""
         self._count = 0
         self._run = 0
         self._serves = False
         self._stopped = False
         self._served: dict[int, int | None] = {}
-        """Of each run that came to serve, the line that said so."""
+        """By run that reached serving: the line that said so."""
         self._kinds: set[EngineKind] = set()
         self._claims: dict[str, Claim] = {}
         self._recent.clear()
         self._near: dict[int, tuple[int, int]] = {}
-        """Of a rule, the last line that is known to have what must be near, and the first that wasn't looked at."""
+        """For each rule with `near`: the last line known to match it, and the first line not yet searched."""
         self._joiner = Joiner()
-        self._open: dict[int, LogRule] = {}
-        """Rules whose word stood in the line that is being put together, and that haven't spoken on it."""
-        self._said: set[int] = set()
-        """Rules that have."""
-        self._made: dict[str, tuple[Finding, ...]] = {}
+        self._pending: dict[int, LogRule] = {}
+        """Rules whose fixed text is in the line being joined and that haven't matched it yet."""
+        self._matched: set[int] = set()
+        """Rules that have matched it."""
+        self._findings_of_source: dict[str, tuple[Finding, ...]] = {}
 
     @property
     def kinds(self) -> frozenset[EngineKind]:
-        """The engines whose lines it has seen."""
+        """The engines whose lines were seen."""
         return frozenset(self._kinds)
 
     def feed(self, text: str, *, line: int | None = None, wall_s: float | None = None) -> None:
-        """Take one line in; escape sequences are removed, prefixes are not.
+        """Read one line; escape sequences are removed, prefixes are not.
 
         Args:
-            line: its number in its source, from 1.
-            wall_s: when it was written, where that is known.
+            line: its number in the source, from 1.
+            wall_s: when it was written, if known.
         """
-        text = plain(text)
-        self.take(text, self._lexicon.gate.hits(text), line=line, wall_s=wall_s)
+        self.take(*self._lexicon.own_text(without_escapes(text)), line=line, wall_s=wall_s)
 
     def take(self, text: str, hits: tuple[str, ...], *, line: int | None = None, wall_s: float | None = None) -> None:
-        """The same for a line without escape sequences whose fixed texts are known already."""
-        if hits:
-            text, hits = self._own_words(text, hits)
+        """Like `feed`, for a line as `Lexicon.own_text` gives it."""
         self._count += 1
         self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
         if (hits and not self._kinds) or self._count <= KIND_LINES:
             self._note_kind(text)
         wholes = self._joiner.add(text, line) if self._count <= self._joined_lines else ()
         if not wholes:
-            self._open.clear()
-            self._said.clear()
+            self._pending.clear()
+            self._matched.clear()
         if hits:
-            self._read(text, hits, Sight(text=text, line=line, wall_s=wall_s, index=self._count))
+            self._read(text, hits, MatchedLine(text=text, line=line, wall_s=wall_s, index=self._count))
         for whole, seam in wholes:
-            self._read_joined(whole, seam, Sight(text=whole, line=self._joiner.line, wall_s=wall_s, index=self._count))
+            self._read_joined(
+                whole, seam, MatchedLine(text=whole, line=self._joiner.line, wall_s=wall_s, index=self._count)
+            )
 
-    def _own_words(self, text: str, hits: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """A line without what clients and models said in it."""
-        own = echo.without(text)
-        return (text, hits) if own is text else (own, self._lexicon.gate.hits(own))
-
-    def _read(self, text: str, hits: tuple[str, ...], sight: Sight) -> None:
+    def _read(self, text: str, hits: tuple[str, ...], line: MatchedLine) -> None:
         lexicon = self._lexicon
-        told = lexicon.course_words.intersection(hits)
-        # What an engine that serves writes all day tells nothing new of its course.
-        if told and not (self._serves and not self._stopped and told <= lexicon.serving_words):
-            self._turn(text[:SHOWN_CHARS], hits, sight.line)
+        course_hits = lexicon.course_words.intersection(hits)
+        # A serving engine logs traffic and statistics all day: no news.
+        if course_hits and not (self._serves and not self._stopped and course_hits <= lexicon.serving_words):
+            self._update_run(text[:SHOWN_CHARS], hits, line.line)
         tried: set[int] = set()
         for word in hits:
             for number, rule in lexicon.by_word.get(word, ()):
-                if number not in tried and self._may_speak(rule):
+                if number not in tried and self._applies(rule):
                     tried.add(number)
-                    found = _search(rule, text, hits)
-                    if found is not None:
-                        self._say(number, rule, found, sight)
+                    match = _search(rule, text, hits)
+                    if match is not None:
+                        self._note_match(number, rule, match, line)
                     else:
-                        self._open[number] = rule
+                        self._pending[number] = rule
 
-    def _read_joined(self, whole: str, seam: str, sight: Sight) -> None:
-        """The same for a line put together, by the rules that didn't speak on a part of it."""
+    def _read_joined(self, whole: str, seam: str, line: MatchedLine) -> None:
+        """Try the rules that didn't match a part of a joined line on the whole of it."""
         lexicon = self._lexicon
         for word in lexicon.gate.hits(seam):
             for number, rule in lexicon.by_word.get(word, ()):
-                self._open[number] = rule
-        for number, rule in list(self._open.items()):
-            if number not in self._said and self._may_speak(rule):
-                found = _search(rule, whole, rule.any)
-                if found is not None:
-                    self._say(number, rule, found, sight)
+                self._pending[number] = rule
+        for number, rule in list(self._pending.items()):
+            if number not in self._matched and self._applies(rule):
+                match = _search(rule, whole, rule.any)
+                if match is not None:
+                    self._note_match(number, rule, match, line)
 
     def findings(self, source: str) -> tuple[Finding, ...]:
-        """What was found so far, root cause first, each consequence under its cause."""
-        made = self._made.get(source)
-        if made is None:
-            made = in_order(self.claims(), source, mask=self._mask)
-            self._made = {source: made}
-        return made
+        """The findings so far, root cause first."""
+        findings = self._findings_of_source.get(source)
+        if findings is None:
+            findings = findings_of(self.claims(), source, mask=self._mask)
+            self._findings_of_source = {source: findings}
+        return findings
 
     def claims(self) -> tuple[Claim, ...]:
-        """What was seen so far, for who puts several logs together."""
+        """The matches so far, for callers that combine several logs."""
         for claim in self._claims.values():
             claim.served_again = next(((run, line) for run, line in self._served.items() if run > claim.run), None)
-        return tuple(claim for claim in self._claims.values() if self._is_of(claim.rule))
-
-    def _is_of(self, rule: LogRule) -> bool:
-        kinds = {self._kind} if self._kind else self._kinds
-        return rule.engine is None or not kinds or rule.engine in kinds
+        kinds = ({self._kind} if self._kind else self._kinds) or set(EngineKind)
+        return tuple(claim for claim in self._claims.values() if claim.rule.engine in (None, *kinds))
 
     def _note_kind(self, text: str) -> None:
-        kinds = course.kinds_of(text[:SHOWN_CHARS])
+        kinds = engine_state.kinds_of(text[:SHOWN_CHARS])
         if not kinds <= self._kinds:
             self._kinds |= kinds
-            self._made = {}
+            self._findings_of_source = {}
 
-    def _turn(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
-        """The run's course after this line."""
-        turn = course.turn_of(text, hits, self._kind)
-        if turn is None:
+    def _update_run(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
+        """Update the run's course (begun, serving, stopped) after this line."""
+        change = engine_state.run_change_of(text, hits, self._kind)
+        if change is None:
             return
-        if turn.begins:
+        if change.begins:
             self._run += 1
             self._serves = self._stopped = False
-        elif turn.stops:
-            if turn.told and not self._stopped:
-                self._withdraw()
+        elif change.stopping:
+            if change.is_external and not self._stopped:  # errors logged just before are part of the stop
+                first = self._count - WITHDRAWN_LINES
+                self._withdraw(lambda claim: claim.rule.consequence and claim.index >= first)
             self._stopped = True
-        elif turn.serves and not self._serves:
-            self._serves = True
-            self._survived()
+        elif change.serves and not self._serves:
+            self._serves = True  # so a fallback caught what would have ended the start
+            self._withdraw(lambda claim: claim.rule.ends_start and claim.run == self._run)
             self._served[self._run] = line
             if len(self._served) > 100:
                 del self._served[next(iter(self._served))]
-            self._made = {}
 
-    def _survived(self) -> None:
-        """It serves: what would have ended the start was caught, and was only a fallback's noise."""
-        for rule_id, claim in list(self._claims.items()):
-            if claim.rule.ends_start and claim.run == self._run:
-                del self._claims[rule_id]
+    def _withdraw(self, is_void: Callable[[Claim], bool]) -> None:
+        self._claims = {rule_id: claim for rule_id, claim in self._claims.items() if not is_void(claim)}
+        self._findings_of_source = {}
 
-    def _withdraw(self) -> None:
-        """Told to stop: what only says that something broke, and came just before, is taken back."""
-        for rule_id, claim in list(self._claims.items()):
-            if claim.rule.consequence and claim.index >= self._count - WITHDRAWN_LINES:
-                del self._claims[rule_id]
-        self._made = {}
-
-    def _may_speak(self, rule: LogRule) -> bool:
+    def _applies(self, rule: LogRule) -> bool:
         if self._stopped and not rule.after_stop:
             return False
         return not rule.when or (rule.when == "serving") is self._serves
 
-    def _say(self, number: int, rule: LogRule, found: re.Match[str], sight: Sight) -> None:
-        self._said.add(number)
+    def _note_match(self, number: int, rule: LogRule, match: re.Match[str], line: MatchedLine) -> None:
+        self._matched.add(number)
         if rule.near and not self._is_near(number, rule):
             return
         claim = self._claims.get(rule.id)
         if claim is None:
             claim = self._claims[rule.id] = Claim(rule, stream=self._stream)
-        claim.add(found, sight, run=self._run)
-        self._made = {}
+        claim.add(match, line, run=self._run)
+        self._findings_of_source = {}
 
     def _is_near(self, number: int, rule: LogRule) -> bool:
-        """Whether a line not too far before has what the rule wants near; each line is looked at once per rule."""
-        near, now, recent = _compiled(rule.near), self._count, self._recent
+        """Whether a line close enough before matches the rule's `near`; each line is searched once per rule."""
+        near, newest, recent = compiled(rule.near), self._count, self._recent
         reach = min(rule.near_lines, NEAR_LINES)
         seen_at, unseen_from = self._near.get(number, (-1, 0))
-        start = max(unseen_from, now - reach, now - len(recent) + 1)
-        for index in range(now, start - 1, -1):
-            if near.search(recent[index - now - 1]):
+        start = max(unseen_from, newest - reach, newest - len(recent) + 1)
+        for index in range(newest, start - 1, -1):
+            if near.search(recent[index - newest - 1]):
                 seen_at = index
                 break
-        self._near[number] = (seen_at, now + 1)
-        return seen_at >= 0 and seen_at >= now - reach
+        self._near[number] = (seen_at, newest + 1)
+        return seen_at >= 0 and seen_at >= newest - reach
 
 
 def _search(rule: LogRule, text: str, hits: Iterable[str]) -> re.Match[str] | None:
-    regex, unless = _compiled(rule.regex), _compiled(rule.unless) if rule.unless else None
+    regex, unless = compiled(rule.regex), compiled(rule.unless) if rule.unless else None
     if len(text) <= SHOWN_CHARS:
         return None if unless is not None and unless.search(text) else regex.search(text)
     for word in rule.any:
@@ -281,8 +263,8 @@ def _search(rule: LogRule, text: str, hits: Iterable[str]) -> re.Match[str] | No
                 break
             start, end = max(0, at - SHOWN_CHARS // 2), at + SHOWN_CHARS // 2
             if unless is None or not unless.search(text, start, end):
-                found = regex.search(text, start, end)
-                if found is not None:
-                    return found
+                match = regex.search(text, start, end)
+                if match is not None:
+                    return match
             at = text.find(word, end)
     return None

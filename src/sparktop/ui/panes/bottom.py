@@ -1,10 +1,11 @@
-"""The lower part of the console: an engine's log and the kernel's events, mounted only after the first paint."""
+"""The lower part of the console: the log and the kernel's events, mounted only after the first paint."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from textual.containers import Container
+from textual.widget import Widget
 
 from sparktop.clock import Clock
 from sparktop.model.fleet import FleetState
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Bottom(Container):
-    """Holds both panes; what it is told before they exist is shown once they do."""
+    """Holds the panes; what it is given before they exist is shown once they do."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(id="logs")
@@ -24,50 +25,59 @@ class Bottom(Container):
         self._fleet = FleetState()
         self._feed: LogFeed | None = None
         self._watch: Watch | None = None
-        self._shown = (True, True)
+        self._shown: tuple[str, ...] = ("log", "kernel")
         self.log_pane: LogPane | None = None
         self.kernel: KernelPane | None = None
+        self.panes: dict[str, Widget] = {}
+        """By the view in which each has the whole screen; empty until they are mounted."""
+        self._fleet_panes: tuple[KernelPane, ...] = ()
 
     async def complete(self) -> None:
-        """Import and mount the panes: their modules take as long as everything that the first paint needs."""
+        """Import and mount the panes: their imports take as long as everything that the first paint needs."""
         from sparktop.ui.panes.kernel import KernelPane
         from sparktop.ui.panes.log import LogPane
 
-        self.log_pane = LogPane(clock=self._clock, id="log")
-        self.kernel = KernelPane(clock=self._clock, id="kernel")
-        self.show_only(log=self._shown[0], kernel=self._shown[1])
-        await self.mount(self.log_pane, self.kernel)
+        self.log_pane = LogPane(clock=self._clock)
+        self.kernel = KernelPane(clock=self._clock)
+        self._fleet_panes = (self.kernel,)
+        self.panes = {"log": self.log_pane, "kernel": self.kernel}
+        self.show_only(self._shown)
+        await self.mount(*self.panes.values())
         if self._watch is not None:
             self.kernel.attach(self._watch)
-        self.kernel.show(self._fleet)
+        self.show(self._fleet)
         self.log_pane.show(self._feed)
 
     def attach(self, watch: Watch) -> None:
-        """From now on whole kernel logs can be asked for."""
+        """Take the Watch, which has the whole kernel logs."""
         self._watch = watch
         if self.kernel is not None:
             self.kernel.attach(watch)
 
     def show(self, fleet: FleetState) -> None:
-        """Show this picture's kernel events."""
+        """Show this fleet state in the panes other than the log."""
         self._fleet = fleet
-        if self.kernel is not None:
-            self.kernel.show(fleet)
+        for pane in self._fleet_panes:
+            pane.show(fleet)
 
     def follow(self, feed: LogFeed | None) -> None:
-        """Follow this engine's log."""
+        """Show this engine's log."""
         self._feed = feed
         if self.log_pane is not None:
             self.log_pane.show(feed)
 
-    def show_only(self, *, log: bool, kernel: bool) -> None:
-        """Which of the two are shown."""
-        self._shown = (log, kernel)
-        if self.log_pane is not None and self.kernel is not None:
-            self.log_pane.display, self.kernel.display = log, kernel
+    def show_only(self, names: tuple[str, ...]) -> None:
+        """Show only these of the panes."""
+        self._shown = names
+        for name, pane in self.panes.items():
+            pane.display = name in names
 
     @property
-    def shown(self) -> list[LogPane | KernelPane]:
-        """The panes that can be seen, in order."""
-        panes = [pane for pane in (self.log_pane, self.kernel) if pane is not None and pane.display]
-        return panes if self.display else []
+    def shown(self) -> list[Widget]:
+        """The visible panes, in order."""
+        return [pane for pane in self.panes.values() if pane.display] if self.display else []
+
+    @property
+    def shown_logs(self) -> list[LogPane | KernelPane]:
+        """Those of the visible panes that show a log."""
+        return [pane for pane in (self.log_pane, self.kernel) if pane is not None and pane in self.shown]

@@ -1,4 +1,4 @@
-"""All findings as a tree with one selected, and below it what is to be said of that one."""
+"""The findings pane: all findings as a tree with one selected, and a summary of that one below."""
 
 from __future__ import annotations
 
@@ -6,92 +6,84 @@ from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
+from sparktop.documents.finding import FindingView, details, short
+from sparktop.documents.finding_tree import (
+    SIGNS,
+    AttentionState,
+    FindingRow,
+    columns,
+    cuts_brief,
+    family,
+    row_line,
+    rows,
+)
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.ui.attention import SNOOZE_S, Attention, Standing
+from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain, wrapped
+from sparktop.ui.attention import SNOOZE_S, Attention
 from sparktop.ui.commands import bindings
-from sparktop.ui.panes.finding_lines import Told, plain, short
-from sparktop.ui.panes.finding_rows import SIGNS, FindingRow, columns, cuts_brief, family, row_line, rows
-from sparktop.ui.widgets.ink import PAGE_CELLS, Line, LineWidget, framed, wrapped
+from sparktop.ui.widgets.line_widget import CursorList
 from sparktop.ui.widgets.log_file import mask
 
 MIN_SHORT = 5
-"""Lines worth giving to the selected finding's gist; with fewer the list has all."""
+"""Least lines for the summary of the selected finding; with fewer the tree takes them all."""
 
 
-class FindingsPane(LineWidget, can_focus=True):
-    """What is so now, each consequence under its cause, then what was resolved lately."""
+class _OfFinding(Message):
+    """A message about one finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__()
+        self.finding = finding
+
+
+class FindingsPane(CursorList[FindingRow], can_focus=True):
+    """The tree of current findings, consequences under their causes, then those resolved lately."""
 
     BINDINGS = bindings("findings")
+    HEAD_ROWS = 1
 
-    class DetailsWanted(Message):
-        """The operator wants all of the selected finding."""
+    class DetailsWanted(_OfFinding):
+        """The operator asked for the details of the selected finding."""
 
-        def __init__(self, finding: Finding) -> None:
-            super().__init__()
-            self.finding = finding
+    class LogWanted(_OfFinding):
+        """The operator asked for the log with the selected finding's evidence."""
 
-    class PlaceWanted(Message):
-        """The operator wants the log that the selected finding's evidence is from."""
-
-        def __init__(self, finding: Finding) -> None:
-            super().__init__()
-            self.finding = finding
-
-    class FixWanted(Message):
-        """The operator wants to do something about the selected finding."""
-
-        def __init__(self, finding: Finding) -> None:
-            super().__init__()
-            self.finding = finding
+    class FixWanted(_OfFinding):
+        """The operator asked for the remedies of the selected finding."""
 
     class Changed(Message):
-        """Something was acknowledged or put off, or that was taken back."""
+        """A finding was acknowledged or snoozed, or that was withdrawn."""
 
     def __init__(self, clock: Clock, attention: Attention) -> None:
         super().__init__(id="findings")
         self._clock = clock
         self._attention = attention
         self._fleet = FleetState()
-        self._rows: tuple[FindingRow, ...] = ()
-        self._at = 0
-        self._top = 0
-
-    @property
-    def selected(self) -> FindingRow | None:
-        return self._rows[self._at] if self._rows else None
 
     def show(self, fleet: FleetState) -> None:
-        """Show this picture's findings; the cursor stays on its finding."""
+        """Show the findings of this fleet state; the cursor stays on its finding."""
         self._fleet = fleet
         self.refill()
 
     def refill(self) -> None:
-        """What is acknowledged or put off may have changed."""
+        """Build the rows again, as acknowledgements or snoozes may have changed."""
         before = self.selected
         self._rows = rows(self._fleet.findings, self._attention.standing)
-        same = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
-        self._at = same[0] if same else max(0, min(self._at, len(self._rows) - 1))
+        same_rows = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
+        self._at = same_rows[0] if same_rows else max(0, min(self._at, len(self._rows) - 1))
         if self.display:
             self.redraw()
 
     def tick(self) -> None:
-        """A second has passed: how long it has been so."""
+        """A second has passed: redraw durations."""
         if self.display:
             self.refill()  # a snooze may have ended
 
-    def select_first(self) -> None:
-        self.select(0)
-
-    def select(self, index: int) -> None:
-        """Put the cursor on a row, as far as there is one."""
-        self._at = max(0, min(len(self._rows) - 1, index))
-        self.redraw()
-
-    def told(self, finding: Finding) -> Told:
-        """The finding with what is needed to tell all of it."""
-        return Told(
+    def finding_view(self, finding: Finding) -> FindingView:
+        """The finding with what is needed to show its details."""
+        return FindingView(
             finding=finding,
             findings=self._fleet.findings,
             standing=self._attention.standing(finding),
@@ -102,89 +94,64 @@ class FindingsPane(LineWidget, can_focus=True):
     def draw(self, width: int, height: int) -> list[Line]:
         inner, room = width - 4, height - 2
         tone = "frame-focus" if self.has_focus else "frame"
-        title = Line.of(("findings", "quiet")) + self._summary()
+        title = Line.of(("findings", "quiet")) + self._severity_counts()
         if not self._rows:
             body = wrapped(self._nothing(), inner, "quiet")
-            return framed(body, width=width, height=height, title=title, right=self._hidden(), tone=tone)
+            return framed(body, width=width, height=height, title=title, right=self._snoozed_line(), tone=tone)
         names = [view.name for view in self._fleet.nodes]
-        below = min(room - len(self._rows) - 1, room * 3 // 5)
-        listed = room - below - 1 if below >= MIN_SHORT else room
-        listed = min(listed, len(self._rows)) if below >= MIN_SHORT else listed
+        summary_rows = min(room - len(self._rows) - 1, room * 3 // 5)
+        list_rows = room - summary_rows - 1 if summary_rows >= MIN_SHORT else room
+        list_rows = min(list_rows, len(self._rows)) if summary_rows >= MIN_SHORT else list_rows
         now_s = self._clock.wall()
         to = columns(self._rows, inner - 2, names, now_s)
-        self._top = max(0, min(self._top, self._at, len(self._rows) - listed))
-        self._top = max(self._top, self._at - listed + 1)
         body = []
-        for index in range(self._top, min(len(self._rows), self._top + listed)):
-            line = row_line(self._rows[index], to, names, now_s)
-            body.append(self._cursor(line, inner) if index == self._at else Line.of("  ") + line)
+        for index in self.window(list_rows):
+            line = Line.of(" ") + row_line(self._rows[index], to, names, now_s)
+            body.append(self.cursor(line, inner) if index == self._at else Line.of(" ") + line)
         row = self.selected
-        if listed < room and row is not None:
+        if list_rows < room and row is not None:
             body.append(Line.of(("─" * inner, "faint")))
             cells = min(inner - 2, PAGE_CELLS)
             is_cut = cuts_brief(row, to, names)
-            gist = short(self.told(row.finding), cells, room - listed - 1, with_brief=is_cut)
-            body += [Line.of("  ") + line for line in gist]
-        return framed(body, width=width, height=height, title=title, right=self._hidden(), tone=tone)
+            summary = short(self.finding_view(row.finding), cells, room - list_rows - 1, with_brief=is_cut)
+            body += [Line.of("  ") + line for line in summary]
+        return framed(body, width=width, height=height, title=title, right=self._snoozed_line(), tone=tone)
 
-    def _cursor(self, line: Line, width: int) -> Line:
-        mark = Line.of(("▌", "frame-focus" if self.has_focus else "frame"))
-        rest = (Line.of(" ") + line).fit(width - 1)
-        return mark + (rest.on("cursor") if self.has_focus else rest)
-
-    def _summary(self) -> Line:
-        """ "2 critical, 1 warning", of what is so now."""
+    def _severity_counts(self) -> Line:
+        """ "2 critical  1 warning", of the open findings."""
         line = Line()
         for severity in (Severity.CRITICAL, Severity.WARNING, Severity.INFO):
-            count = sum(row.finding.severity is severity and row.standing is Standing.OPEN for row in self._rows)
+            count = sum(row.finding.severity is severity and row.standing is AttentionState.OPEN for row in self._rows)
             if count:
                 word = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "note"}[severity]
                 plural = "s" if count > 1 and severity is not Severity.CRITICAL else ""
                 line += Line.of("  ", (f"{count} {word}{plural}", SIGNS[severity][1]))
-        return line or Line()
+        return line
 
-    def _hidden(self) -> Line:
-        snoozed = [one for one in self._fleet.findings if self._attention.standing(one) is Standing.SNOOZED]
+    def _snoozed_line(self) -> Line:
+        snoozed = self._snoozed()
         return Line.of((f"{len(snoozed)} snoozed", "quiet")) if snoozed else Line()
+
+    def _snoozed(self) -> list[Finding]:
+        standing = self._attention.standing
+        return [finding for finding in self._fleet.findings if standing(finding) is AttentionState.SNOOZED]
 
     def _nothing(self) -> str:
         count = self._fleet.rules_watching
         return f"Nothing is wrong that {count} rules could see." if count else "Nothing is wrong that can be seen."
 
-    def on_click(self, event: events.Click) -> None:
-        index = self._top + event.y - 1
-        if event.y >= 1 and index < len(self._rows):
-            self.select(index)
-            if event.chain == 2:
-                self.action_details()
-
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self.select(self._at - 1)
+        self.move(-1)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self.select(self._at + 1)
+        self.move(1)
 
     # Commands of the scope "findings"
 
-    def action_down(self) -> None:
-        self.select(self._at + 1)
-
-    def action_up(self) -> None:
-        self.select(self._at - 1)
-
-    def action_page_down(self) -> None:
-        self.select(self._at + max(1, self.size.height // 2))
-
-    def action_page_up(self) -> None:
-        self.select(self._at - max(1, self.size.height // 2))
-
-    def action_first(self) -> None:
-        self.select(0)
-
-    def action_last(self) -> None:
-        self.select(len(self._rows) - 1)
+    def page(self, pages: int) -> None:
+        self.move(pages * max(1, self.size.height // 2))
 
     def action_details(self) -> None:
         if (row := self.selected) is not None:
@@ -199,11 +166,11 @@ class FindingsPane(LineWidget, can_focus=True):
 
     def action_logs(self) -> None:
         if (row := self.selected) is not None:
-            self.post_message(self.PlaceWanted(row.finding))
+            self.post_message(self.LogWanted(row.finding))
 
     def action_copy(self) -> None:
         if (row := self.selected) is not None:
-            self.app.copy_to_clipboard(mask(plain(self.told(row.finding))))
+            self.app.copy_to_clipboard(mask(plain(details(self.finding_view(row.finding), CLIPBOARD_CELLS))))
             self.app.notify("Copied the finding.", markup=False, timeout=3)
 
     def action_acknowledge(self) -> None:
@@ -215,27 +182,29 @@ class FindingsPane(LineWidget, can_focus=True):
             self.snooze(row.finding)
 
     def acknowledge(self, finding: Finding) -> None:
-        """Known, with all that follows from it; or no longer."""
+        """Acknowledge the finding and its consequences, or withdraw that."""
         if finding.phase is Phase.RESOLVED:
             return
-        on = self._attention.standing(finding) is not Standing.ACKNOWLEDGED
-        self._tell(self._attention.acknowledge(family(finding, self._fleet.findings), on=on), "")
+        is_on = self._attention.standing(finding) is not AttentionState.ACKNOWLEDGED
+        self._report(self._attention.acknowledge(family(finding, self._fleet.findings), on=is_on), "")
 
     def snooze(self, finding: Finding) -> None:
-        """Out of sight for an hour, with all that follows from it; or back."""
+        """Snooze the finding and its consequences for an hour, or show them again."""
         if finding.phase is Phase.RESOLVED:
             return
-        on = self._attention.standing(finding) is not Standing.SNOOZED
-        problem = self._attention.snooze(family(finding, self._fleet.findings), seconds=SNOOZE_S if on else 0.0)
-        self._tell(problem, f"hidden for an hour: {finding.title}" if on else "")
+        is_on = self._attention.standing(finding) is not AttentionState.SNOOZED
+        problem = self._attention.snooze(family(finding, self._fleet.findings), seconds=SNOOZE_S if is_on else 0.0)
+        self._report(problem, f"hidden for an hour: {finding.title}" if is_on else "")
 
     def action_wake(self) -> None:
-        """Show all snoozed ones again."""
-        snoozed = [one for one in self._fleet.findings if self._attention.standing(one) is Standing.SNOOZED]
-        self._tell(self._attention.snooze(snoozed, seconds=0.0), "" if snoozed else "nothing is snoozed")
+        """Show all snoozed findings again."""
+        snoozed = self._snoozed()
+        self._report(self._attention.snooze(snoozed, seconds=0.0), "" if snoozed else "nothing is snoozed")
 
-    def _tell(self, problem: str, done: str) -> None:
+    def _report(self, problem: str, confirmation: str) -> None:
         self.refill()
         self.post_message(self.Changed())
-        if problem or done:
-            self.app.notify(problem or done, severity="warning" if problem else "information", markup=False, timeout=4)
+        if problem or confirmation:
+            self.app.notify(
+                problem or confirmation, severity="warning" if problem else "information", markup=False, timeout=4
+            )

@@ -1,33 +1,74 @@
-"""The first line, who is watched and how fresh that is, and the last line, what the keys do."""
+"""The console's first lines (header, runs) and its last line (keys)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
+from sparktop.documents.run import summary
+from sparktop.documents.status import badge, guard_brief, guard_word, has_guard
 from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Run
+from sparktop.text.lines import Line, spread
+from sparktop.text.units import clock_time, percent
 from sparktop.ui.commands import COMMANDS, Command, key_name
-from sparktop.ui.format import clock_time, percent
-from sparktop.ui.panes.guard_text import guard_brief, guard_word, is_worth_its_room
-from sparktop.ui.panes.link_text import badge
-from sparktop.ui.widgets.ink import Line, LineWidget
+from sparktop.ui.widgets.line_widget import LineWidget
+
+MAX_LINES = 2
+
+
+class RunLine(LineWidget):
+    """Runs under way and runs that ended unread, one line each; hidden without any."""
+
+    class Wanted(Message):
+        """The line was clicked: open the run."""
+
+    def __init__(self) -> None:
+        super().__init__(id="runs")
+        self._runs: Sequence[Run] = ()
+
+    @property
+    def wanted_lines(self) -> int:
+        """How many lines there are to show."""
+        return min(MAX_LINES, len(self._runs))
+
+    def show(self, runs: Sequence[Run]) -> None:
+        """Show these runs, the newest last."""
+        self._runs = runs
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        from sparktop.documents.step_text import masked  # not needed for the first paint
+
+        lines = []
+        for run in self._runs[-height:]:
+            summary_line = Line(tuple((masked(text, run.plan.secrets), tone) for text, tone in summary(run).runs))
+            lines.append(spread(width, Line.of(" ") + summary_line, Line.of(("o", "key"), (" open ", "quiet"))))
+        return lines
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Wanted())
+
 
 COST_WORTH_SAYING = 0.05
-"""Percent of one core; less is shown as a bound."""
+"""Percent of one core; less is shown as "under 0.1 %"."""
 
 
 ROOMY = 100
-"""Cells from which the keys stand two blanks apart."""
+"""Width from which the keys are two blanks apart."""
 
 
 class Header(LineWidget):
-    """Nodes with their links and the age of their samples, the guard, what watching costs, and the time."""
+    """The nodes with their links and ages, the guard, the access mode, the probe's CPU cost, and the time."""
 
     def __init__(
         self, clock: Clock, *, title: str = "", read_only: bool = False, protected: frozenset[str] = frozenset()
     ) -> None:
-        """`protected` are nodes that nothing may be done to."""
+        """`protected` are the nodes that may not be changed."""
         super().__init__(id="header")
         self._protected = protected
         self._clock = clock
@@ -36,14 +77,14 @@ class Header(LineWidget):
         self._fleet = FleetState()
 
     def show(self, fleet: FleetState) -> None:
-        """Show the links of this picture; ages move with the tick, so that they don't flicker with each message."""
+        """Show the links of this fleet state; ages are redrawn by `tick` alone, so that they don't flicker."""
         before = [(view.name, view.link.state, view.guard) for view in self._fleet.nodes]
         self._fleet = fleet
         if before != [(view.name, view.link.state, view.guard) for view in fleet.nodes]:
             self.redraw()
 
     def tick(self) -> None:
-        """A second has passed: ages and the clock."""
+        """A second has passed: redraw ages and the clock."""
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -56,47 +97,51 @@ class Header(LineWidget):
         extras = [self._access()]
         if self._title:
             extras.append(Line.of((self._title, "quiet")))
-        if costs := self._costs():
+        if costs := self._probe_cost():
             extras.append(costs)
-        left = brand + links
-        is_guarded = is_worth_its_room(self._fleet)
-        if left.width + (guard if is_guarded else clock).width > width:
-            left = Line.of(" ") + links
-        # What goes first when there is no room: the cost, the title, a guard that is off, the word read-only, the time,
-        # and last a guard that isn't off.
+        nodes_line = brand + links
+        is_guarded = has_guard(self._fleet)
+        if nodes_line.width + (guard if is_guarded else clock).width > width:
+            nodes_line = Line.of(" ") + links
+        # Left out where there is no room, in this order: the cost, the title, a guard that is off, the access mode, the
+        # time, and last a guard that isn't off.
         rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]
-        last = [[guard, clock], [guard], [guard_word(self._fleet)]] if is_guarded else [[extras[0], clock], [clock]]
-        for parts in (*rights, *last, []):
-            right = Line(tuple(run for part in parts for run in (*part.runs, ("   " if part is not clock else "", ""))))
-            if left.width + right.width <= width:
-                return [left.fit(width - right.width) + right]
-        return [left.cut(width)]
+        guard_choices = (
+            [[guard, clock], [guard], [guard_word(self._fleet)]] if is_guarded else [[extras[0], clock], [clock]]
+        )
+        for parts in (*rights, *guard_choices, []):
+            details = Line(
+                tuple(run for item in parts for run in (*item.runs, ("   " if item is not clock else "", "")))
+            )
+            if nodes_line.width + details.width <= width:
+                return [nodes_line.fit(width - details.width) + details]
+        return [nodes_line.cut(width)]
 
     def _access(self) -> Line:
-        """Whether anything may be done, and to which nodes nothing."""
+        """ "read-only", "read-write", "protected", or which nodes are protected."""
         if self._read_only:
             return Line.of(("read-only", "quiet"))
-        kept = [view.name for view in self._fleet.nodes if view.name in self._protected]
-        if not kept:
+        protected = [view.name for view in self._fleet.nodes if view.name in self._protected]
+        if not protected:
             return Line.of(("read-write", "quiet"))
-        if len(kept) == len(self._fleet.nodes):
+        if len(protected) == len(self._fleet.nodes):
             return Line.of(("protected", "quiet"))
-        return Line.of((f"read-write, {' and '.join(kept)} protected", "quiet"))
+        return Line.of((f"read-write, {' and '.join(protected)} protected", "quiet"))
 
-    def _costs(self) -> Line:
-        known = [(v.name, v.probe_cpu_percent) for v in self._fleet.nodes if v.probe_cpu_percent is not None]
-        if not known:
+    def _probe_cost(self) -> Line:
+        costs = [(v.name, v.probe_cpu_percent) for v in self._fleet.nodes if v.probe_cpu_percent is not None]
+        if not costs:
             return Line()
-        name, most = max(known, key=lambda item: item[1])
-        amount = percent(most) if most >= COST_WORTH_SAYING else "under 0.1 %"
-        return Line.of(("costs ", "quiet"), (f"{name} " if len(known) > 1 else "", "quiet"), (amount, "quiet"))
+        name, highest = max(costs, key=lambda item: item[1])
+        amount = percent(highest) if highest >= COST_WORTH_SAYING else "under 0.1 %"
+        return Line.of(("costs ", "quiet"), (f"{name} " if len(costs) > 1 else "", "quiet"), (amount, "quiet"))
 
 
 class KeyLine(LineWidget):
-    """The keys that matter, with the open view marked; each can be clicked."""
+    """The footer: the main keys, with the open view marked; each can be clicked."""
 
     class Chosen(Message):
-        """A key's words were clicked."""
+        """A command in the footer was clicked."""
 
         def __init__(self, command: Command) -> None:
             super().__init__()
@@ -105,11 +150,11 @@ class KeyLine(LineWidget):
     ALWAYS = ("help", "quit")
 
     def __init__(self, *, read_only: bool = False) -> None:
-        """`read_only` leaves out what leads to a change."""
+        """`read_only` leaves out the commands that change a Spark."""
         super().__init__(id="keys")
         self._read_only = read_only
         self._view = "overview"
-        self._places: list[tuple[int, int, Command]] = []
+        self._command_spans: list[tuple[int, int, Command]] = []
         self._is_tight = False
 
     def show(self, view: str) -> None:
@@ -118,21 +163,25 @@ class KeyLine(LineWidget):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
-        self._places = []
+        self._command_spans = []
         self._is_tight = width < ROOMY
-        last = [command for command in COMMANDS if command.id in self.ALWAYS]
-        first = [one for one in COMMANDS if one.footer and one.id not in self.ALWAYS and self._is_here(one)]
-        reserved = sum(self._item(command).width + 1 for command in last)
+        always = [command for command in COMMANDS if command.id in self.ALWAYS]
+        others = [
+            candidate
+            for candidate in COMMANDS
+            if candidate.footer and candidate.id not in self.ALWAYS and self._is_in_view(candidate)
+        ]
+        reserved = sum(self._item(command).width + 1 for command in always)
         line = Line.of(" ")
-        for command in first:
+        for command in others:
             item = self._item(command)
             if line.width + item.width + 1 + reserved <= width:
-                line = self._placed(line, item, command)
-        for command in last:
-            line = self._placed(line, self._item(command), command)
+                line = self._append(line, item, command)
+        for command in always:
+            line = self._append(line, self._item(command), command)
         return [line]
 
-    def _is_here(self, command: Command) -> bool:
+    def _is_in_view(self, command: Command) -> bool:
         if command.changes and self._read_only:
             return False
         return not command.footer_in or self._view in command.footer_in
@@ -144,12 +193,12 @@ class KeyLine(LineWidget):
             (f" {key_name(command.keys[0])}", "tab" if tone == "tab" else "key"), (f" {command.footer}{after}", tone)
         )
 
-    def _placed(self, line: Line, item: Line, command: Command) -> Line:
-        self._places.append((line.width, line.width + item.width, command))
+    def _append(self, line: Line, item: Line, command: Command) -> Line:
+        self._command_spans.append((line.width, line.width + item.width, command))
         return line + item
 
     def on_click(self, event: events.Click) -> None:
-        for start, stop, command in self._places:
+        for start, stop, command in self._command_spans:
             if start <= event.x < stop:
                 self.post_message(self.Chosen(command))
                 return

@@ -1,27 +1,214 @@
-"""The pane of one node: memory first, then the GPU, then the host; stale figures are faded and say how old they are."""
+"""The pane of one node: memory, graph, GPU, processes, host and link.
+
+The lines are taken in order of importance while there is room; a large pane has all of them and a larger graph.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
-from sparktop.model.fleet import LinkState, NodeView
+from sparktop.documents.node_figures import (
+    available_tone,
+    bandwidth_line,
+    collectors,
+    empty_line,
+    gpu_age_s,
+    gpu_line,
+    gpu_processes,
+    headline_tone,
+    host_line,
+    memory_line,
+    system_line,
+    trend_line,
+)
+from sparktop.documents.status import SIGNS, guard_line, story, trouble
+from sparktop.model.fleet import Holder, LinkState, NodeView
+from sparktop.text.bars import large, legend, memory_bar
+from sparktop.text.graph import area, columns, span_of, spark, time_axis
+from sparktop.text.lines import BLANK, Line, fitting, framed
+from sparktop.text.units import GIB, NA, bare_gib, percent, watts
 from sparktop.ui.commands import bindings
-from sparktop.ui.format import gib, percent, watts
-from sparktop.ui.panes.link_text import SIGNS
-from sparktop.ui.panes.node_lines import node_body
-from sparktop.ui.widgets.ink import Line, LineWidget, framed
+from sparktop.ui.widgets.line_widget import LineWidget
+
+MAX_GRAPH_ROWS = 14
+
+
+@dataclass(slots=True)
+class Room:
+    """Counts the lines that are still free in a pane."""
+
+    left: int
+
+    def take(self, lines: Sequence[Line]) -> list[Line]:
+        """Take all of these lines if they fit, else none."""
+        if len(lines) > self.left:
+            return []
+        self.left -= len(lines)
+        return list(lines)
+
+    def some(self, lines: Sequence[Line]) -> list[Line]:
+        """Take as many of these lines as fit."""
+        return self.take(lines[: max(0, self.left)])
+
+
+def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[Line]:
+    """The content of a node pane: at most `height` lines of at most `width` cells."""
+    room = Room(height)
+    alert = room.some(trouble(view, now_s, width)[: max(1, height // 2)])
+    sample = view.sample
+    if sample is None:
+        history = room.some(story(view, width, max(0, room.left - 1)))
+        return alert + ([BLANK] if history and room.left else []) + history
+    live = view.link.state is LinkState.LIVE
+    head = room.take([_headline(view, width)])
+    bar: list[Line] = []
+    unnamed: tuple[Holder, ...] = ()
+    if view.ledger is not None:
+        drawn, rest = memory_bar(view.ledger, width)
+        bar, unnamed = room.take([drawn]), tuple(rest)
+    guard = room.take(guard_line(view, width))
+    gpu = room.take([gpu_line(view, width)])
+    unwell = room.some(collectors(view, width, 2 if room.left > 8 else 1)[: max(1, room.left // 3)])
+    past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
+    memory = room.take([memory_line(sample, width)])
+    graph_rows = 2 if room.take([BLANK, BLANK]) else 0
+    host = room.take([host_line(view, width)])
+    names = room.take(legend(unnamed, width, 1)) if room.left else []
+    tall = bool(width >= 40 and room.take([BLANK, BLANK]))
+    if tall:
+        head, with_gpu = _tall_headline(view, width)
+        if with_gpu:
+            gpu = [gpu_line(view, width, rest=True)]
+    axis = room.take([BLANK]) if graph_rows else []
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
+    processes = room.some(gpu_processes(view, width, min(2, room.left))) if room.left > 1 else []
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    sparks = room.take(_sparks(view, width, now_s))
+    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    system = room.take([system_line(view, width)]) if view.facts is not None else []
+    if len(names) == 1 and room.left > 2:
+        more = legend(unnamed, width, 2)
+        names, room.left = more, room.left - (len(more) - 1)
+    if room.left > 4 and processes:
+        longer = gpu_processes(view, width, min(6, len(processes) + room.left // 2))
+        processes, room.left = longer, room.left - (len(longer) - len(processes))
+    if live and room.left > 3:
+        past = room.some(story(view, width, min(4, room.left - 3)) if len(view.link_history) > 1 else [])
+    gaps = [BLANK] if room.left > 3 and room.take([BLANK, BLANK, BLANK]) else []
+    if graph_rows:
+        graph_rows += len(room.take([BLANK] * min(room.left, MAX_GRAPH_ROWS - graph_rows)))
+    graph = _graph(view, width, graph_rows, now_s, axis=bool(axis)) if graph_rows else []
+    figures = [
+        *head, *guard, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
+        *processes, *host, *system,
+    ]  # fmt: skip
+    return [*alert, *(figures if live else [line.faded() for line in figures]), *unwell, *past]
+
+
+def _headline(view: NodeView, width: int) -> Line:
+    assert view.sample is not None
+    figure = bare_gib(view.sample.memory.available_bytes)
+    return fitting(
+        [
+            Line.of(("available ", "quiet"), (f"{figure:>5} GiB", headline_tone(view))),
+            empty_line(view),
+            trend_line(view),
+        ],
+        width,
+        "  ",
+    )
+
+
+def _tall_headline(view: NodeView, width: int) -> tuple[list[Line], bool]:
+    """(three lines with memory in large digits, whether the GPU's power had room beside it)."""
+    assert view.sample is not None
+    memory = view.sample.memory
+    tone = headline_tone(view)
+    digits = large(f"{bare_gib(memory.available_bytes):<5}")
+    unit = Line.of(("GiB available", "value" if tone == "strong" else tone))
+    total = Line.of((f" of {bare_gib(memory.total_bytes)}", "quiet"))
+    left = [
+        Line.of((row, tone), "  ") + text
+        for row, text in zip(digits, (unit, trend_line(view), empty_line(view)), strict=True)
+    ]
+    gpu = _gpu_block(view)
+    room = width - max((line.width for line in gpu), default=0)
+    if left[0].width + total.width + 3 <= room or not gpu:
+        left[0] += total
+    if not gpu or max(line.width for line in left) + 3 > room:
+        return [line.cut(width, "") for line in left], False
+    return [memory_line.fit(room) + power_line for memory_line, power_line in zip(left, gpu, strict=True)], True
+
+
+def _gpu_block(view: NodeView) -> list[Line]:
+    """The GPU's power in large digits with its load, as three lines of one width; empty without a GPU."""
+    gpu = view.first_gpu
+    if gpu is None or gpu.power_w is None:
+        return []
+    digits = large(f"{gpu.power_w:3.0f}")
+    heat = NA if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
+    beside = (("W", "value"), (f"SM {percent(gpu.utilisation_percent)}", "strong"), (heat, "quiet"))
+    lines = [Line.of((row, "value"), " ") + Line.of(text).fit(9) for row, text in zip(digits, beside, strict=True)]
+    return [line.faded() for line in lines] if gpu_age_s(view) else lines
+
+
+def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -> list[Line]:
+    assert view.sample is not None
+    total = float(view.sample.memory.total_bytes)
+    labels = [""] * rows
+    labels[0], labels[-1] = f"{total / GIB:.0f}", "0"
+    margin = 4
+    cells = max(4, width - margin)
+    span_s = span_of(view.available_history)
+    moments = columns(view.available_history, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
+
+    def tone(value: float) -> str:
+        level = available_tone(value, total)
+        return f"graph-{level}" if level else "graph"
+
+    drawn = area(moments, top=total, rows=rows, tone=tone)
+    lines = [line + Line.of((label.rjust(margin), "faint")) for line, label in zip(drawn, labels, strict=True)]
+    return [*lines, time_axis(cells, span_s)] if axis else lines
+
+
+def _sparks(view: NodeView, width: int, now_s: float) -> list[Line]:
+    """The histories of SM load and power, one row each, over the same time as the graph."""
+    if width < 24 or not (view.utilisation_history.values or view.power_history.values):
+        return []
+    cells = max(4, width - 12)
+    lines: list[Line] = []
+    span_s = span_of(view.available_history)
+    power_top = max([50.0, *(value for value in view.power_history.values if value is not None)])
+    for label, series, top, unit, tone in (
+        ("SM", view.utilisation_history, 100.0, "100 %", "graph"),
+        ("power", view.power_history, power_top, f"{power_top:.0f} W", "graph-power"),
+    ):
+        moments = columns(series, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
+        drawn = spark(moments, top=top, tone=tone).fit(cells)
+        lines.append(Line.of((f"{label:<6}", "quiet")) + drawn + Line.of((unit.rjust(6), "faint")))
+    return lines
+
+
+def _series_now(view: NodeView, now_s: float) -> float:
+    """The present on the histories' clock: their newest point plus the age of the sample."""
+    times = view.available_history.times
+    return (times[-1] if times else 0.0) + (view.age_s(now_s) or 0.0)
 
 
 class NodePane(LineWidget, can_focus=True):
-    """One node. On a narrow screen the others stand in its frame's title, and clicking one selects it."""
+    """Shows one node; on a narrow screen the frame's title names the others, and a click on one selects it."""
 
     BINDINGS = bindings("node")
 
-    class OtherWanted(Message):
-        """Another node's name in the frame was clicked."""
+    class OtherNodeWanted(Message):
+        """Another node in the frame's title was clicked."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -31,27 +218,23 @@ class NodePane(LineWidget, can_focus=True):
         super().__init__(classes="pane")
         self.node_name = name
         self._clock = clock
-        self._view: NodeView | None = None
+        self.view: NodeView | None = None
         self._others: tuple[NodeView, ...] = ()
 
-    @property
-    def view(self) -> NodeView | None:
-        return self._view
-
     def show(self, view: NodeView, others: tuple[NodeView, ...] = ()) -> None:
-        """Show this picture of the node; `others` are the nodes that have no pane on the screen now."""
-        if view is self._view and others == self._others:
+        """Show this state of the node; `others` are the nodes whose panes are hidden."""
+        if view is self.view and others == self._others:
             return
-        self._view, self._others = view, others
+        self.view, self._others = view, others
         self.redraw()
 
     def tick(self) -> None:
-        """A second has passed: what runs down or grows old is drawn again; a live node's next sample does it anyway."""
-        if self._view is not None and self._view.link.state is not LinkState.LIVE:
+        """A second has passed: redraw ages and countdowns; a live node is redrawn by its next sample."""
+        if self.view is not None and self.view.link.state is not LinkState.LIVE:
             self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
-        view = self._view
+        view = self.view
         tone = "frame-focus" if self.has_focus else "frame"
         body = (
             [] if view is None else node_body(view, width=width - 4, height=height - 2, now_s=self._clock.monotonic())
@@ -68,7 +251,7 @@ class NodePane(LineWidget, can_focus=True):
         )
 
     def _release(self) -> Line:
-        view = self._view
+        view = self.view
         if view is None or view.facts is None:
             return Line()
         gpu = view.first_gpu
@@ -77,7 +260,7 @@ class NodePane(LineWidget, can_focus=True):
         return Line.of((" · ".join(text for text in (release, driver) if text), "quiet"))
 
     def _tabs(self, width: int) -> list[Line]:
-        """The other nodes in a few words each, shorter where there is no room."""
+        """The other nodes, each in a few words, shorter where there is little room."""
         room = width - 10 - cell_len(self.node_name)
         lines = [Line.of(("│ ", "faint")) + _brief(view) + Line.of(" ") for view in self._others]
         if sum(line.width for line in lines) <= room:
@@ -86,7 +269,7 @@ class NodePane(LineWidget, can_focus=True):
         return [line.cut(room // len(lines)) for line in lines]
 
     def on_click(self, event: events.Click) -> None:
-        """In the frame's upper edge another node's words select it; they end three cells before its right corner."""
+        """Select the node clicked in the frame's title, which ends three cells before the right corner."""
         if event.y or not self._others:
             return
         width = self.size.width
@@ -94,7 +277,7 @@ class NodePane(LineWidget, can_focus=True):
         start = width - 3 - sum(tab.width for tab in tabs)
         for view, tab in zip(self._others, tabs, strict=True):
             if start <= event.x < start + tab.width:
-                self.post_message(self.OtherWanted(view.name))
+                self.post_message(self.OtherNodeWanted(view.name))
             start += tab.width
 
     def action_copy(self) -> None:
@@ -103,13 +286,13 @@ class NodePane(LineWidget, can_focus=True):
 
 
 def _brief(view: NodeView, *, short: bool = False) -> Line:
-    """Another node in a few words: its link, and its figures while they are of now."""
+    """Another node in a few words: its link, and its figures while it is live."""
     glyph, tone = SIGNS[view.link.state]
     line = Line.of((view.name, ""), " ", (glyph, tone))
     if view.link.state is not LinkState.LIVE:
         return line + Line.of((f" {view.link.state}", tone))
     if view.sample is not None:
-        line += Line.of((f" {gib(view.sample.memory.available_bytes)} GiB", ""))
+        line += Line.of((f" {bare_gib(view.sample.memory.available_bytes)} GiB", ""))
     gpu = view.first_gpu
     if gpu is not None and not short:
         line += Line.of((f" {percent(gpu.utilisation_percent)} {watts(gpu.power_w)}", "quiet"))

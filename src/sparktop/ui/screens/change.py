@@ -1,4 +1,4 @@
-"""The change of a relaunch, as lines to edit: what a remedy proposes, or an empty page; checked as it is typed."""
+"""Edit the change of a relaunch as lines of text, prefilled by a remedy or empty; checked as it is typed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
+from sparktop.cmdline.change_lines import lines_of, read
+from sparktop.documents.step_text import masked
 from sparktop.model.change import Change
-from sparktop.operate.changelines import lines_of, read
-from sparktop.operate.wording import masked
-from sparktop.ui.screens.dialog import Dialog
-from sparktop.ui.widgets.ink import BLANK, Line, LineWidget, wrapped
+from sparktop.text.lines import BLANK, Line, wrapped
+from sparktop.ui.dialogs.dialog import Dialog, button
+from sparktop.ui.widgets.line_widget import LineWidget
 
 FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
@@ -28,13 +28,13 @@ FORMS = (
 )
 
 
-NOW_LINES = 4
+COMMAND_LINES = 4
 
 
-class Standing(LineWidget):
-    """What is wrong with what is typed, else what it amounts to: right above it, in sight at all times."""
+class InputStatus(LineWidget):
+    """The line above the editor: the first problem in the typed text, else a summary of the change."""
 
-    DEFAULT_CSS = "Standing { height: 1; margin-top: 1; }"
+    DEFAULT_CSS = "InputStatus { height: 1; margin-top: 1; }"
 
     def __init__(self, dialog: ChangeScreen) -> None:
         super().__init__()
@@ -45,25 +45,21 @@ class Standing(LineWidget):
 
 
 class ChangeScreen(Dialog[Change | None]):
-    """Edits a change; the answer is the new one, None when it was left."""
+    """Edit a relaunch's change; answers the new one, None when cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", "Review", show=False, priority=True)]
     AUTO_FOCUS = "TextArea"
 
-    def __init__(self, title: str, change: Change, *, intro: Sequence[str] = (), now: str = "") -> None:
-        """`intro` are the remedy's own steps, `now` what it is started with: both to be read while editing."""
-        super().__init__()
-        self._heading = title
+    def __init__(self, title: str, change: Change, *, intro: Sequence[str] = (), running_command: str = "") -> None:
+        """`intro`: the remedy's steps; `running_command`: the engine's command line; both are above the editor."""
+        super().__init__(title)
         self._change = change
         self._intro = intro
-        self._now = now
+        self._now = running_command
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._edited()
-
-    def heading(self) -> str:
-        return self._heading
+        self._check_input()
 
     def keys(self) -> str:
         return "Ctrl+S review   Tab answers   Esc cancel"
@@ -73,29 +69,26 @@ class ChangeScreen(Dialog[Change | None]):
         lines += [BLANK] if lines else []
         if self._now:
             lines += [Line.of(("It is started with", "title"))]
-            lines += [*wrapped(masked(self._now), width, "", NOW_LINES), BLANK]
+            lines += [*wrapped(masked(self._now), width, "", COMMAND_LINES), BLANK]
         widest = max(len(form) for form, _ in FORMS)
-        lines += [Line.of((f"{form:<{widest}}  ", "key"), (said, "quiet")).cut(width) for form, said in FORMS]
+        lines += [Line.of((f"{form:<{widest}}  ", "key"), (meaning, "quiet")).cut(width) for form, meaning in FORMS]
         return lines
 
     def below(self) -> list[Widget]:
         return [
-            Standing(self),
+            InputStatus(self),
             TextArea("\n".join(lines_of(self._change)), compact=True, show_line_numbers=False, tab_behavior="focus"),
         ]
 
     def answers(self) -> list[Button]:
-        return [
-            Button(Text("Cancel"), id="cancel", compact=True),
-            Button(Text("Review"), id="review", compact=True, disabled=True),
-        ]
+        return [button("Cancel"), button("Review")]
 
     def _typed(self) -> str:
         fields = self.query(TextArea)
         return fields.first().text if fields else "\n".join(lines_of(self._change))
 
     def state(self) -> Line:
-        """What is wrong with what is typed, else what it amounts to."""
+        """The first problem in the typed text, else a summary of the change."""
         change, problems = read(self._typed().splitlines(), os.environ)
         if problems:
             return Line.of((f"▲ line {problems[0].line}: {problems[0].text}", "warning"))
@@ -106,28 +99,24 @@ class ChangeScreen(Dialog[Change | None]):
             (len(change.environment), "variable"),
             (len(change.options), "option"),
             (int(change.image is not None), "image"),
-            (sum(len(lines_of(one)) for one in change.by_node.values()), "line for one node"),
+            (sum(len(lines_of(node_change)) for node_change in change.by_node.values()), "line for one node"),
         )
-        told = ", ".join(
+        summary = ", ".join(
             f"{count} {word.replace(' ', 's ', 1) if ' ' in word else word + 's'}" if count > 1 else f"1 {word}"
             for count, word in counts
             if count
         )
-        return Line.of(("✓ ", "ok"), (f"changes {told}", "quiet"))
+        return Line.of(("✓ ", "ok"), (f"changes {summary}", "quiet"))
 
     @on(TextArea.Changed)
-    def _edited(self) -> None:
+    def _check_input(self) -> None:
         change, problems = read(self._typed().splitlines(), os.environ)
         self.query_one("#review", Button).disabled = bool(problems) or change.is_empty
-        self.query_one(Standing).redraw()
-        self.call_after_refresh(self.renew)  # it may have grown: what stands above it makes room for the answers
+        self.query_one(InputStatus).redraw()
+        self.call_after_refresh(self.renew)  # the editor may have grown: the lines above it make room for the buttons
 
     @on(Button.Pressed, "#review")
     def action_take(self) -> None:
         change, problems = read(self._typed().splitlines(), os.environ)
         if not problems and not change.is_empty:
             self.dismiss(change)
-
-    @on(Button.Pressed, "#cancel")
-    def action_close(self) -> None:
-        self.dismiss(None)

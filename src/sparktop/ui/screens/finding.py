@@ -1,4 +1,4 @@
-"""All there is to say of one finding, kept up with the pictures while it is open."""
+"""The details of one finding, updated with each fleet state while they are open."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from sparktop.documents.finding import FindingView, details, evidence_log
 from sparktop.model.finding import Finding, Phase
-from sparktop.ui.panes.finding_lines import Told, details, place_of, plain
-from sparktop.ui.screens.page import Page, PageScreen
-from sparktop.ui.widgets.ink import Line
+from sparktop.text.lines import CLIPBOARD_CELLS, Line, plain
+from sparktop.ui.dialogs.page import Page, PageScreen
 from sparktop.ui.widgets.log_file import mask
 
 Act = Callable[[Finding], None]
 
 
 class FindingPage(Page):
-    """One finding at length."""
+    """All of one finding, as a page."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, finding_view: FindingView) -> None:
         super().__init__()
-        self.told = told
+        self.finding_view = finding_view
 
     def title(self) -> Line:
         return Line.of(("finding", "quiet"))
 
     def keys(self) -> tuple[str, ...]:
-        place = ("l its log",) if place_of(self.told.finding) else ()
-        marks = () if self.told.finding.phase is Phase.RESOLVED else ("a acknowledge", "z snooze")
-        fix = ("f fix",) if self.told.finding.remedies else ()
-        return (*place, *marks, "y copy", *fix)
+        log_key = ("l its log",) if evidence_log(self.finding_view.finding) else ()
+        attention_keys = () if self.finding_view.finding.phase is Phase.RESOLVED else ("a acknowledge", "z snooze")
+        fix_key = ("f fix",) if self.finding_view.finding.remedies else ()
+        return (*log_key, *attention_keys, "y copy", *fix_key)
 
     def content(self, width: int) -> tuple[Line, ...]:
-        return tuple(details(self.told, width))
+        return tuple(details(self.finding_view, width))
 
 
 class FindingScreen(PageScreen):
-    """The details of one finding; what is done to it is done by whoever opened it."""
+    """Shows one finding's details; its keys call the functions given by the console."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d,enter", "close", "Close", show=False),
@@ -48,22 +48,22 @@ class FindingScreen(PageScreen):
         Binding("f", "fix", "Fix", show=False),
     ]
 
-    def __init__(self, told: Told, *, acknowledge: Act, snooze: Act, open_place: Act, fix: Act) -> None:
-        self._finding_page = FindingPage(told)
+    def __init__(self, finding_view: FindingView, *, acknowledge: Act, snooze: Act, open_log: Act, fix: Act) -> None:
+        self._finding_page = FindingPage(finding_view)
         super().__init__(self._finding_page)
         self._acknowledge = acknowledge
         self._snooze = snooze
-        self._open_place = open_place
+        self._open_log = open_log
         self._fix = fix
 
     @property
     def finding(self) -> Finding:
-        """As last shown."""
-        return self._finding_page.told.finding
+        """The finding as last shown."""
+        return self._finding_page.finding_view.finding
 
-    def show(self, told: Told) -> None:
-        """The same finding as the newest picture has it."""
-        self._finding_page.told = told
+    def show(self, finding_view: FindingView) -> None:
+        """Show the same finding as in the newest fleet state."""
+        self._finding_page.finding_view = finding_view
         self._finding_page.redraw()
 
     def action_acknowledge(self) -> None:
@@ -74,14 +74,14 @@ class FindingScreen(PageScreen):
         self._snooze(self.finding)
 
     def action_place(self) -> None:
-        if place_of(self.finding) is not None:
+        if evidence_log(self.finding) is not None:
             self.dismiss(None)
-            self._open_place(self.finding)
+            self._open_log(self.finding)
 
     def action_fix(self) -> None:
         self.dismiss(None)
         self._fix(self.finding)
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(mask(plain(self._finding_page.told)))
+        self.app.copy_to_clipboard(mask(plain(details(self._finding_page.finding_view, CLIPBOARD_CELLS))))
         self.notify("Copied the finding.", markup=False, timeout=3)

@@ -1,28 +1,23 @@
-"""What can be chosen when something is to be done: a finding's remedies, all actions, the ways of one. Pure."""
+"""The choices for the keys f and x: a finding's remedies, all actions, the ways to do one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparktop.documents.finding_tree import SIGNS
+from sparktop.documents.plan import RISKS
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Risk
 from sparktop.operate.actions import ACTIONS, Action, action
-from sparktop.operate.wishes import Selection, armed
-from sparktop.ui.panes.finding_rows import SIGNS
-from sparktop.ui.screens.ask import Choice
-from sparktop.ui.widgets.ink import Line
+from sparktop.operate.targets import Selection, armed
+from sparktop.text.lines import Line
+from sparktop.ui.dialogs.dialog import Choice
 
 NOT_HERE = Line.of(("not in a read-only console", "faint"))
-RISK_SIGNS: dict[Risk, tuple[str, str]] = {
-    Risk.SAFE: ("✓", "ok"),
-    Risk.DISRUPTIVE: ("▲", "warning"),
-    Risk.DESTRUCTIVE: ("✖", "critical"),
-}
 
 
 def introduction(finding: Finding) -> tuple[Line, ...]:
-    """What is to be mended, and how sure that is."""
+    """The finding to be fixed, and how sure it is."""
     glyph, tone = SIGNS[finding.severity]
     lines = [Line.of((f"{glyph} ", tone), (finding.title, "strong"))]
     if finding.figures:
@@ -39,80 +34,78 @@ def introduction(finding: Finding) -> tuple[Line, ...]:
 
 
 def choices(finding: Finding, *, is_read_only: bool = False) -> tuple[Choice, ...]:
-    """Its remedies in their order: those that sparktop can carry out here to choose, the others to read."""
+    """The finding's remedies in their order; those that sparktop can't carry out here can only be read."""
     if not finding.remedies:
         return (Choice(label=Line.of(("No remedy is known; d shows all that is.", "quiet"))),)
-    return tuple(_remedy(remedy, is_read_only=is_read_only) for remedy in finding.remedies)
+    return tuple(_remedy_choice(remedy, is_read_only=is_read_only) for remedy in finding.remedies)
 
 
-def also(others: Sequence[Finding], *, have: int) -> tuple[Choice, ...]:
-    """What else is wrong, each leading to its own remedies; `have` choices stand before them."""
+def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int) -> tuple[Choice, ...]:
+    """The other findings, each leading to its own remedies; `count_above` is the number of choices above them."""
     return tuple(
         Choice(
-            label=Line.of((f"{SIGNS[one.severity][0]} ", SIGNS[one.severity][1]), (one.title, "value")),
-            value=one,
-            heading="" if number or not have else "What else is wrong",
+            label=Line.of((f"{SIGNS[finding.severity][0]} ", SIGNS[finding.severity][1]), (finding.title, "value")),
+            value=finding,
+            heading="" if number or not count_above else "What else is wrong",
         )
-        for number, one in enumerate(others)
+        for number, finding in enumerate(other_findings)
     )
 
 
-def first_mending(offered: Sequence[Choice]) -> int:
-    """Which of those that can be chosen is the first that mends: every plan that disturbs keeps the evidence itself."""
-    kinds = [action(one.value.action or "") for one in offered if isinstance(one.value, Remedy)]
-    return next((place for place, known in enumerate(kinds) if known is not None and not known.only_looks), 0)
+def first_mending(offered_choices: Sequence[Choice]) -> int:
+    """Index, among the choices that can be chosen, of the first remedy that changes something; 0 where none does."""
+    offered_actions = [
+        action(choice.value.action or "") for choice in offered_choices if isinstance(choice.value, Remedy)
+    ]
+    return next(
+        (index for index, offered in enumerate(offered_actions) if offered is not None and not offered.only_looks), 0
+    )
 
 
-def _remedy(remedy: Remedy, *, is_read_only: bool) -> Choice:
-    known = action(remedy.action) if remedy.action else None
-    if known is None:
+def _remedy_choice(remedy: Remedy, *, is_read_only: bool) -> Choice:
+    remedy_action = action(remedy.action) if remedy.action else None
+    if remedy_action is None:
         steps = tuple(Line.of(("› ", "faint"), (step, "quiet")) for step in remedy.steps)
         cost = (Line.of((f"costs {remedy.cost}", "quiet")),) if remedy.cost else ()
         return Choice(label=Line.of((remedy.title, "")), notes=(*steps, *cost, Line.of(("by hand", "faint"))))
-    sign, tone = RISK_SIGNS[known.risk]
-    told = Line.of((f"{sign} ", tone), (known.title.lower(), ""))
+    sign, tone, _ = RISKS[remedy_action.risk]
+    action_line = Line.of((f"{sign} ", tone), (remedy_action.title.lower(), ""))
     if remedy.cost:
-        told += Line.of((f"  costs {remedy.cost}", "quiet"))
-    if is_read_only and not known.only_looks:
-        return Choice(label=Line.of((remedy.title, "")), notes=(told, NOT_HERE))
-    return Choice(label=Line.of((remedy.title, "value")), notes=(told,), value=remedy)
+        action_line += Line.of((f"  costs {remedy.cost}", "quiet"))
+    if is_read_only and not remedy_action.only_looks:
+        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
+    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line,), value=remedy)
 
 
-def actions(fleet: FleetState, at: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:
-    """All actions, by what they are done to, the selected engine's first; read-only those alone that change nothing."""
+def actions(fleet: FleetState, selection: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:
+    """All actions, grouped by target, the selected engine's first; when read-only, those that change nothing."""
     groups: Sequence[tuple[str, tuple[str, ...]]] = (
-        (f"engine  {at.engine}" if at.engine else "engine", ("engine",)),
+        (f"engine  {selection.engine}" if selection.engine else "engine", ("engine",)),
         ("process on the GPU", ("process",)),
         ("recipe", ("recipe",)),
-        (f"node  {at.node}" if at.node else "node", ("nodes", "node")),
+        (f"node  {selection.node}" if selection.node else "node", ("nodes", "node")),
     )
-    found: list[Choice] = []
+    rows: list[Choice] = []
     for heading, targets in groups:
-        first = True
-        for one in sorted(
-            (one for one in ACTIONS if one.target in targets and (one.only_looks or not is_read_only)), key=_rank
-        ):
-            found.append(_action(one, heading if first else "", fleet, at))
-            first = False
-    return tuple(found)
+        offered = [item for item in ACTIONS if item.target in targets and (item.only_looks or not is_read_only)]
+        offered.sort(key=lambda item: list(RISKS).index(item.risk))
+        for number, candidate in enumerate(offered):
+            rows.append(_action_choice(candidate, "" if number else heading, fleet, selection))
+    return tuple(rows)
 
 
-def _rank(one: Action) -> int:
-    return (Risk.SAFE, Risk.DISRUPTIVE, Risk.DESTRUCTIVE).index(one.risk)
-
-
-def _action(one: Action, heading: str, fleet: FleetState, at: Selection) -> Choice:
-    sign, tone = RISK_SIGNS[one.risk]
-    title = "Disarm the guard" if one.name == "guard" and armed(fleet.node(at.node)) else one.title
+def _action_choice(action: Action, heading: str, fleet: FleetState, selection: Selection) -> Choice:
+    sign, tone, _ = RISKS[action.risk]
+    title = "Disarm the guard" if action.name == "guard" and armed(fleet.node(selection.node)) else action.title
     label = Line.of((f"{sign} ", tone), (f"{title:<23} ", "value"))
-    return Choice(label=label, aside=Line.of((one.description, "quiet")), value=one, heading=heading)
+    return Choice(label=label, aside=Line.of((action.description, "quiet")), value=action, heading=heading)
 
 
-def ways(known: Action) -> tuple[Choice, ...]:
-    """The choices of an action's option "way", each with its words from the option's description."""
-    option = next(option for option in known.options if option.name == "way")
-    said = dict(part.split(": ", 1) for part in option.description.split("; ") if ": " in part)
+def ways(action: Action) -> tuple[Choice, ...]:
+    """The choices of an action's option "way", each with its meaning from the option's description."""
+    option = next(option for option in action.options if option.name == "way")
+    meanings = dict(text.split(": ", 1) for text in option.description.split("; ") if ": " in text)
     return tuple(
-        Choice(label=Line.of((f"{way:<10}", "value"), (said.get(way, ""), "quiet")), value=way)
+        Choice(label=Line.of((f"{way:<10}", "value"), (meanings.get(way, ""), "quiet")), value=way)
         for way in option.choices
     )

@@ -1,4 +1,4 @@
-"""All keys, from the registry, and what the signs on the screen mean."""
+"""The help page: all keys, from the table of commands, and what the signs on the screen mean."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from sparktop.documents.engine_table import STATES as ENGINE_SIGNS
+from sparktop.documents.finding_tree import SIGNS as SEVERITY_SIGNS
+from sparktop.documents.status import SIGNS as LINK_SIGNS
+from sparktop.text.lines import BLANK, Line, flowed, hanging
 from sparktop.ui.commands import Command, by_group, keys_text
-from sparktop.ui.panes.engine_columns import STATES as ENGINE_SIGNS
-from sparktop.ui.panes.finding_rows import SIGNS as SEVERITY_SIGNS
-from sparktop.ui.panes.link_text import SIGNS as LINK_SIGNS
-from sparktop.ui.screens.page import Page, PageScreen
-from sparktop.ui.widgets.ink import BLANK, Line, wrapped
+from sparktop.ui.dialogs.page import Page, PageScreen
 
 KEY_CELLS = 10
 TITLE_CELLS = 16
 DESCRIPTION_FROM = 64
-"""From this many cells on a command's sentence stands beside its title; below, keys and titles alone."""
+"""Page width from which a command's description is shown beside its title."""
 OFF = "Off, read-only"
-OTHERS = (
+OTHER_SIGNS = (
     ("g G", "in a log: to its first line, to its newest"),
     ("← →", "in a log: sideways, while lines are not wrapped"),
     ("E W", "before a log line: an error, a warning"),
@@ -39,26 +39,26 @@ RECIPE_KEYS = (
     ("PgDn PgUp", "what is told of it, further down and up"),
     ("Esc", "one step back; what was chosen is kept while the console runs"),
 )
-"""Those of a recipe's own screens."""
+"""Keys of the screens for recipes and launches."""
 
 
 @lru_cache(maxsize=8)
 def help_lines(width: int, *, read_only: bool = False, is_of_recipes: bool = False) -> tuple[Line, ...]:
-    """The page at a width in cells; `read_only` marks the keys that do nothing here, `is_of_recipes`: those first."""
-    recipes = [Line.of(("Recipes and their launch", "title"))]
+    """The page at a width in cells; `read_only` marks the keys that are off, `is_of_recipes` puts RECIPE_KEYS first."""
+    recipe_lines = [Line.of(("Recipes and their launch", "title"))]
     for keys, meaning in RECIPE_KEYS:
-        recipes += _entry(Line.of((f"{keys:<{KEY_CELLS}} ", "key")), meaning, width)
-    lines: list[Line] = recipes if is_of_recipes else []
+        recipe_lines += _entry(Line.of((f"{keys:<{KEY_CELLS}} ", "key")), meaning, width)
+    lines: list[Line] = recipe_lines if is_of_recipes else []
     for group, commands in by_group():
         lines += [BLANK, Line.of((group, "title"))] if lines else [Line.of((group, "title"))]
         for command in commands:
             lines += _command(command, width, is_off=read_only and command.changes)
     if not is_of_recipes:
-        lines += [BLANK, *recipes]
+        lines += [BLANK, *recipe_lines]
     lines += [BLANK, Line.of(("Signs", "title"))]
     for signs in (SEVERITY_SIGNS, LINK_SIGNS, ENGINE_SIGNS):
-        lines += _signs([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
-    for sign, meaning in OTHERS:
+        lines += flowed([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
+    for sign, meaning in OTHER_SIGNS:
         lines += _entry(Line.of((f"{sign:<{KEY_CELLS}} ", "key")), meaning, width)
     return tuple(lines)
 
@@ -72,23 +72,11 @@ def _command(command: Command, width: int, *, is_off: bool) -> list[Line]:
 
 
 def _entry(head: Line, text: str, width: int) -> list[Line]:
-    first, *rest = wrapped(text, max(10, width - head.width), "quiet")
-    return [head + first, *(Line.of(" " * head.width) + line for line in rest)]
-
-
-def _signs(signs: list[Line], width: int) -> list[Line]:
-    """Side by side, as many to a line as there is room for."""
-    lines = [BLANK]
-    for sign in signs:
-        if lines[-1].runs and lines[-1].width + 3 + sign.width <= width:
-            lines[-1] = lines[-1] + Line.of("   ") + sign
-        else:
-            lines.append(sign)
-    return [line for line in lines if line.runs]
+    return hanging(head, text, width, "quiet")
 
 
 class HelpPage(Page):
-    """Keys and signs."""
+    """The keys and signs as a page."""
 
     def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
         super().__init__()
@@ -103,10 +91,10 @@ class HelpPage(Page):
 
 
 class HelpScreen(PageScreen):
-    """One scrolling page; Esc, q or ? closes it."""
+    """Shows the help page; Esc, q or ? closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "close", "Close", show=False)]
 
     def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
-        """`is_of_recipes`: it is asked for there."""
+        """`is_of_recipes`: it is opened from the screens for recipes or launches."""
         super().__init__(HelpPage(read_only=read_only, is_of_recipes=is_of_recipes))

@@ -1,48 +1,83 @@
-"""The launch of one recipe: the verdict above, what can be chosen on the left, what was found on the right.
-
-Each choice is planned anew by itself; nothing is changed before the review's Run is pressed.
-"""
+"""The screen that sets up a launch: verdict and memory picture, choices, checks; it leads to the review."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
-from textual.geometry import Region
-from textual.screen import Screen
 from textual.widgets import Input
 
 from sparktop.clock import Clock
+from sparktop.documents.recipe import one_line
+from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import GateState, OnDisk
-from sparktop.operate.wording import masked
-from sparktop.recipe import ownsecrets
-from sparktop.recipe.alternatives import use
+from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
-from sparktop.ui.panes.recipe_rows import said
-from sparktop.ui.screens.launch_choices import WHERE, Known, Row, index_of, levers, name_cells, placeholder, rows
+from sparktop.recipe.weigh.budget import model_setting
+from sparktop.text.lines import BLANK, Line
+from sparktop.ui.dialogs.page import CoveringScreen
+from sparktop.ui.screens.launch_choices import (
+    WHERE,
+    ChoiceRow,
+    LaunchState,
+    check_lines,
+    failed_gate_lines,
+    head_lines,
+    index_of,
+    levers,
+    name_cells,
+    placeholder,
+    rows,
+)
 from sparktop.ui.screens.launch_draft import Draft, Lever, Stoppable, applied
-from sparktop.ui.screens.launch_lines import found_lines, head_lines, in_the_way
-from sparktop.ui.screens.launch_parts import LaunchChoices, LaunchHead, LaunchTold
-from sparktop.ui.screens.launch_planning import Answering, LivePlanning, Seen, has_moved, seen
-from sparktop.ui.widgets.ink import BLANK, Line
+from sparktop.ui.screens.launch_planning import LivePlanning, NodeBasis, Planner, has_moved, node_bases
+from sparktop.ui.widgets.line_widget import Sheet
+
+
+class LaunchChoices(Sheet):
+    """The rows to choose from; a parameter's input field covers its row while it is edited."""
+
+    def __init__(self, screen: LaunchScreen) -> None:
+        super().__init__(screen.choices, id="launch-choices")
+        self._screen = screen
+        self.field = Input(id="launch-field", compact=True)
+
+    def compose(self) -> ComposeResult:
+        yield self.field
+
+    def watched(self, lines: list[Line]) -> int | None:
+        return self._screen.watched_line
+
+    def row_y(self, line: int) -> int:
+        """The row of the widget in which this line is drawn."""
+        return line - self._top
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self._screen.clicked(self.line_at(event.y))
+
 
 BESIDE_CELLS = 110
-"""From this many on what was found stands beside what can be chosen."""
+"""Screen width from which the checks are shown beside the choices."""
+
+
 FRESH_S = 45.0
-"""A plan that is older is made anew before it is reviewed."""
-LOOK_AGAIN_S = 5.0
-"""How often the picture is compared with the one that was planned from."""
+"""A plan older than this is made anew before the review."""
 
 
-class LaunchScreen(Screen[Plan | None]):
-    """Answers the plan that was reviewed and is to be run; None when it was left."""
+RECHECK_S = 5.0
+"""Seconds between checks whether the fleet has changed since the plan."""
+
+
+class LaunchScreen(CoveringScreen[Plan | None]):
+    """Set up a launch; answers the reviewed plan to run, None when the operator left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back", show=False, priority=True),
@@ -65,12 +100,12 @@ class LaunchScreen(Screen[Plan | None]):
         self,
         draft: Draft,
         *,
-        plan: Answering,
+        plan: Planner,
         picture: Callable[[], FleetState],
         clock: Clock,
         secrets: Mapping[str, str],
     ) -> None:
-        """`secrets` are the names that matter here, and where each came from; empty: it is missing."""
+        """`secrets`: name -> where its value is from, "" when missing; those that the recipe takes."""
         super().__init__(id="launch-screen")
         self.draft = draft
         self._picture = picture
@@ -78,49 +113,52 @@ class LaunchScreen(Screen[Plan | None]):
         self.planning = LivePlanning(plan, self.renew, clock)
         self._is_unfolded = False
         self._cursor: tuple[str, str] | None = None
-        self._places: dict[int, int] = {}
-        """Line -> row."""
+        self._row_of_line: dict[int, int] = {}
+        """Line of the choices -> index of its row."""
         self._editing = ""
         self._waits_for_review = False
-        self._seen: dict[str, Seen] = {}
+        self._planned_bases: dict[str, NodeBasis] = {}
         self.watched_line = 0
         self.news = ""
+        self._head_sheet = Sheet(self.head, id="launch-head")
+        self._check_sheet = Sheet(self.checks, id="launch-told")
 
-    # What it consists of
+    # Drawing
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet-frame"):
-            yield LaunchHead(self)
+            yield self._head_sheet
             with Container(id="launch-body"):
                 yield LaunchChoices(self)
-                yield LaunchTold(self)
+                yield self._check_sheet
 
     def on_mount(self) -> None:
         self.app.clear_notifications()
         self.run_worker(self.planning.run(), name="planning", group="planning")
-        self.set_interval(LOOK_AGAIN_S, self._look_again)
-        self._want()
+        self.set_interval(RECHECK_S, self._plan_if_changed)
+        self._request_plan()
         self.renew()
 
     def on_resize(self, event: events.Resize) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Something of it is another."""
-        if not self.is_attached or not self.query(LaunchTold):
+        """Render everything again after a change; open the review if it waited for the plan."""
+        if not self.is_attached or not self._check_sheet.is_attached:
             return
         frame = self.query_one(".sheet-frame")
         nodes = " and ".join(masked(name) for name in self.draft.nodes)
-        again = "   ▸ looking again …" if self.planning.is_looking and self.planning.answer is not None else ""
-        frame.border_title = Text(f"launch  {said(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{again}")
+        status = "   ▸ looking again …" if self.planning.is_planning and self.planning.answer is not None else ""
+        frame.border_title = Text(
+            f"launch  {one_line(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{status}"
+        )
         frame.border_subtitle = Text(self._keys())
-        told = self.query_one(LaunchTold)
-        told.display = self._is_wide
-        self.query_one(LaunchHead).changed()
+        self._check_sheet.display = self._is_wide
+        self._head_sheet.changed()
         self.query_one(LaunchChoices).redraw()
-        told.redraw()
-        self._place_field()
-        if self._waits_for_review and not self.planning.is_looking:
+        self._check_sheet.redraw()
+        self._lay_out_field()
+        if self._waits_for_review and not self.planning.is_planning:
             self.call_later(self.action_review)
 
     @property
@@ -135,93 +173,101 @@ class LaunchScreen(Screen[Plan | None]):
             "review": "review", "lever": "set it", "node": "take it", "parameter": "edit", "more": "unfold",
             "model": "take it", "stop": "check", "secret": "type it",
         }.get(row.kind, "")  # fmt: skip
-        own = "⌫ recipe's   " if row.kind == "parameter" and get(self.draft.values, str(row.value)) is not None else ""
-        other = "" if row.kind == "review" else "Ctrl+S review   "
-        return f"Enter {verb}   {own}{other}PgDn more   y copy   Esc back"
+        unset_key = (
+            "⌫ recipe's   " if row.kind == "parameter" and get(self.draft.values, str(row.value)) is not None else ""
+        )
+        review_key = "" if row.kind == "review" else "Ctrl+S review   "
+        return f"Enter {verb}   {unset_key}{review_key}PgDn more   y copy   Esc back"
 
-    def known(self) -> Known:
-        """What everything here is drawn from."""
-        return Known(
+    def launch_state(self) -> LaunchState:
+        """The state that the rows and lines are drawn from."""
+        return LaunchState(
             draft=self.draft,
             fleet=self._picture(),
             answer=self.planning.answer,
-            is_looking=self.planning.is_looking,
+            is_planning=self.planning.is_planning,
             secrets=self._secrets,
             is_unfolded=self._is_unfolded,
         )
 
     def tell(self, text: str) -> None:
-        """Something critical is new: said above, where a toast would lie over the choices."""
+        """Show a new critical finding above the verdict, as a toast would cover the choices."""
         self.news = text
         self.renew()
 
     def head(self, width: int) -> list[Line]:
-        told = [Line.of((f"✖ new: {self.news}", "critical")).cut(width)] if self.news else []
-        return [*told, *head_lines(self.known(), width, self.app.size.height)]
+        """The fixed upper part: the verdict and the picture of memory."""
+        news_lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width)] if self.news else []
+        return [*news_lines, *head_lines(self.launch_state(), width, self.app.size.height)]
 
-    def found(self, width: int) -> list[Line]:
-        return found_lines(self.known(), width)
+    def checks(self, width: int) -> list[Line]:
+        """The right part: the checks of the plan, remedies, downloads, known risks."""
+        return check_lines(self.launch_state(), width)
 
     def choices(self, width: int) -> list[Line]:
-        """The rows as lines; on a narrow screen what was found stands below the review and at the end."""
-        made = rows(self.known(), width - 2)
-        at = index_of(made, self._cursor)
+        """The rows as lines; on a narrow screen with the checks: failed ones near the top, all of them at the end."""
+        choice_rows = rows(self.launch_state(), width - 2)
+        cursor_index = index_of(choice_rows, self._cursor)
         lines: list[Line] = []
-        self._places = {}
-        for index, row in enumerate(made):
-            if row.heading == WHERE and not self._is_wide and (bad := in_the_way(self.known(), width - 1)):
-                lines += [BLANK, *(Line.of(" ") + line for line in bad)]
+        self._row_of_line = {}
+        for index, row in enumerate(choice_rows):
+            if (
+                row.heading == WHERE
+                and not self._is_wide
+                and (failed := failed_gate_lines(self.launch_state(), width - 1))
+            ):
+                lines += [BLANK, *(Line.of(" ") + line for line in failed)]
             if row.heading:
                 lines += [BLANK, Line.of((f" {row.heading}", "title"), (f"   {row.aside}", "quiet")).cut(width)]
-            begin = len(lines)
-            is_at = index == at
+            first_line = len(lines)
+            is_at = index == cursor_index
             for line in row.lines:
                 drawn = line.fit(width - 1)
-                mark = Line.of(("▌" if is_at else " ", "frame-focus"))
-                lines.append(mark + (drawn.on("cursor") if is_at else drawn))
+                cursor_mark = Line.of(("▌" if is_at else " ", "frame-focus"))
+                lines.append(cursor_mark + (drawn.on("cursor") if is_at else drawn))
             if row.can_be_chosen:
-                self._places |= dict.fromkeys(range(begin, len(lines)), index)
+                self._row_of_line |= dict.fromkeys(range(first_line, len(lines)), index)
             if is_at:
-                self.watched_line = begin
-        if not self._is_wide and (found := self.found(width - 1)):
-            lines += [BLANK, *(Line.of(" ") + line for line in found)]
+                self.watched_line = first_line
+        if not self._is_wide and (lines_of_checks := self.checks(width - 1)):
+            lines += [BLANK, *(Line.of(" ") + line for line in lines_of_checks)]
         return lines
 
     # The cursor
 
-    def _rows(self) -> list[Row]:
-        return rows(self.known(), 60)
+    def _rows(self) -> list[ChoiceRow]:
+        return rows(self.launch_state(), 60)
 
-    def _selected(self) -> Row:
-        made = self._rows()
-        return made[index_of(made, self._cursor)]
+    def _selected(self) -> ChoiceRow:
+        choice_rows = self._rows()
+        return choice_rows[index_of(choice_rows, self._cursor)]
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, steps: int) -> None:
         if self._editing:
-            self._take()
-        made = self._rows()
-        at = index_of(made, self._cursor)
-        open_ = [index for index, row in enumerate(made) if row.can_be_chosen]
-        place = max(0, min(len(open_) - 1, open_.index(at) + by))
-        self._cursor = made[open_[place]].key
+            self._take_value()
+        choice_rows = self._rows()
+        cursor_index = index_of(choice_rows, self._cursor)
+        selectable = [index for index, row in enumerate(choice_rows) if row.can_be_chosen]
+        position = max(0, min(len(selectable) - 1, selectable.index(cursor_index) + steps))
+        self._cursor = choice_rows[selectable[position]].key
         self.renew()
 
     def action_page(self, pages: int) -> None:
         if self._is_wide:
-            self.query_one(LaunchTold).scroll_pages(pages)
+            self._check_sheet.scroll_pages(pages)
         else:
             self.action_move(pages * max(1, self.query_one(LaunchChoices).size.height // 2))
 
     def clicked(self, line: int) -> None:
-        """A row was: the cursor goes there, and what is under it is chosen."""
-        index = self._places.get(line)
+        """A line was clicked: move the cursor to its row and choose it."""
+        index = self._row_of_line.get(line)
         if index is not None:
             self._leave_field()
             self._cursor = self._rows()[index].key
             self.renew()
             self.action_choose()
 
-    # What is chosen
+    # Choosing
 
     def action_choose(self) -> None:
         row = self._selected()
@@ -239,9 +285,9 @@ class LaunchScreen(Screen[Plan | None]):
                 self._is_unfolded = not self._is_unfolded
                 self.renew()
             case "model" if isinstance(value, OnDisk):
-                self._set(self.draft.set("model", "" if value.is_wanted else use(value)))
+                self._set(self.draft.set("model", "" if value.is_wanted else model_setting(value)))
             case "stop" if isinstance(value, Stoppable):
-                is_on = self.draft.is_stopped(value, self.known().used)
+                is_on = self.draft.is_stopped(value, self.launch_state().used)
                 self._set(self.draft.stopping(value.name, not is_on))
             case "secret":
                 self._ask_secret(str(value))
@@ -252,14 +298,14 @@ class LaunchScreen(Screen[Plan | None]):
             self._set(self.draft.set(str(row.value), ""))
 
     def on_key(self, event: events.Key) -> None:
-        """A digit applies its lever."""
+        """A digit applies the lever of that number."""
         if self._editing or not event.key.isdigit():
             return
-        offered = [one for one in levers(self.known()) if one.can_be_applied]
+        applicable = [lever for lever in levers(self.launch_state()) if lever.can_be_applied]
         number = int(event.key)
-        if 0 < number <= len(offered):
+        if 0 < number <= len(applicable):
             event.stop()
-            self._set(applied(self.draft, offered[number - 1], self._picture()))
+            self._set(applied(self.draft, applicable[number - 1], self._picture()))
 
     def _set(self, draft: Draft) -> None:
         self._waits_for_review = False
@@ -267,22 +313,22 @@ class LaunchScreen(Screen[Plan | None]):
             self.renew()
             return
         self.draft = draft
-        self._want()
+        self._request_plan()
 
-    def _want(self) -> None:
+    def _request_plan(self) -> None:
         fleet = self._picture()
-        self._seen = seen(fleet)
-        self.planning.want(self.draft.request(fleet, self.known().used))
+        self._planned_bases = node_bases(fleet)
+        self.planning.want(self.draft.request(fleet, self.launch_state().used))
 
-    def _look_again(self) -> None:
-        """The nodes are another than when they were asked: engines came or went, memory moved."""
-        if not self.is_current or self.planning.is_looking or self._editing:
+    def _plan_if_changed(self) -> None:
+        """Plan again when the nodes have changed since the plan: engines came or went, memory moved."""
+        if not self.is_current or self.planning.is_planning or self._editing:
             return
-        now = seen(self._picture())
-        if any(has_moved(self._seen.get(name), one) for name, one in now.items()):
-            self._want()
+        bases = node_bases(self._picture())
+        if any(has_moved(self._planned_bases.get(name), basis) for name, basis in bases.items()):
+            self._request_plan()
         else:
-            self.renew()  # what is available stands beside the nodes
+            self.renew()  # the rows of the nodes show the available memory
 
     # A parameter's field
 
@@ -290,13 +336,13 @@ class LaunchScreen(Screen[Plan | None]):
         self._editing = name
         field = self.query_one("#launch-field", Input)
         field.value = get(self.draft.values, name) or ""
-        field.placeholder = masked(placeholder(self.known(), name)) or "computed"
+        field.placeholder = masked(placeholder(self.launch_state(), name)) or "computed"
         field.cursor_position = len(field.value)
         field.display = True
         self.renew()
         field.focus()
 
-    def _place_field(self) -> None:
+    def _lay_out_field(self) -> None:
         if not self._editing:
             return
         pane = self.query_one(LaunchChoices)
@@ -306,7 +352,7 @@ class LaunchScreen(Screen[Plan | None]):
         field.styles.offset = (left, max(0, pane.row_y(self.watched_line)))
         field.styles.width = max(8, width - left)
 
-    def _take(self) -> None:
+    def _take_value(self) -> None:
         name, value = self._editing, self.query_one("#launch-field", Input).value
         self._leave_field()
         self._set(self.draft.set(name, value))
@@ -320,41 +366,41 @@ class LaunchScreen(Screen[Plan | None]):
     @on(Input.Submitted, "#launch-field")
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._take()
+        self._take_value()
 
     # Secrets
 
     def _ask_secret(self, name: str, then: Callable[[], None] | None = None) -> None:
-        from sparktop.ui.screens.launch_secret import LaunchSecret
+        from sparktop.ui.dialogs.prompts import LaunchSecret
 
-        def given(value: str | None) -> None:
+        def take(value: str | None) -> None:
             if value:
                 self._secrets[name] = "as typed, for this launch alone"
                 self._set(self.draft.with_secret(name, value))
                 if then is not None:
                     then()
 
-        self.app.push_screen(LaunchSecret(name), given)
+        self.app.push_screen(LaunchSecret(name), take)
 
     # The review
 
     def action_review(self) -> None:
-        """The plan as it stands; where it isn't one yet, or is old, when it has come."""
+        """Open the review of the plan; while it is being made, or is outdated, wait for the next one."""
         if self._editing:
-            self._take()
+            self._take_value()
         answer = self.planning.answer
-        if self.planning.is_looking:
+        if self.planning.is_planning:
             self._waits_for_review = True
             return
         if self.planning.age_s > FRESH_S and not self._waits_for_review:
             self._waits_for_review = True
-            self._want()
+            self._request_plan()
             return
         self._waits_for_review = False
         if isinstance(answer, Plan):
             self._open_review(answer)
         elif isinstance(answer, Refusal):
-            self._refused(answer)
+            self._show_refusal(answer)
 
     def _open_review(self, plan: Plan) -> None:
         from sparktop.ui.screens.review import ReviewScreen
@@ -365,24 +411,24 @@ class LaunchScreen(Screen[Plan | None]):
 
         self.app.push_screen(ReviewScreen(plan, settings="choices"), decided)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _show_refusal(self, refusal: Refusal) -> None:
         """It stays here: why not is above. A secret that is missing is asked for; else the cursor goes to a lever."""
-        if (missing := self._missing(refusal)) is not None:
+        if (missing := self._missing_secret(refusal)) is not None:
             self._ask_secret(missing, self.action_review)
             return
-        first = next((row for row in self._rows() if row.kind == "lever"), None)
-        if first is not None:
-            self._cursor = first.key
+        lever_row = next((row for row in self._rows() if row.kind == "lever"), None)
+        if lever_row is not None:
+            self._cursor = lever_row.key
             self.renew()
         self.notify("not as it stands: why is told above", severity="warning", markup=False, timeout=4)
 
-    def _missing(self, refusal: Refusal) -> str | None:
+    def _missing_secret(self, refusal: Refusal) -> str | None:
         """A secret without which it can't be launched: the recipe takes it, or a gate that failed names it."""
         gates = refusal.prospect.gates if refusal.prospect is not None else ()
-        said = " ".join(f"{gate.detail} {gate.remedy}" for gate in gates if gate.state is GateState.FAILED)
-        needed = ownsecrets.needed(self.draft.recipe)
+        gate_texts = " ".join(f"{gate.detail} {gate.remedy}" for gate in gates if gate.state is GateState.FAILED)
+        needed = operator_secrets.names_required(self.draft.recipe)
         missing = (name for name, source in self._secrets.items() if not source)
-        return next((name for name in missing if name in needed or name in said), None)
+        return next((name for name in missing if name in needed or name in gate_texts), None)
 
     # Leaving
 
@@ -394,14 +440,7 @@ class LaunchScreen(Screen[Plan | None]):
         else:
             self.dismiss(None)
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
     def action_copy(self) -> None:
         """The same as a command line."""
-        self.app.copy_to_clipboard(masked(self.draft.typed(self._picture(), self.known().used)))
+        self.app.copy_to_clipboard(masked(self.draft.typed(self._picture(), self.launch_state().used)))
         self.notify("Copied the command that does the same.", markup=False, timeout=3)
-
-    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """As Textual's, but for regions: those are what was painted on the console below, where nobody sees it."""
-        return self if regions else super().refresh(repaint=repaint, layout=layout, recompose=recompose)

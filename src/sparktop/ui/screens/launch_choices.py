@@ -1,56 +1,128 @@
-"""What can be chosen of a launch, as rows for a cursor: levers, nodes, parameters, models on disk, engines. Pure."""
+"""The rows and lines of the launch screen: levers, nodes, parameters, models, engines to stop, secrets. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.cells import cell_len
 
-from sparktop.model.fleet import FleetState, LinkState, NodeView
+from sparktop.documents.prospect import (
+    gate_lines,
+    picture_lines,
+    prospect_lines,
+    remedy_lines,
+    verdict_lines,
+    without_verdict,
+)
+from sparktop.documents.step_text import masked
+from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, GateState, OnDisk, Prospect
-from sparktop.operate.wording import masked
-from sparktop.recipe import ownsecrets
-from sparktop.recipe.alternatives import use
+from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
-from sparktop.ui.format import duration, gib, size
+from sparktop.recipe.weigh.budget import model_setting
+from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped
+from sparktop.text.units import bare_gib, duration, size
 from sparktop.ui.screens.launch_draft import (
     Draft,
     Lever,
     Stoppable,
     is_share,
     lever,
-    own_value,
+    node_choices,
     parameters,
-    places,
+    recipe_value_of,
     stoppables,
 )
-from sparktop.ui.widgets.ink import Line, wrapped
+
+ROOMY_ROWS = 30
+"""Screen height from which the picture of memory is explained in words."""
+
+
+def head_lines(state: LaunchState, width: int, height: int) -> list[Line]:
+    """Verdict and picture of memory, for a screen `height`; faded while they are outdated."""
+    answer = state.answer
+    if answer is None:
+        nodes = " and ".join(masked(name) for name in state.draft.nodes)
+        return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what stands in its way …", "strong"))]
+    is_roomy = height >= ROOMY_ROWS
+    reason = answer.reason if isinstance(answer, Refusal) else ""
+    few = 4 if reason else 2  # a refusal's reason is shown in full
+    lines = verdict_lines(answer.prospect, width, reason=reason, limit=4 if is_roomy else few)
+    if answer.prospect is not None:
+        picture = picture_lines(answer.prospect, width, is_brief=not is_roomy)
+        lines += [*([BLANK] if is_roomy and picture else []), *picture]
+    if not lines:
+        lines = [Line.of(("? ", "info"), ("Nothing is known of whether it fits", "strong"))]
+    return [line.faded() for line in lines] if state.is_planning else lines
+
+
+def check_lines(state: LaunchState, width: int) -> list[Line]:
+    """A refusal's remedies, the gates, memory, downloads and known risks; faded while they are outdated."""
+    answer = state.answer
+    if answer is None:
+        return []
+    lines: list[Line] = []
+    if isinstance(answer, Refusal):
+        lines_of_remedies = [line for text in _other_remedies(answer) for line in remedy_lines(text, width)]
+        lines += titled("What would make it possible", lines_of_remedies)
+    if answer.prospect is not None:
+        details = prospect_lines(answer.prospect, width)
+        lines += [BLANK, *details] if lines and details else details
+    return [line.faded() for line in lines] if state.is_planning else lines
+
+
+def failed_gate_lines(state: LaunchState, width: int) -> list[Line]:
+    """The failed gates, for a narrow screen; without the one that repeats the verdict."""
+    gates = state.prospect.gates if state.prospect is not None else ()
+    failed = [gate for gate in without_verdict(gates, state.budget) if gate.state is GateState.FAILED]
+    lines = titled("In the way", gate_lines(failed, width, names_node=len(state.draft.nodes) > 1))
+    return [line.faded() for line in lines] if state.is_planning else lines
+
+
+def _other_remedies(refusal: Refusal) -> list[str]:
+    """The refusal's remedies that are not shown as levers or with their gates."""
+    prospect = refusal.prospect
+    if prospect is None:
+        return list(refusal.remedies)
+    shown_elsewhere = {gate.remedy for gate in prospect.gates} | set(
+        prospect.budget.levers if prospect.budget is not None else ()
+    )
+    return [text for text in refusal.remedies if text not in shown_elsewhere]
+
 
 Kind = Literal["review", "lever", "node", "parameter", "more", "model", "stop", "secret", "told"]
+
+
 NAME_CELLS = 24
+
+
 WHERE = "Where"
-FORETOLD_S = 6 * 3600.0
-"""A longest time that is longer is a download's, and says nothing of this one."""
-_SIZED = re.compile(r"(.+?),? \(?(?:about )?([\d.]+ [kKMGT]i?B)\)?,?")
+
+
+MAX_SHOWN_LIMIT_S = 6 * 3600.0
+"""A longer time limit is that of a download, and isn't shown as an estimate."""
+
+
 ON, OFF = "◉", "○"
+
+
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One thing that can be chosen, or only read."""
+class ChoiceRow:
+    """One row of the launch screen, to choose or only to read."""
 
     kind: Kind
     lines: tuple[Line, ...]
     value: object = None
     heading: str = ""
-    """Stands above it, where a group begins."""
+    """Title above the row, where a group begins."""
     aside: str = ""
-    """Beside the heading."""
+    """Text beside the heading."""
 
     @property
     def can_be_chosen(self) -> bool:
@@ -58,7 +130,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is, whatever it says at the moment: the cursor stays on it."""
+        """Identifies the row while its text changes, so that the cursor stays on it."""
         value = self.value
         if isinstance(value, Stoppable):
             return (self.kind, repr(value.stops))
@@ -66,15 +138,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the rows are made of."""
+class LaunchState:
+    """The state that the launch screen is drawn from."""
 
     draft: Draft
     fleet: FleetState
     answer: Plan | Refusal | None
-    is_looking: bool
+    is_planning: bool
     secrets: Mapping[str, str]
-    """Names the recipe wants or may want, and where each came from; empty: it is missing."""
+    """Secrets of the recipe: name -> where its value is from, "" when missing."""
     is_unfolded: bool = False
 
     @property
@@ -87,256 +159,249 @@ class Known:
 
     @property
     def used(self) -> Mapping[str, str]:
-        """Parameters as they were planned."""
+        """Parameters of the last plan."""
         return self.prospect.values if self.prospect is not None else {}
 
 
 def name_cells(width: int) -> int:
-    """Where a parameter's value begins in a row of that width, its sign and the gap left out."""
+    """Cells of a parameter's name in a row of this width, without its sign and the gap."""
     return min(NAME_CELLS, max(12, width // 2))
 
 
-def levers(known: Known) -> tuple[Lever, ...]:
-    """Those of the budget that can be applied here and those that open a gate, then those that can only be read."""
-    most = max((len(place) for place in places(known.draft.recipe, known.fleet)), default=1)
-    found = [lever(text, most_nodes=most) for text in (known.budget.levers if known.budget is not None else ())]
-    gates = known.prospect.gates if known.prospect is not None else ()
-    shut = [gate.remedy for gate in gates if gate.state is GateState.FAILED]
-    opening = [lever(text, most_nodes=most) for remedy in shut for text in remedy.split(", or ")]
-    for one in opening:
-        if one.can_be_applied and one not in found:
-            found.append(one)
-    found += _sparing(known)
-    return tuple(sorted(found, key=lambda one: not one.can_be_applied))
+def levers(state: LaunchState) -> tuple[Lever, ...]:
+    """What would change the verdict: levers that can be applied, then those that can only be read."""
+    most_nodes = max((len(names) for names in node_choices(state.draft.recipe, state.fleet)), default=1)
+    options = [lever(text, most_nodes=most_nodes) for text in (state.budget.levers if state.budget is not None else ())]
+    gates = state.prospect.gates if state.prospect is not None else ()
+    failed_remedies = [gate.remedy for gate in gates if gate.state is GateState.FAILED]
+    opening = [lever(text, most_nodes=most_nodes) for remedy in failed_remedies for text in remedy.split(", or ")]
+    for option in opening:
+        if option.can_be_applied and option not in options:
+            options.append(option)
+    options += _on_disk_levers(state)
+    return tuple(sorted(options, key=lambda option: not option.can_be_applied))
 
 
-def _sparing(known: Known) -> list[Lever]:
-    """What lies on every one of the nodes and would do, where the recipe's own would be fetched."""
-    prospect = known.prospect
-    if prospect is None or not any(text.startswith("model ") for text in prospect.fetches):
+def _on_disk_levers(state: LaunchState) -> list[Lever]:
+    """A lever for a suitable model that is on all nodes, where the recipe's own would be downloaded; at most one."""
+    prospect = state.prospect
+    if prospect is None or not any(download.kind == "model" for download in prospect.fetches):
         return []
-    alike = [one for one in prospect.on_disk if one.note and one.is_complete and not one.is_wanted]
+    suitable = [model for model in prospect.on_disk if model.note and model.is_complete and not model.is_wanted]
     return [
-        Lever(text=f"take {one.name}, which is on disk: it spares the download", values={"model": use(one)})
-        for one in alike
-        if set(prospect.nodes) <= set(one.nodes)
+        Lever(
+            text=f"take {model.name}, which is on disk: it spares the download", values={"model": model_setting(model)}
+        )
+        for model in suitable
+        if set(prospect.nodes) <= set(model.nodes)
     ][:1]
 
 
-def _fetched(known: Known) -> str:
-    """ "fetches 130.6 GB of model org/M, image vllm:1 first": what has a size before what has none."""
-    found: list[str] = []
-    for text in known.prospect.fetches if known.prospect is not None else ():
-        name, _, _ = text.partition(" on ")
-        sized = _SIZED.fullmatch(name)
-        found.append(f"{sized[2]} of {sized[1]}" if sized else name)
-    return f"fetches {', '.join(dict.fromkeys(sorted(found, key=lambda one: ' of ' not in one)))}" if found else ""
+def _download_text(state: LaunchState) -> str:
+    """ "fetches 130.6 GB of model org/M, image vllm:1", those with a size first; "" without downloads."""
+    downloads = sorted(state.prospect.fetches if state.prospect is not None else (), key=lambda item: not item.size)
+    texts = [
+        f"{item.size} of {item.kind} {item.name}" if item.size else f"{item.kind} {item.name}" for item in downloads
+    ]
+    return f"fetches {', '.join(dict.fromkeys(texts))}" if texts else ""
 
 
-def rows(known: Known, width: int) -> list[Row]:
-    """All of them, from the top; the first is the way to the review."""
+def rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    """All rows, from the top; the first one opens the review."""
     return [
-        _review(known, width),
-        *_levers(known, width),
-        *_nodes(known, width),
-        *_parameters(known, width),
-        *_models(known, width),
-        *_stops(known, width),
-        *_secrets(known, width),
+        _review_row(state, width),
+        *_lever_rows(state, width),
+        *_node_rows(state, width),
+        *_parameter_rows(state, width),
+        *_model_rows(state, width),
+        *_stop_rows(state, width),
+        *_secret_rows(state, width),
     ]
 
 
-def _review(known: Known, width: int) -> Row:
-    answer, stops = known.answer, ""
-    if known.is_looking or answer is None:
-        text, tone, beside = "Review and launch", "quiet", "▸ looking …"
+def _review_row(state: LaunchState, width: int) -> ChoiceRow:
+    answer, stops = state.answer, ""
+    if state.is_planning or answer is None:
+        text, tone, aside = "Review and launch", "quiet", "▸ looking …"
     elif isinstance(answer, Plan):
         count = len(answer.steps)
         longest_s = sum(step.limit_s for step in answer.steps)
         text, tone = "Review and launch", "strong"
-        beside = f"{count} step{'s' if count != 1 else ''}"
-        beside += f", at most {duration(longest_s)}" if longest_s < FORETOLD_S else ""
-        found = (one for one in stoppables(known.fleet, known.draft.nodes) if known.draft.is_stopped(one, known.used))
-        stops = " and ".join(dict.fromkeys(masked(one.name) for one in found))
+        aside = f"{count} step{'s' if count != 1 else ''}"
+        aside += f", at most {duration(longest_s)}" if longest_s < MAX_SHOWN_LIMIT_S else ""
+        stopped = (
+            engine
+            for engine in stoppables(state.fleet, state.draft.nodes)
+            if state.draft.is_stopped(engine, state.used)
+        )
+        stops = " and ".join(dict.fromkeys(masked(engine.name) for engine in stopped))
     else:
-        text, tone, beside = "Review and launch", "quiet", "✖ not as it stands"
-    told = "critical" if beside.startswith("✖") else "quiet"
-    line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (beside, told))
-    lines = [line]  # below, where it is told or chosen, both may be out of sight
+        text, tone, aside = "Review and launch", "quiet", "✖ not as it stands"
+    aside_tone = "critical" if aside.startswith("✖") else "quiet"
+    line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (aside, aside_tone))
+    lines = [line]  # stops and downloads are repeated here: their own rows may be out of sight
     if stops:
-        warned = Line.of((f"▲ stops {stops}", "warning"))
-        fits = line.width + 3 + warned.width <= width
-        lines = [line + Line.of("   ") + warned] if fits else [line, Line.of("  ") + warned]
-    if isinstance(answer, Plan) and (fetched := _fetched(known)):
+        warning = Line.of((f"▲ stops {stops}", "warning"))
+        fits = line.width + 3 + warning.width <= width
+        lines = [line + Line.of("   ") + warning] if fits else [line, Line.of("  ") + warning]
+    if isinstance(answer, Plan) and (fetched := _download_text(state)):
         lines.append(Line.of("  ", ("↓ ", "info"), (masked(fetched), "")))
-    return Row(kind="review", lines=tuple(one.cut(width) for one in lines))
+    return ChoiceRow(kind="review", lines=tuple(row.cut(width) for row in lines))
 
 
-def _levers(known: Known, width: int) -> list[Row]:
-    found: list[Row] = []
+def _headed(choice_rows: Sequence[ChoiceRow], heading: str, aside: str = "") -> list[ChoiceRow]:
+    """The rows with the heading above the first one."""
+    return [replace(row, heading=heading, aside=aside) for row in choice_rows[:1]] + [*choice_rows[1:]]
+
+
+def _lever_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    choice_rows: list[ChoiceRow] = []
     number = 0
-    for one in levers(known):
+    for option in levers(state):
         head = Line.of(("› ", "faint"))
-        if one.can_be_applied:
+        if option.can_be_applied:
             number += 1
             head = Line.of((f"{number} " if number < 10 else "  ", "key"))
-        first, *rest = wrapped(masked(one.text), width - 2, "value" if one.can_be_applied else "quiet")
-        found.append(
-            Row(
-                kind="lever" if one.can_be_applied else "told",
-                lines=(head + first, *(Line.of("  ") + line for line in rest)),
-                value=one,
-                heading="" if found else "What would change it",
-                aside="" if found else "its digit sets it",
+        choice_rows.append(
+            ChoiceRow(
+                kind="lever" if option.can_be_applied else "told",
+                lines=tuple(hanging(head, masked(option.text), width, "value" if option.can_be_applied else "quiet")),
+                value=option,
             )
         )
-    return found
+    return _headed(choice_rows, "What would change it", "its digit sets it")
 
 
-def _nodes(known: Known, width: int) -> list[Row]:
-    recipe = known.draft.recipe
-    found: list[Row] = []
-    offered = places(recipe, known.fleet)
-    if not offered:
-        need, have = recipe.min_nodes, len(known.fleet.nodes)
+def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    recipe = state.draft.recipe
+    choice_rows: list[ChoiceRow] = []
+    node_sets = node_choices(recipe, state.fleet)
+    if not node_sets:
+        need, have = recipe.min_nodes, len(state.fleet.nodes)
         text = f"it needs {need} nodes, and this console watches {have}: start sparktop with {need} hosts"
-        lines = tuple(Line.of(("▲ " if not n else "  ", "warning")) + line
-                      for n, line in enumerate(wrapped(text, width - 2)))  # fmt: skip
-        return [Row(kind="told", lines=lines, heading=WHERE)]
-    for place in offered:
-        is_on = place == known.draft.nodes
-        names = [masked(name) for name in place]
+        lines = hanging(Line.of(("▲ ", "warning")), text, width)
+        return [ChoiceRow(kind="told", lines=tuple(lines), heading=WHERE)]
+    for nodes in node_sets:
+        is_on = nodes == state.draft.nodes
+        names = [masked(name) for name in nodes]
         text = names[0] if len(names) == 1 else f"{names[0]} (head) and {' and '.join(names[1:])}"
         line = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (text, "value" if is_on else ""))
-        free = [
-            gib(view.sample.memory.available_bytes)
-            for name in place
-            if (view := known.fleet.node(name)) is not None and view.sample is not None
-        ]
-        gone = [view for name in place if (view := known.fleet.node(name)) is not None and _is_gone(view)]
-        if gone:  # what it had is no more what it has
-            said = " and ".join(f"{masked(view.name)} is {view.link.state}" for view in gone)
-            said = said if len(place) > 1 else str(gone[0].link.state)
-            line += Line.of((f"   {said}", "warning"))
-            found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
-            continue
-        told = f"   {' and '.join(free)} GiB" if free else ""
-        room = width - line.width - cell_len(told) - len(" available")
-        line += Line.of((f"{told} available" if free and room >= 0 else told, "quiet"))
-        found.append(Row(kind="node", lines=(line.cut(width),), value=place, heading="" if found else WHERE))
-    return found
+        views = [view for view in map(state.fleet.node, nodes) if view is not None]
+        unreachable = [view for view in views if view.link.state in (LinkState.LOST, LinkState.REFUSED)]
+        if unreachable:  # its last known memory is outdated
+            link_text = " and ".join(f"{masked(view.name)} is {view.link.state}" for view in unreachable)
+            link_text = link_text if len(nodes) > 1 else str(unreachable[0].link.state)
+            line += Line.of((f"   {link_text}", "warning"))
+        else:
+            free = [bare_gib(view.sample.memory.available_bytes) for view in views if view.sample is not None]
+            available = f"   {' and '.join(free)} GiB" if free else ""
+            room = width - line.width - cell_len(available) - len(" available")
+            line += Line.of((f"{available} available" if free and room >= 0 else available, "quiet"))
+        choice_rows.append(ChoiceRow(kind="node", lines=(line.cut(width),), value=nodes))
+    return _headed(choice_rows, WHERE)
 
 
-def _is_gone(view: NodeView) -> bool:
-    return view.link.state in (LinkState.LOST, LinkState.REFUSED)
+def _parameter_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    main, further = parameters(state.draft)
+    choice_rows = [_parameter_row(state, name, width) for name in main]
+    shown_names = (
+        further if state.is_unfolded else tuple(name for name in further if get(state.draft.values, name) is not None)
+    )
+    choice_rows += [_parameter_row(state, name, width) for name in shown_names]
+    if hidden_count := len(further) - len(shown_names):
+        line = Line.of(("… ", "quiet"), (f"{hidden_count} more parameter{'s' if hidden_count > 1 else ''}", "quiet"))
+        choice_rows.append(ChoiceRow(kind="more", lines=(line,), value="more"))
+    elif state.is_unfolded and further:
+        choice_rows.append(
+            ChoiceRow(kind="more", lines=(Line.of(("… ", "quiet"), ("fewer parameters", "quiet")),), value="more")
+        )
+    return _headed(choice_rows, "Parameters", "Enter edits")
 
 
-def _parameters(known: Known, width: int) -> list[Row]:
-    first, others = parameters(known.draft)
-    found = [_parameter(known, name, width) for name in first]
-    shown = others if known.is_unfolded else tuple(name for name in others if get(known.draft.values, name) is not None)
-    found += [_parameter(known, name, width) for name in shown]
-    if left := len(others) - len(shown):
-        line = Line.of(("… ", "quiet"), (f"{left} more parameter{'s' if left > 1 else ''}", "quiet"))
-        found.append(Row(kind="more", lines=(line,), value="more"))
-    elif known.is_unfolded and others:
-        found.append(Row(kind="more", lines=(Line.of(("… ", "quiet"), ("fewer parameters", "quiet")),), value="more"))
-    head = found[0]
-    found[0] = Row(kind=head.kind, lines=head.lines, value=head.value, heading="Parameters", aside="Enter edits")
-    return found
-
-
-def placeholder(known: Known, name: str) -> str:
-    """What a parameter is unless it is set."""
-    own = own_value(known.draft.recipe, name)
-    if get(known.draft.values, name) is not None:
-        return own
-    budget = known.budget
+def placeholder(state: LaunchState, name: str) -> str:
+    """The value that a parameter has when it is not set."""
+    recipe_value = recipe_value_of(state.draft.recipe, name)
+    if get(state.draft.values, name) is not None:
+        return recipe_value
+    budget = state.budget
     if is_share(name) and budget is not None and budget.share is not None:
         return f"{budget.share:.2f}"
-    return get(known.used, name) or own
+    return get(state.used, name) or recipe_value
 
 
-def _parameter(known: Known, name: str, width: int) -> Row:
-    given = get(known.draft.values, name)
+def _parameter_row(state: LaunchState, name: str, width: int) -> ChoiceRow:
+    value = get(state.draft.values, name)
     cells = name_cells(width)
-    head = Line.of(("● " if given is not None else "  ", "key"), (masked(name), "value" if given is not None else ""))
+    head = Line.of(("● " if value is not None else "  ", "key"), (masked(name), "value" if value is not None else ""))
     line = head.cut(cells + 1).fit(cells + 2)
-    own = masked(placeholder(known, name))
-    if given is not None:
-        line += Line.of((masked(given), "strong"), (f"   recipe {own}" if own else "", "quiet"))
+    default = masked(placeholder(state, name))
+    if value is not None:
+        line += Line.of((masked(value), "strong"), (f"   recipe {default}" if default else "", "quiet"))
     else:
-        line += Line.of((own or ("computed" if is_share(name) else "–"), "quiet"))
-        source = known.budget.share_source if is_share(name) and known.budget is not None and own else ""
+        line += Line.of((default or ("computed" if is_share(name) else "–"), "quiet"))
+        source = state.budget.share_source if is_share(name) and state.budget is not None and default else ""
         line += Line.of((f"   {masked(source)}" if source else "", "quiet"))
-    return Row(kind="parameter", lines=(line.cut(width),), value=name)
+    return ChoiceRow(kind="parameter", lines=(line.cut(width),), value=name)
 
 
-def _models(known: Known, width: int) -> list[Row]:
-    found: list[Row] = []
-    disks = known.prospect.on_disk if known.prospect is not None else ()
-    for one in sorted(disks, key=lambda one: not one.is_wanted):
-        given = get(known.draft.values, "model")
-        is_on = given in (one.path, use(one)) or (one.is_wanted and given is None)
-        state = "" if one.is_complete else "▲ not complete, "
-        about = f"{one.quantisation}, " if one.quantisation else ""
-        about += f"{size(one.size_bytes)}, on {' and '.join(masked(node) for node in one.nodes)}"
-        tone = "quiet" if one.is_complete else "warning"
-        name = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (masked(one.name), "value"))
-        beside = name + Line.of((f"   {state}{about}", tone))
-        lines = [beside]
-        if beside.width > width:
-            lines = [name.cut(width), Line.of("  ", (f"{state}{about}", tone)).cut(width)]
-        if one.note and not (one.is_wanted and one.is_complete):
-            lines += [Line.of("  ") + line for line in wrapped(_note(one), width - 2, "info")]
-        found.append(
-            Row(kind="model", lines=tuple(lines), value=one, heading="" if found else "On disk already",
-                aside="" if found else "Enter takes it")
-        )  # fmt: skip
-    return found
+def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    choice_rows: list[ChoiceRow] = []
+    disks = state.prospect.on_disk if state.prospect is not None else ()
+    for model in sorted(disks, key=lambda model: not model.is_wanted):
+        set_model = get(state.draft.values, "model")
+        is_on = set_model in (model.path, model_setting(model)) or (model.is_wanted and set_model is None)
+        status = "" if model.is_complete else "▲ not complete, "
+        about = f"{model.quantisation}, " if model.quantisation else ""
+        about += f"{size(model.size_bytes)}, on {' and '.join(masked(node) for node in model.nodes)}"
+        tone = "quiet" if model.is_complete else "warning"
+        name = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (masked(model.name), "value"))
+        line = name + Line.of((f"   {status}{about}", tone))
+        lines = [line]
+        if line.width > width:
+            lines = [name.cut(width), Line.of("  ", (f"{status}{about}", tone)).cut(width)]
+        if model.note and not (model.is_wanted and model.is_complete):
+            lines += indented(wrapped(_model_note(model), width - 2, "info"))
+        choice_rows.append(ChoiceRow(kind="model", lines=tuple(lines), value=model))
+    return _headed(choice_rows, "On disk already", "Enter takes it")
 
 
-def _note(one: OnDisk) -> str:
-    """Without the nodes, which stand above it, and how it would be typed: Enter takes it. Where it lies is said."""
-    note = masked(one.note).replace(f", on {' and '.join(masked(node) for node in one.nodes)}", "", 1)
-    said, mark, _ = note.partition(": --set model=")
-    return f"{said}, {masked(use(one))}" if mark else note
+def _model_note(model: OnDisk) -> str:
+    """The model's note without its nodes (shown above) and without the `--set` (Enter does it), with its path."""
+    note = masked(model.note).replace(f", on {' and '.join(masked(node) for node in model.nodes)}", "", 1)
+    text, separator, _ = note.partition(": --set model=")
+    return f"{text}, {masked(model_setting(model))}" if separator else note
 
 
-def _stops(known: Known, width: int) -> list[Row]:
-    found: list[Row] = []
-    for one in stoppables(known.fleet, known.draft.nodes):
-        is_on = known.draft.is_stopped(one, known.used)
-        way = known.draft.in_the_way(one, known.used)
-        box = Line.of((f"{CHECKED if is_on else UNCHECKED} ", "warning" if is_on else "quiet"))
+def _stop_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    choice_rows: list[ChoiceRow] = []
+    for engine in stoppables(state.fleet, state.draft.nodes):
+        is_on = state.draft.is_stopped(engine, state.used)
+        conflict = state.draft.conflict(engine, state.used)
+        checkbox = Line.of((f"{CHECKED if is_on else UNCHECKED} ", "warning" if is_on else "quiet"))
         holds = ", ".join(
-            f"{f'{gib(amount)} GiB' if amount is not None else 'memory not known'} on {masked(node)}"
-            for node, amount in one.held_bytes.items()
+            f"{f'{bare_gib(amount)} GiB' if amount is not None else 'memory not known'} on {masked(node)}"
+            for node, amount in engine.held_bytes.items()
         )
-        line = box + Line.of((masked(one.name), "value"), (f"   {holds}", ""))
-        note = f"{one.state}" + (f", port {one.port}" if one.port is not None else "")
-        tail = Line.of((f"   {note}", "quiet"), (f"   ▲ {way}" if way else "", "warning"))
+        line = checkbox + Line.of((masked(engine.name), "value"), (f"   {holds}", ""))
+        note = f"{engine.state}" + (f", port {engine.port}" if engine.port is not None else "")
+        tail = Line.of((f"   {note}", "quiet"), (f"   ▲ {conflict}" if conflict else "", "warning"))
         lines = [line + tail] if (line + tail).width <= width else [line.cut(width), (Line.of(" ") + tail).cut(width)]
-        found.append(
-            Row(kind="stop", lines=tuple(lines), value=one, heading="" if found else "Stop to make room",
-                aside="" if found else "Space checks")
-        )  # fmt: skip
-    return found
+        choice_rows.append(ChoiceRow(kind="stop", lines=tuple(lines), value=engine))
+    return _headed(choice_rows, "Stop to make room", "Space checks")
 
 
-def _secrets(known: Known, width: int) -> list[Row]:
-    found: list[Row] = []
-    needed = ownsecrets.needed(known.draft.recipe)
-    for name, source in known.secrets.items():
+def _secret_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+    choice_rows: list[ChoiceRow] = []
+    needed = operator_secrets.names_required(state.draft.recipe)
+    for name, source in state.secrets.items():
         is_there = bool(source)
-        told = masked(source) or f"not set{'' if name in needed else ', optional'}: Enter asks for it"
+        source_text = masked(source) or f"not set{'' if name in needed else ', optional'}: Enter asks for it"
         line = Line.of((f"{'●' if is_there else '○'} ", "key" if is_there else "quiet"))
-        line += Line.of((masked(name), "value"), (f"   {told}", "quiet"))
-        found.append(Row(kind="secret", lines=(line.cut(width),), value=name, heading="" if found else "Secrets",
-                         aside="" if found else "never shown"))  # fmt: skip
-    return found
+        line += Line.of((masked(name), "value"), (f"   {source_text}", "quiet"))
+        choice_rows.append(ChoiceRow(kind="secret", lines=(line.cut(width),), value=name))
+    return _headed(choice_rows, "Secrets", "never shown")
 
 
-def index_of(made: Sequence[Row], key: tuple[str, str] | None) -> int:
-    """Where the row of that key stands; 0, the review, where it has gone."""
-    return next((index for index, row in enumerate(made) if row.key == key), 0)
+def index_of(choices: Sequence[ChoiceRow], key: tuple[str, str] | None) -> int:
+    """Index of the row of that key; 0, the review, where there is none."""
+    return next((index for index, row in enumerate(choices) if row.key == key), 0)

@@ -1,6 +1,6 @@
-"""What is to be launched, as far as it has been chosen: nodes, parameters, what may be stopped, secrets. Pure.
+"""A launch as chosen so far: nodes, parameters, engines to stop, secrets; and the levers that change it. Pure.
 
-A draft is never changed: each choice makes another one, and each makes the Request that is planned.
+A draft is immutable: each choice makes a new draft, from which the Request to be planned is made.
 """
 
 from __future__ import annotations
@@ -10,32 +10,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from sparktop.diagnose.live.ranks import is_alive
+from sparktop.engines.rank_order import TeamRank, ranks
+from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
-from sparktop.model.recipe import Order, Recipe
-from sparktop.operate.pair import Rank, ranks
-from sparktop.recipe.parameters import SHARE, get, main_name
-from sparktop.recipe.rendering import container_name
-from sparktop.recipe.template import text_of
+from sparktop.model.recipe import Order, Recipe, SecretProblem
+from sparktop.recipe.parameters import SHARE, get, main_name, resolve
+from sparktop.recipe.render.render import container_name
 
-FIRST = ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
-"""The parameters that matter first, by sparkrun's names."""
-_SGLANG = {"max_model_len": "context_length", "gpu_memory_utilization": "mem_fraction_static"}
+MAIN_PARAMETERS = ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
+"""The most important parameters, by sparkrun's names."""
+_SGLANG_NAMES = {"max_model_len": "context_length", "gpu_memory_utilization": "mem_fraction_static"}
 DEFAULT_PORTS = {EngineKind.VLLM: "8000", EngineKind.SGLANG: "30000"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stoppable:
-    """One engine that runs, and what stopping it would give; its ranks on several nodes are one."""
+    """A running engine, and what stopping it would free; all its ranks together."""
 
     name: str
-    """The head's."""
+    """The name of the head's engine."""
     stops: tuple[tuple[str, str], ...]
-    """(node, engine) of every rank, the head first."""
+    """(node, engine) of each rank, the head first."""
     held_bytes: Mapping[str, int | None]
-    """By node; None: not known."""
+    """Node -> bytes that its rank holds; None: not known."""
     state: str = ""
     port: int | None = None
 
@@ -46,59 +45,62 @@ class Stoppable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """One launch as it is chosen at the moment."""
+    """The launch as it is chosen now."""
 
     recipe: Recipe
     nodes: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
-    """What the operator has set."""
+    """Parameters that the operator has set."""
     decided: Mapping[str, bool] = field(default_factory=dict)
-    """Engines by `Stoppable.name`: whether the operator wants them stopped."""
+    """`Stoppable.name` -> whether the operator wants it stopped."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_problems: tuple[str, ...] = ()
-    """Files of secrets that were not read, and why."""
+    secret_problems: tuple[SecretProblem, ...] = ()
+    """Secrets files that weren't read, each with the reason."""
     hub: str = ""
-    """Where models come from; empty: Hugging Face's own."""
+    """URL of the model hub; empty: Hugging Face's own."""
 
     def set(self, name: str, value: str) -> Draft:
-        """A parameter; an empty value gives it back to the recipe."""
-        rest = {key: held for key, held in self.values.items() if main_name(key) != main_name(name)}
-        return replace(self, values={**rest, name: value.strip()} if value.strip() else rest)
+        """The draft with a parameter set; an empty value restores the recipe's."""
+        values = {key: set_value for key, set_value in self.values.items() if main_name(key) != main_name(name)}
+        return replace(self, values={**values, name: value.strip()} if value.strip() else values)
 
     def on(self, nodes: tuple[str, ...]) -> Draft:
-        """On these nodes, the first of them the head."""
+        """The draft on these nodes, the first one as the head."""
         return replace(self, nodes=nodes)
 
-    def stopping(self, name: str, wanted: bool) -> Draft:
-        """Whether an engine may be stopped."""
-        return replace(self, decided={**self.decided, name: wanted})
+    def stopping(self, name: str, is_stopped: bool) -> Draft:
+        """The draft with the decision whether to stop an engine."""
+        return replace(self, decided={**self.decided, name: is_stopped})
 
     def with_secret(self, name: str, value: str) -> Draft:
-        """A secret that was asked for; an empty one is none."""
+        """The draft with a secret's value; an empty one changes nothing."""
         return replace(self, secrets={**self.secrets, name: value}) if value else self
 
     def value(self, name: str) -> str:
-        """A parameter as it is known without planning."""
-        given = get(self.values, name)
-        return given if given is not None else own_value(self.recipe, name)
+        """A parameter's set value, else the recipe's."""
+        set_value = get(self.values, name)
+        return set_value if set_value is not None else recipe_value_of(self.recipe, name)
 
     def stops(self, fleet: FleetState, used: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """What may be stopped: what was decided, and of the rest what has the same port or name."""
-        return tuple(stop for one in stoppables(fleet, self.nodes) if self.is_stopped(one, used) for stop in one.stops)
+        """(node, engine) of each rank to stop: as the operator decided, else those with the same port or name."""
+        return tuple(
+            stop for engine in stoppables(fleet, self.nodes) if self.is_stopped(engine, used) for stop in engine.stops
+        )
 
-    def is_stopped(self, one: Stoppable, used: Mapping[str, str]) -> bool:
-        """Decided by the operator, else whether it stands in the way by its port or name."""
-        return self.decided.get(one.name, self.in_the_way(one, used) != "")
+    def is_stopped(self, engine: Stoppable, used: Mapping[str, str]) -> bool:
+        """Whether the engine would be stopped: as the operator decided, else when its port or name conflicts."""
+        return self.decided.get(engine.name, self.conflict(engine, used) != "")
 
-    def in_the_way(self, one: Stoppable, used: Mapping[str, str]) -> str:
-        """ "the same port", "the same name", or empty; `used` are parameters as they were planned last."""
+    def conflict(self, engine: Stoppable, used: Mapping[str, str]) -> str:
+        """Why the engine conflicts: "the same port", "the same name" or ""; `used` are the last plan's parameters."""
         port = get(self.values, "port") or get(used, "port") or self.value("port") or DEFAULT_PORTS[self.recipe.engine]
         name = get(self.values, "name") or get(used, "name") or self.value("name")
-        if name and one.name == name:
+        if name and engine.name == name:
             return "the same name"
-        return "the same port" if one.port is not None and str(one.port) == port else ""
+        return "the same port" if engine.port is not None and str(engine.port) == port else ""
 
     def order(self, fleet: FleetState, used: Mapping[str, str]) -> Order:
+        """The launch order; `used` as for `request`."""
         order = Order(
             recipe=self.recipe,
             values=dict(self.values),
@@ -109,11 +111,11 @@ class Draft:
         return replace(order, hub=self.hub) if self.hub else order
 
     def request(self, fleet: FleetState, used: Mapping[str, str]) -> Request:
-        """What is planned; `used` are the parameters of the last plan, which know name and port."""
+        """The request to plan; `used` are the parameters of the last plan, with the final name and port."""
         return Request(action="launch", nodes=self.nodes, order=self.order(fleet, used))
 
     def typed(self, fleet: FleetState, used: Mapping[str, str]) -> str:
-        """The same as a command line; it holds no secret."""
+        """The command line that does the same, without secrets."""
         words = ["sparktop", "launch", self.recipe.id, *self.nodes]
         for name, value in self.values.items():
             words += ["--set", f"{name}={value}"]
@@ -122,98 +124,90 @@ class Draft:
         return shlex.join(words)
 
 
-def begun(
-    recipe: Recipe, fleet: FleetState, *, at: str = "", hub: str = "", secrets: Mapping[str, str] | None = None
-) -> Draft:
-    """The first draft: on the node where the operator is, and on as many as the recipe needs at least."""
+def first_draft(recipe: Recipe, fleet: FleetState, *, at: str = "") -> Draft:
+    """The first draft: on the selected node `at`, or on as many nodes as the recipe needs."""
     names = [view.name for view in fleet.nodes]
-    names.sort(key=lambda name: name != at)
-    if recipe.min_nodes > 1:
-        names = [view.name for view in fleet.nodes]
-    draft = Draft(recipe=recipe, nodes=tuple(names[: max(1, recipe.min_nodes)]), secrets=dict(secrets or {}))
-    return replace(draft, hub=hub) if hub else draft
+    if recipe.min_nodes <= 1:
+        names.sort(key=lambda name: name != at)
+    return Draft(recipe=recipe, nodes=tuple(names[: max(1, recipe.min_nodes)]))
 
 
-def places(recipe: Recipe, fleet: FleetState) -> tuple[tuple[str, ...], ...]:
-    """The nodes it could be launched on; of two the first is the head."""
+def node_choices(recipe: Recipe, fleet: FleetState) -> tuple[tuple[str, ...], ...]:
+    """All choices of nodes for the recipe; the first node of each is the head."""
     names = [view.name for view in fleet.nodes]
-    found: list[tuple[str, ...]] = []
+    choices: list[tuple[str, ...]] = []
     for count in range(max(1, recipe.min_nodes), max(recipe.min_nodes, recipe.max_nodes) + 1):
-        found += permutations(names, count)
-    return tuple(found)
+        choices += permutations(names, count)
+    return tuple(choices)
 
 
-def own_value(recipe: Recipe, name: str) -> str:
-    """What the recipe says of a parameter, by any of its names; empty: nothing."""
-    said = get({key: text_of(value) for key, value in recipe.defaults.items()}, name)
-    if said is not None:
-        return said
-    made = {
-        "model": recipe.model,
-        "container": recipe.container,
-        "name": container_name(f"{recipe.engine}-{recipe.id}"),
-    }
-    return made.get(main_name(name), "")
+def recipe_value_of(recipe: Recipe, name: str) -> str:
+    """The recipe's value of a parameter, by any of the parameter's names; "" without one."""
+    value = resolve(Order(recipe=recipe)).get(name)
+    if value is None and main_name(name) == "name":
+        return container_name(f"{recipe.engine}-{recipe.id}")
+    return value or ""
 
 
 def is_share(name: str) -> bool:
-    """Whether it is the share of memory, whatever the engine calls it."""
+    """Whether the parameter is the share of memory, under any engine's name for it."""
     return main_name(name) == SHARE
 
 
 def parameters(draft: Draft) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names that matter first, and the others, as the recipe spells them and in its order."""
+    """(names of the most important parameters, the other names), spelled and ordered as in the recipe."""
     spelled = {main_name(name): name for name in (*draft.recipe.defaults, *draft.values)}
     if draft.recipe.engine is EngineKind.SGLANG:
-        spelled = {**_SGLANG, **spelled}
-    first = [spelled.get(name, name) for name in FIRST if name != "tensor_parallel" or _has_ranks(draft, spelled)]
-    rest = dict.fromkeys(name for name in (*draft.recipe.defaults, *draft.values) if main_name(name) not in FIRST)
-    return tuple(first), tuple(rest)
-
-
-def _has_ranks(draft: Draft, spelled: Mapping[str, str]) -> bool:
-    return len(draft.nodes) > 1 or "tensor_parallel" in spelled
+        spelled = {**_SGLANG_NAMES, **spelled}
+    has_ranks = len(draft.nodes) > 1 or "tensor_parallel" in spelled
+    main = [spelled.get(name, name) for name in MAIN_PARAMETERS if name != "tensor_parallel" or has_ranks]
+    further = dict.fromkeys(
+        name for name in (*draft.recipe.defaults, *draft.values) if main_name(name) not in MAIN_PARAMETERS
+    )
+    return tuple(main), tuple(further)
 
 
 def stoppables(fleet: FleetState, nodes: Sequence[str]) -> tuple[Stoppable, ...]:
-    """What runs on these nodes, each with its ranks elsewhere: a rank alone is of no use to anybody."""
-    found: list[Stoppable] = []
-    seen: set[tuple[str, str]] = set()
+    """The running engines on these nodes, each with all its ranks, as one rank alone can't serve."""
+    stoppable_engines: list[Stoppable] = []
+    listed: set[tuple[str, str]] = set()
     for view in (view for view in fleet.nodes if view.name in nodes):
-        for engine in (one for one in view.engines if is_alive(one)):
-            if (view.name, engine.name) in seen:
+        for engine in (candidate for candidate in view.engines if is_alive(candidate)):
+            if (view.name, engine.name) in listed:
                 continue
-            team = ranks(engine.name, view.name, fleet) or (Rank(node=view.name, engine=engine),)
+            team = ranks(engine.name, view.name, fleet) or (TeamRank(node=view.name, engine=engine),)
             stops = tuple((rank.node, rank.engine.name) for rank in team)
-            seen |= {*stops, (view.name, engine.name)}
-            found.append(
+            listed |= {*stops, (view.name, engine.name)}
+            stoppable_engines.append(
                 Stoppable(
                     name=team[0].engine.name,
                     stops=stops,
-                    held_bytes={rank.node: held(fleet.node(rank.node), rank.engine) for rank in team},
+                    held_bytes={rank.node: held_bytes(fleet.node(rank.node), rank.engine) for rank in team},
                     state=str(team[0].engine.state),
                     port=next((rank.engine.endpoint.port for rank in team if rank.engine.endpoint is not None), None),
                 )
             )
-    return tuple(found)
+    return tuple(stoppable_engines)
 
 
-def held(view: NodeView | None, engine: Engine) -> int | None:
-    """What it holds of the node's memory, as the console's bar has it."""
+def held_bytes(view: NodeView | None, engine: Engine) -> int | None:
+    """Bytes of the node's memory that an engine holds, as in the console's bar; None: not known."""
     holders = view.ledger.holders if view is not None and view.ledger is not None else ()
-    found = next((one.held_bytes for one in holders if one.kind == "engine" and one.label == engine.name), None)
-    return found if found is not None else engine.gpu_bytes
+    ledger_bytes = next(
+        (holder.held_bytes for holder in holders if holder.kind == "engine" and holder.label == engine.name), None
+    )
+    return ledger_bytes if ledger_bytes is not None else engine.gpu_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lever:
-    """What would change the verdict, as it would be typed, and what that sets."""
+    """A change that could make the launch fit: the text to type, and what it sets."""
 
     text: str
     values: Mapping[str, str] = field(default_factory=dict)
     stops: tuple[str, ...] = ()
     nodes: int = 0
-    """On so many nodes; 0: as many as now."""
+    """Number of nodes; 0: unchanged."""
 
     @property
     def can_be_applied(self) -> bool:
@@ -221,9 +215,9 @@ class Lever:
 
 
 def lever(text: str, *, most_nodes: int = 1) -> Lever:
-    """ "--set gpu_memory_utilization=0.76", "--stop vllm-qwen36", or a whole command for two nodes.
+    """Parse "--set gpu_memory_utilization=0.76", "--stop vllm-qwen36", or a whole command for two nodes.
 
-    With any other word in it, it can only be read.
+    A text with any other word can't be applied, only read.
     """
     try:
         words = shlex.split(text)
@@ -231,30 +225,30 @@ def lever(text: str, *, most_nodes: int = 1) -> Lever:
         return Lever(text=text)
     nodes = 2 if "launch" in words and text.startswith("two nodes:") else 0
     if nodes:
-        words = words[next((at for at, word in enumerate(words) if word.startswith("--")), len(words)) :]
+        words = words[next((index for index, word in enumerate(words) if word.startswith("--")), len(words)) :]
     values: dict[str, str] = {}
     stops: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        given = next(rest, "")
-        name, equals, value = given.partition("=")
+    arguments = iter(words)
+    for word in arguments:
+        argument = next(arguments, "")
+        name, equals, value = argument.partition("=")
         if word == "--set" and equals and name and value:
             values[name] = value
-        elif word == "--stop" and given:
-            stops.append(given)
+        elif word == "--stop" and argument:
+            stops.append(argument)
         else:
             return Lever(text=text)
     return Lever(text=text) if nodes > most_nodes else Lever(text=text, values=values, stops=tuple(stops), nodes=nodes)
 
 
-def applied(draft: Draft, one: Lever, fleet: FleetState) -> Draft:
-    """The draft with what a lever sets."""
-    if one.nodes and len(draft.nodes) != one.nodes:
-        found = [place for place in places(draft.recipe, fleet) if len(place) == one.nodes]
-        found.sort(key=lambda place: place[:1] != draft.nodes[:1])
-        draft = draft.on(found[0]) if found else draft
-    for name, value in one.values.items():
+def applied(draft: Draft, lever: Lever, fleet: FleetState) -> Draft:
+    """The draft with a lever applied."""
+    if lever.nodes and len(draft.nodes) != lever.nodes:
+        choices = [nodes for nodes in node_choices(draft.recipe, fleet) if len(nodes) == lever.nodes]
+        choices.sort(key=lambda nodes: nodes[:1] != draft.nodes[:1])
+        draft = draft.on(choices[0]) if choices else draft
+    for name, value in lever.values.items():
         draft = draft.set(name, value)
-    for stop in one.stops:
+    for stop in lever.stops:
         draft = draft.stopping(stop, True)
     return draft

@@ -1,6 +1,6 @@
-"""The review: what would be done, whole, before anything is; and the refusal, which says why not.
+"""The review of a plan before it runs, and the refusal that says why there is no plan.
 
-Cancel has the focus. What destroys something wants the node's name typed before it can be run.
+Cancel has the focus. A destructive plan can only run once the node's name is typed.
 """
 
 from __future__ import annotations
@@ -14,37 +14,51 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
+from sparktop.documents.plan import plan_lines, plan_text, refusal_lines, refusal_text
+from sparktop.documents.step_text import masked
 from sparktop.model.plan import Plan, Refusal
-from sparktop.operate.wording import masked
-from sparktop.ui.panes.plan_lines import plan_lines, plan_text, refusal_lines, refusal_text
-from sparktop.ui.screens.dialog import Dialog
-from sparktop.ui.widgets.ink import Line
+from sparktop.text.lines import Line
+from sparktop.ui.dialogs.dialog import Dialog, button
 
 Verdict = Literal["run", "set", "cancel"]
-"""Run it; set its options and plan anew; neither."""
+"""Run the plan; change its settings and plan again; neither."""
 
 
-class ReviewScreen(Dialog[Verdict]):
-    """One plan; "run" is what the button says, "set" what `o` does where the action has something to be set."""
+class _AnswerScreen(Dialog[Verdict]):
+    """Shows the planner's answer; the key o answers "set", the key y copies it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,c", "copy", "Copy", show=False),
         Binding("o", "set", "Options", show=False),
     ]
-    AUTO_FOCUS = "#cancel"
+    KEYS = "Esc close"
 
-    def __init__(self, plan: Plan, *, settings: str = "") -> None:
-        """`settings` is the word for what can be set of it: "options", "the change"; empty: nothing."""
-        super().__init__()
-        self.plan = plan
+    def __init__(self, title: str, settings: str) -> None:
+        """`settings` names what the key o changes: "options", "change", "choices"; empty: nothing."""
+        super().__init__(title)
         self._settings = settings
 
-    def heading(self) -> str:
-        return f"review  {masked(self.plan.title, self.plan.secrets)}"
-
     def keys(self) -> str:
-        own = f"o {self._settings}   " if self._settings else ""
-        return f"{own}y copy   Tab answers   Esc cancel"
+        settings_key = f"o {self._settings}   " if self._settings else ""
+        return f"{settings_key}y copy   {self.KEYS}"
+
+    def action_close(self) -> None:
+        self.dismiss("cancel")
+
+    def action_set(self) -> None:
+        if self._settings:
+            self.dismiss("set")
+
+
+class ReviewScreen(_AnswerScreen):
+    """Shows one plan; the button Run answers "run"."""
+
+    AUTO_FOCUS = "#cancel"
+    KEYS = "Tab answers   Esc cancel"
+
+    def __init__(self, plan: Plan, *, settings: str = "") -> None:
+        super().__init__(f"review  {masked(plan.title, plan.secrets)}", settings)
+        self.plan = plan
 
     def content(self, width: int) -> list[Line]:
         return plan_lines(self.plan, width)
@@ -56,8 +70,9 @@ class ReviewScreen(Dialog[Verdict]):
         return [Horizontal(label, Input(id="typed", compact=True), classes="typed")]
 
     def answers(self) -> list[Button]:
-        run = Button(Text("Run"), id="run", compact=True, disabled=bool(self.plan.typed))
-        return [Button(Text("Cancel"), id="cancel", compact=True), run]
+        run = button("Run")
+        run.disabled = bool(self.plan.typed)
+        return [button("Cancel"), run]
 
     @on(Input.Changed, "#typed")
     def _typed(self, event: Input.Changed) -> None:
@@ -65,7 +80,7 @@ class ReviewScreen(Dialog[Verdict]):
 
     @on(Input.Submitted, "#typed")
     def _submitted(self) -> None:
-        """Enter runs nothing yet: it leads to the button."""
+        """Enter doesn't run the plan: it moves the focus to Run."""
         run = self.query_one("#run", Button)
         if not run.disabled:
             run.focus()
@@ -74,55 +89,26 @@ class ReviewScreen(Dialog[Verdict]):
     def _run(self) -> None:
         self.dismiss("run")
 
-    @on(Button.Pressed, "#cancel")
-    def action_close(self) -> None:
-        self.dismiss("cancel")
-
-    def action_set(self) -> None:
-        if self._settings:
-            self.dismiss("set")
-
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(plan_text(self.plan))
         self.notify("Copied the commands.", markup=False, timeout=3)
 
 
-class RefusalScreen(Dialog[Literal["set"] | None]):
-    """Why there is no plan, and what would make one possible."""
+class RefusalScreen(_AnswerScreen):
+    """Shows why there is no plan, and what would make one possible."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,c", "copy", "Copy", show=False),
-        Binding("o", "set", "Options", show=False),
-        Binding("q", "close", "Close", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "close", "Close", show=False)]
     AUTO_FOCUS = "#close"
 
     def __init__(self, refusal: Refusal, *, title: str, settings: str = "") -> None:
-        super().__init__()
+        super().__init__(f"not possible  {title}", settings)
         self.refusal = refusal
-        self._title = title
-        self._settings = settings
-
-    def heading(self) -> str:
-        return f"not possible  {self._title}"
-
-    def keys(self) -> str:
-        own = f"o {self._settings}   " if self._settings else ""
-        return f"{own}y copy   Esc close"
 
     def content(self, width: int) -> list[Line]:
         return refusal_lines(self.refusal, width)
 
     def answers(self) -> list[Button]:
-        return [Button(Text("Close"), id="close", compact=True)]
-
-    @on(Button.Pressed, "#close")
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    def action_set(self) -> None:
-        if self._settings:
-            self.dismiss("set")
+        return [button("Close")]
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(refusal_text(self.refusal))

@@ -1,24 +1,47 @@
-"""A run while it goes: its steps, what each is at, and how it ended. Closing it leaves the run alone."""
+"""The screen of one run, and the question whether to quit during a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
 from sparktop.clock import Clock
-from sparktop.model.plan import Run, RunState
-from sparktop.operate.wording import abort_means, masked
-from sparktop.ui.panes.prospect import picture_lines
-from sparktop.ui.panes.run_lines import body_lines, head_lines, run_text, watched_engine
-from sparktop.ui.screens.ask import ConfirmScreen
-from sparktop.ui.screens.dialog import PAGES, Dialog
-from sparktop.ui.widgets.ink import BLANK, Line
+from sparktop.documents.prospect import picture_lines
+from sparktop.documents.run import body_lines, current, head_lines, printed_lines, watched_engine
+from sparktop.documents.step_text import abort_means, masked, masked_lines
+from sparktop.model.plan import Remote, Run, RunState, only_fetches
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
+from sparktop.ui.dialogs.dialog import PAGES, ConfirmScreen, Dialog
+
+
+def leaving(runs: Sequence[Run]) -> ConfirmScreen:
+    """The question whether to quit while these runs are under way; staying is the default."""
+    texts = []
+    for run in runs:
+        step = current(run)
+        title = masked(run.plan.title, run.plan.secrets)
+        if step is None:
+            texts.append(f"{title}: nothing of it is begun any more.")
+        elif only_fetches(step.step.act):
+            texts.append(
+                f"{title}: “{masked(step.step.title, run.plan.secrets)}” goes on by itself on "
+                f"{masked(step.step.node)}, and is followed when the same is run again. "
+                "What comes after it is not done."
+            )
+        elif isinstance(step.step.act, Remote):
+            texts.append(
+                f"{title}: the step “{masked(step.step.title, run.plan.secrets)}” finishes, or is undone, on "
+                f"{masked(step.step.node)} by itself. What comes after it is not done."
+            )
+        else:
+            texts.append(f"{title}: what is done stays done; what comes after it is not done.")
+    return ConfirmScreen("leave while this is under way?", texts, yes="Leave", no="Stay")
 
 
 class RunScreen(Dialog[None]):
-    """One run of this session, kept up by `show`."""
+    """One run of this session; `show` updates it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "abort", "Abort", show=False),
@@ -41,25 +64,25 @@ class RunScreen(Dialog[None]):
         again: Callable[[], None],
         logs: Callable[[str, str], bool],
     ) -> None:
-        """`abort` gets out of it, `back` opens the review of the way back, `again` plans the same anew; `logs` shows
-        the log of a node's engine, False where there is none."""
+        """`abort` aborts the run, `back` opens the review of the rollback, `again` plans the same again; `logs` shows
+        the log of (node, engine), False where there is none."""
         super().__init__()
         self._logs = logs
         self._has_picture = False
         self.run_shown = run
         self._clock = clock
         self._abort, self._back, self._again = abort, back, again
-        self._is_read = False
+        self._was_scrolled = False
 
     def on_mount(self) -> None:
         super().on_mount()
         self.set_interval(1.0, self.renew)
 
     def show(self, run: Run) -> None:
-        """The newest state of the same run; its end is told from the top."""
+        """Show the newest state of the same run; when it ends, scroll to the top."""
         if run.state.is_over and not self.run_shown.state.is_over and self.is_attached:
-            self._is_read = False
-            self.news = ""  # what came up on the way is in the console's verdict, as far as it still holds
+            self._was_scrolled = False
+            self.news = ""  # the console's verdict shows the findings that are still open
             super().action_page(-PAGES)
         self.run_shown = run
         self.renew()
@@ -70,62 +93,59 @@ class RunScreen(Dialog[None]):
     def keys(self) -> str:
         run = self.run_shown
         if not run.state.is_over:
-            # While it is getting out or going back, there is nothing more to abort.
-            own = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{own}{self._looks()}y copy   Esc leave it running"
-        own = "b way back   " if run.can_go_back else ""
-        own += "p plan anew   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
-        return f"{own}{self._looks()}y copy   Esc close"
+            # A run that aborts or rolls back can't be aborted again.
+            state_keys = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
+            return f"{state_keys}{self._view_keys()}y copy   Esc leave it running"
+        state_keys = "b way back   " if run.can_go_back else ""
+        state_keys += "p plan anew   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
+        return f"{state_keys}{self._view_keys()}y copy   Esc close"
 
-    def _looks(self) -> str:
-        """What can be looked at of a launch."""
+    def _view_keys(self) -> str:
+        """The hints of the keys l and v, where they apply."""
         log = "l log   " if watched_engine(self.run_shown) is not None else ""
         return log + ("v memory   " if self.run_shown.plan.prospect is not None else "")
 
     def pinned(self, width: int) -> list[Line]:
-        most = max(4, self.app.size.height // 2 - 3)
-        return self._masked(head_lines(self.run_shown, width, self._clock.wall(), limit=most))
+        max_lines = max(4, self.app.size.height // 2 - 3)
+        return masked_lines(
+            head_lines(self.run_shown, width, self._clock.wall(), limit=max_lines), self.run_shown.plan.secrets
+        )
 
     def content(self, width: int) -> list[Line]:
-        lines, at = body_lines(self.run_shown, width, self._clock.wall())
+        lines, watched_line = body_lines(self.run_shown, width, self._clock.wall())
         if self._has_picture and self.run_shown.plan.prospect is not None:
             picture = [*picture_lines(self.run_shown.plan.prospect, width, is_brief=width < 90), BLANK]
-            lines, at = [*picture, *lines], None if at is None else at + len(picture)
-        self.watched_line = None if self._is_read else at
-        return self._masked(lines)
-
-    def _masked(self, lines: list[Line]) -> list[Line]:
-        """Masked where it was made, and once more where it is shown: nothing here relies on either alone."""
-        secrets = self.run_shown.plan.secrets
-        return [Line(tuple((masked(text, secrets), tone) for text, tone in line.runs)) for line in lines]
+            lines, watched_line = [*picture, *lines], None if watched_line is None else watched_line + len(picture)
+        self.watched_line = None if self._was_scrolled else watched_line
+        return masked_lines(lines, self.run_shown.plan.secrets)
 
     def action_scroll(self, lines: int) -> None:
-        self._is_read = True  # who scrolls is not dragged back to the step under way
+        self._was_scrolled = True  # after scrolling, don't jump back to the step under way
         super().action_scroll(lines)
 
     def action_page(self, pages: int) -> None:
-        self._is_read = True
+        self._was_scrolled = True
         super().action_page(pages)
 
     def action_picture(self) -> None:
-        """The memory before and after as it was planned, or without it."""
+        """Show or hide the planned memory before and after."""
         if self.run_shown.plan.prospect is not None:
             self._has_picture = not self._has_picture
-            self._is_read = True
+            self._was_scrolled = True
             super().action_page(-PAGES)
             self.renew()
 
     def action_logs(self) -> None:
-        """The log of the engine that is started here; the run goes on."""
-        where = watched_engine(self.run_shown)
-        if where is None:
+        """Show the log of the engine that the run starts; the run continues."""
+        engine = watched_engine(self.run_shown)
+        if engine is None:
             return
-        if self._logs(*where):
+        if self._logs(*engine):
             self.dismiss(None)
         else:
             run = self.run_shown
             when = "yet" if not run.state.is_over else "any more" + (": see the evidence" if run.evidence_path else "")
-            text = f"{where[1]} isn't among the engines of {where[0]} {when}"
+            text = f"{engine[1]} isn't among the engines of {engine[0]} {when}"
             self.notify(masked(text), markup=False, timeout=4)
 
     def action_abort(self) -> None:
@@ -136,10 +156,10 @@ class RunScreen(Dialog[None]):
             if is_agreed and not self.run_shown.state.is_over:
                 self._abort()
 
-        said = [abort_means(self.run_shown)]
+        paragraphs = [abort_means(self.run_shown)]
         if self.run_shown.plan.way_back and not self.run_shown.plan.is_all_or_nothing:
-            said.append("The way back is offered then.")
-        self.app.push_screen(ConfirmScreen("abort this run?", said, yes="Abort", no="Let it run"), decided)
+            paragraphs.append("The way back is offered then.")
+        self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Let it run"), decided)
 
     def action_back(self) -> None:
         if self.run_shown.state.is_over and self.run_shown.can_go_back:
@@ -152,10 +172,6 @@ class RunScreen(Dialog[None]):
             self._again()
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(masked_lines(self.run_shown))
+        lines = printed_lines(self.run_shown, CLIPBOARD_CELLS, has_steps=True)
+        self.app.copy_to_clipboard(plain(masked_lines(lines, self.run_shown.plan.secrets)))
         self.notify("Copied the run.", markup=False, timeout=3)
-
-
-def masked_lines(run: Run) -> str:
-    """The run as text, with nothing in it that may be nowhere."""
-    return "\n".join(masked(line, run.plan.secrets) for line in run_text(run).splitlines())

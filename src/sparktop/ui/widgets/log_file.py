@@ -1,4 +1,4 @@
-"""A log saved to a file of the operator's own, secrets masked, readable by nobody else."""
+"""Saves a log to a file on this machine, with secrets masked, readable by the operator only."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sparktop.config import state_home
-from sparktop.observe.lines import Entry
+from sparktop.observe.log_ring import Entry
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def mask(text: str) -> str:
-    """The text with what looks like a secret replaced, by the rules that hold on the Spark too."""
-    from sparktop.probe.remote import mask_text  # 8 ms that the first paint can do without
+    """The text with everything that looks like a secret masked, by the same rules as on the Spark."""
+    from sparktop.masking import mask_text  # an import of 8 ms, not needed for the first paint
 
     return mask_text(text)
 
 
 def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None) -> Path:
-    """Write the lines to a new file of mode 0600 in a directory of mode 0700; the path.
+    """Write the lines to a new file of mode 0600 in a directory of mode 0700; returns its path.
 
     Raises:
-        OSError: the directory or the file can't be made or written.
+        OSError: the directory or the file can't be created or written.
     """
     directory = directory or state_home() / "logs"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,9 +38,7 @@ def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path
         except FileExistsError:
             continue
         with open(handle, "w", encoding="utf-8", errors="replace") as out:
-            out.writelines(
-                f"{'' if line_wall_s is None else _iso(line_wall_s)}{mask(text)}\n" for text, line_wall_s, *_ in entries
-            )
+            out.writelines(f"{_iso(line_wall_s)}{mask(text)}\n" for text, line_wall_s, *_ in entries)
         return path
     raise FileExistsError(f"{directory} already has a hundred logs of this second")
 
@@ -50,5 +48,5 @@ def _iso(wall_s: float | None) -> str:
         return ""
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%S%z ", time.localtime(wall_s))
-    except (OverflowError, ValueError, OSError):  # a node's clock can say anything
+    except (OverflowError, ValueError, OSError):  # a node's clock can have any value
         return ""

@@ -1,8 +1,7 @@
-"""How one row of a log becomes a strip of cells; no markup is ever read, so no text can style anything."""
+"""Paints one row of a log as a strip of cells; markup is never parsed, so remote text can't style anything."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,11 +13,18 @@ from rich.style import Style
 from textual.strip import Strip
 
 from sparktop.model.telemetry import LogLine
+from sparktop.text.units import clock_time
 
 GUTTER_CELLS = 2
-"""One letter for the level, one space; continued rows leave it blank and so hang."""
+"""One letter for the level and one space; blank on continued rows."""
+
+
 TIME_CELLS = 9
+
+
 _MARKS = {"error": "E", "warning": "W"}
+
+
 _LEVELS = {
     "critical": "error",
     "fatal": "error",
@@ -32,26 +38,26 @@ _LEVELS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One row of the screen: a stretch of one line, by character offsets."""
+class LogRow:
+    """One row on the screen: a part of one log line, by character offsets."""
 
     number: int
     line: LogLine
     start: int
     stop: int
     continues: bool = False
-    """A wrapped line's second or later row."""
+    """The second or a later row of a wrapped line."""
     is_cut: bool = False
-    """The line goes on to the right of the screen."""
+    """The line continues to the right of the screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """The styles a row is painted with."""
+    """The styles of a log row."""
 
     base: Style
     levels: dict[str, Style]
-    """error, warning, debug, gap."""
+    """By level: error, warning, debug, gap."""
     faint: Style
     quiet: Style
     hit: Style
@@ -60,7 +66,7 @@ class Palette:
 
 
 def palette(tones: Mapping[str, Style], selection: Style) -> Palette:
-    """A palette from the theme's tones: levels by colour alone, as a letter says them too and bold pages shout."""
+    """The palette for the theme's tones; levels are not bold, as their letter also shows them."""
     calm = Style(bold=False)
     return Palette(
         base=tones[""],
@@ -79,7 +85,7 @@ def palette(tones: Mapping[str, Style], selection: Style) -> Palette:
 
 
 def level_name(name: str | None, priority: int | None) -> str | None:
-    """ "error", "warning", "debug" or None, from an engine log's word or a kernel line's syslog priority."""
+    """ "error", "warning", "debug", "gap" or None, from an engine's level name or a kernel line's syslog priority."""
     if name is not None:
         return _LEVELS.get(name.lower())
     if priority is None:
@@ -87,19 +93,9 @@ def level_name(name: str | None, priority: int | None) -> str | None:
     return "error" if priority <= 3 else "warning" if priority == 4 else "debug" if priority == 7 else None
 
 
-def clock(wall_s: float | None) -> str:
-    """Time of day in the operator's zone, eight characters, blank where it isn't known."""
-    if wall_s is None:
-        return " " * 8
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(wall_s))
-    except (OverflowError, ValueError, OSError):  # a node's clock can say anything
-        return "--:--:--"
-
-
 @lru_cache(maxsize=512)
 def fold(text: str, width: int) -> tuple[tuple[int, int], ...]:
-    """Where a line breaks at a width in cells: one or more (start, stop) character offsets, at spaces if it can."""
+    """The (start, stop) character offsets of a line's rows at a width in cells; breaks at spaces where it can."""
     width = max(width, 2)
     rows: list[tuple[int, int]] = []
     start, size = 0, len(text)
@@ -118,7 +114,7 @@ def fold(text: str, width: int) -> tuple[tuple[int, int], ...]:
 
 
 def window(text: str, left: int, width: int) -> tuple[int, int]:
-    """The (start, stop) character offsets that a window of `width` cells at cell `left` shows."""
+    """The (start, stop) character offsets shown by a window of `width` cells at cell `left`."""
     if text.isascii():
         return min(left, len(text)), min(left + width, len(text))
     start = _fitting(text, 0, left) if left else 0
@@ -126,17 +122,17 @@ def window(text: str, left: int, width: int) -> tuple[int, int]:
 
 
 def _fitting(text: str, start: int, width: int) -> int:
-    """The end of the longest stretch from `start` that fits in `width` cells; at least one character where there is."""
+    """The end of the longest text from `start` that fits in `width` cells; at least one character."""
     cells = 0
-    for at in range(start, len(text)):
-        cells += get_character_cell_size(text[at])
+    for index in range(start, len(text)):
+        cells += get_character_cell_size(text[index])
         if cells > width:
-            return max(at, start + 1)
+            return max(index, start + 1)
     return len(text)
 
 
 def paint(
-    row: Row,
+    row: LogRow,
     palette: Palette,
     *,
     width: int,
@@ -147,26 +143,26 @@ def paint(
     selected: tuple[int, int] | None,
     goes_left: bool = False,
 ) -> Strip:
-    """One row as exactly `width` cells; `goes_left` marks that the line starts to the left of the screen.
+    """One row as exactly `width` cells; `goes_left`: the line starts to the left of the screen.
 
-    Selection offsets are (character, line number), so that a selection stays on its text while lines move.
+    Offsets are (character, line number), so that a selection stays on its text while lines move.
     """
     base = palette.base
     ink = palette.levels.get(level or "", base)
     room = max(1, width - GUTTER_CELLS - (TIME_CELLS if show_time else 0))
-    pieces = _pieces(row, ink, palette, hits=hits, is_current=is_current, selected=selected)
-    body = Strip(pieces).apply_offsets(row.start, row.number).adjust_cell_length(room, base)
+    segments = _segments(row, ink, palette, hits=hits, is_current=is_current, selected=selected)
+    body = Strip(segments).apply_offsets(row.start, row.number).adjust_cell_length(room, base)
     if row.is_cut:
         body = Strip.join([body.crop(0, room - 1), Strip([Segment("›", palette.faint)], 1)])
     head = [Segment(_MARKS.get(level or "", " ") if not row.continues else " ", ink)]
     head.append(Segment("‹", palette.faint) if goes_left else Segment(" ", base))
     if show_time:
-        head.append(Segment(" " * TIME_CELLS if row.continues else f"{clock(row.line.wall_s)} ", palette.quiet))
+        head.append(Segment(" " * TIME_CELLS if row.continues else f"{clock_time(row.line.wall_s)} ", palette.quiet))
     return Strip.join([Strip(head, width - room), body])
 
 
-def _pieces(
-    row: Row,
+def _segments(
+    row: LogRow,
     ink: Style,
     palette: Palette,
     *,
@@ -174,21 +170,21 @@ def _pieces(
     is_current: bool,
     selected: tuple[int, int] | None,
 ) -> list[Segment]:
-    """The row's text, cut where its style changes."""
+    """The row's text as segments, split where the style changes."""
     text = row.line.text
     if not hits and selected is None:
         return [Segment(text[row.start : row.stop], ink)]
-    marks = [(start, stop, palette.current_hit if is_current else palette.hit) for start, stop in hits]
+    styled_spans = [(start, stop, palette.current_hit if is_current else palette.hit) for start, stop in hits]
     if selected is not None:
-        marks.append((selected[0], len(text) if selected[1] < 0 else selected[1], palette.selection))
+        styled_spans.append((selected[0], len(text) if selected[1] < 0 else selected[1], palette.selection))
     edges = {row.start, row.stop}
-    edges.update(at for start, stop, _ in marks for at in (start, stop) if row.start < at < row.stop)
+    edges.update(offset for start, stop, _ in styled_spans for offset in (start, stop) if row.start < offset < row.stop)
     cuts = sorted(edges)
-    pieces: list[Segment] = []
+    segments: list[Segment] = []
     for start, stop in pairwise(cuts):
         style = ink
-        for mark_start, mark_stop, mark_style in marks:
+        for mark_start, mark_stop, mark_style in styled_spans:
             if mark_start <= start and stop <= mark_stop:
                 style = style + mark_style
-        pieces.append(Segment(text[start:stop], style))
-    return pieces
+        segments.append(Segment(text[start:stop], style))
+    return segments

@@ -1,12 +1,10 @@
-"""Where a log view stands in its ring: following its tail, or paused on a copy, with a bar that says where.
-
-The view polls its ring's version, so lines arrive without messages. Following, it stands on the ring's tail; paused,
-on what it had then (`Held`), so that nothing moves or expires under the reader.
-"""
+"""The scrolling part of a log view: which rows are visible, following, pausing, wrapping."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -17,18 +15,88 @@ from textual.scroll_view import ScrollView
 from textual.timer import Timer
 
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.lines import LineRing
-from sparktop.ui.widgets.log_frame import Frame, Top
-from sparktop.ui.widgets.log_held import Held
-from sparktop.ui.widgets.log_paint import GUTTER_CELLS, TIME_CELLS, Row
+from sparktop.observe.log_ring import LineRing, PausedLines
+from sparktop.ui.widgets.log_paint import GUTTER_CELLS, TIME_CELLS, LogRow, fold, window
+
+Top = tuple[int, int]
+"""A row: (number of its line, index of the row within that line)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A window of `height` rows and `cells` columns onto the lines `first` to `end` (exclusive).
+
+    When wrapping, only the lines that it passes are measured, never the whole log.
+    """
+
+    line: Callable[[int], LogLine]
+    first: int
+    end: int
+    height: int
+    cells: int
+    left: int = 0
+    """The first column shown, when not wrapping."""
+    wrap: bool = False
+
+    def _breaks(self, number: int) -> tuple[tuple[int, int], ...]:
+        return fold(self.line(number).text, self.cells)
+
+    def up(self, top: Top, rows: int) -> Top:
+        """The row `rows` above `top`, or the first row."""
+        number, row = top
+        if not self.wrap:
+            return max(number - rows, self.first), 0
+        while rows > row:
+            rows -= row
+            if number <= self.first:
+                return self.first, 0
+            number -= 1
+            row = len(self._breaks(number))
+        return number, row - rows
+
+    def down(self, top: Top, rows: int) -> Top:
+        """The row `rows` below `top`; at most one past the end."""
+        number, row = top
+        if not self.wrap:
+            return min(number + rows, self.end), 0
+        while number < self.end:
+            height = len(self._breaks(number))
+            if row + rows < height:
+                return number, row + rows
+            rows -= height - row
+            number, row = number + 1, 0
+        return number, 0
+
+    def last_top(self) -> Top:
+        """The top row of the last screen of lines."""
+        return self.up((self.end, 0), max(1, self.height))
+
+    def rows(self, top: Top) -> list[LogRow]:
+        """The visible rows with this row at the top."""
+        rows: list[LogRow] = []
+        number, skip = top
+        while len(rows) < self.height and number < self.end:
+            line = self.line(number)
+            if self.wrap:
+                for index, (start, stop) in enumerate(self._breaks(number)):
+                    if index >= skip and len(rows) < self.height:
+                        rows.append(LogRow(number=number, line=line, start=start, stop=stop, continues=index > 0))
+            else:
+                start, stop = window(line.text, self.left, self.cells)
+                rows.append(LogRow(number=number, line=line, start=start, stop=stop, is_cut=stop < len(line.text)))
+            number, skip = number + 1, 0
+        return rows
+
 
 POLL_S = 0.1
-DRAW_S = 0.19
-"""A flood is drawn at most every other poll: all rows move each time, and nobody reads faster."""
+
+
+MIN_PAINT_S = 0.19
+"""Least seconds between two paints while following: in a flood all rows change, and nobody reads faster."""
 
 
 class LogScroll(ScrollView, inherit_bindings=False):
-    """Follow and pause, wrap, scroll up, down and sideways; what a row looks like is LogView's."""
+    """Follows, pauses, wraps and scrolls a log; LogView draws the rows."""
 
     DEFAULT_CSS = """
     LogScroll {
@@ -43,21 +111,22 @@ class LogScroll(ScrollView, inherit_bindings=False):
         Binding("left", "sideways(-1)", "Left", show=False),
         Binding("right", "sideways(1)", "Right", show=False),
     ]
-    """Beside the registry's, which the pane around it binds."""
+    """In addition to the commands that the pane around it binds."""
 
     wrap: var[bool] = var(False, init=False)
     show_time: var[bool] = var(False, init=False)
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(id=id, classes=classes)
-        self._ring: LineRing | None = None
-        self._held: Held | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.ring: LineRing | None = None
+        self._held: PausedLines | None = None
         self._tail: list[LogLine] = []
         self._tail_first = 0
         self._top: Top = (0, 0)
-        """The first visible row: a line's number, and which of its rows."""
+        """The first visible row."""
         self._left = 0
-        self._rows: list[Row] = []
+        self.visible_rows: list[LogRow] = []
+        """The rows on the screen, from the top."""
         self._widest = 0
         self._seen_version = -1
         self._drawn_s = 0.0
@@ -65,39 +134,35 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._is_shown = False
         self._poll_timer: Timer | None = None
 
-    # What LogView adds
+    # Hooks for LogView
 
-    def _other_lines(self) -> None:
-        """Another ring, or its tail instead of what was held."""
+    def _lines_replaced(self) -> None:
+        """Other lines are shown: of another ring, or the tail instead of the held lines."""
 
-    def _more_lines(self) -> None:
-        """Lines came while paused."""
+    def _lines_added(self) -> None:
+        """New lines came while paused."""
 
-    def _placed(self) -> None:
-        """The view stands somewhere, perhaps elsewhere than before."""
+    def _scrolled(self) -> None:
+        """The view was scrolled, or its rows were drawn again."""
 
-    # What it shows
-
-    @property
-    def ring(self) -> LineRing | None:
-        return self._ring
+    # The log
 
     def set_ring(self, ring: LineRing | None) -> None:
-        """Show another log from its newest line on, or nothing; the search stays."""
-        if ring is self._ring:
+        """Show another log from its newest line on, or none; the search stays."""
+        if ring is self.ring:
             return
-        self._ring = ring
+        self.ring = ring
         self._held = None
         self._tail = []
         self._tail_first = 0
         self._seen_version = -1
         self._drawn_s = 0.0
         self._left = self._widest = 0
-        self._other_lines()
+        self._lines_replaced()
         self._poll()
         if ring is None:
-            self._place((0, 0))
-        self._wake()
+            self._scroll_to_row((0, 0))
+        self._update_polling()
 
     @property
     def is_following(self) -> bool:
@@ -106,32 +171,27 @@ class LogScroll(ScrollView, inherit_bindings=False):
     @property
     def new_count(self) -> int:
         """Lines that arrived since the view was paused."""
-        return 0 if self._held is None or self._ring is None else self._ring.end - self._held.paused_at
-
-    @property
-    def visible_rows(self) -> list[Row]:
-        """What is on screen, from the top."""
-        return list(self._rows)
+        return 0 if self._held is None or self.ring is None else self.ring.end - self._held.paused_at
 
     def visible_text(self) -> str:
-        """The visible lines, whole, without what the view adds."""
-        lines = {row.number: row.line.text for row in self._rows}
+        """The visible lines as plain text, uncut and without times or levels."""
+        lines = {row.number: row.line.text for row in self.visible_rows}
         return "\n".join(lines.values())
 
     # Following and pausing
 
     def pause(self) -> None:
-        """Stand still on what is on screen."""
-        if self._held is not None or self._ring is None:
+        """Stop following: keep the lines that are on the screen."""
+        if self._held is not None or self.ring is None:
             return
-        self._held = Held(self._ring)
+        self._held = PausedLines(self.ring)
         top, row = self._top
-        self._place((min(max(top, self._held.first), max(self._held.first, self._held.end - 1)), row))
+        self._scroll_to_row((min(max(top, self._held.first), max(self._held.first, self._held.end - 1)), row))
 
     def follow(self) -> None:
         """Go to the newest line and stay there."""
         self._held = None
-        self._other_lines()
+        self._lines_replaced()
         self._show_tail()
 
     def toggle_follow(self) -> None:
@@ -142,24 +202,24 @@ class LogScroll(ScrollView, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._poll_timer = self.set_interval(POLL_S, self._poll, pause=True)
-        self._wake()
+        self._update_polling()
 
     def on_show(self) -> None:
         self._is_shown = True
-        self._wake()
+        self._update_polling()
         self._poll()
 
     def on_hide(self) -> None:
         self._is_shown = False
-        self._wake()
+        self._update_polling()
 
     @property
     def is_polling(self) -> bool:
-        """Shown, with a ring to look at: otherwise it wakes up for nothing."""
-        return self._is_shown and self._ring is not None
+        """Whether to poll for new lines: only while shown, and with a ring."""
+        return self._is_shown and self.ring is not None
 
-    def _wake(self) -> None:
-        """Poll from now on, or no longer."""
+    def _update_polling(self) -> None:
+        """Start or stop polling."""
         if self._poll_timer is None:
             return
         if self.is_polling:
@@ -168,39 +228,39 @@ class LogScroll(ScrollView, inherit_bindings=False):
             self._poll_timer.pause()
 
     def _poll(self) -> None:
-        ring = self._ring
+        ring = self.ring
         if ring is None or ring.version == self._seen_version or not self.size.height:
             return
         if self._held is None:
             now_s = time.monotonic()
-            if now_s - self._drawn_s >= DRAW_S and not self._is_covered():
+            if now_s - self._drawn_s >= MIN_PAINT_S and not self._is_covered():
                 self._drawn_s = now_s
                 self._seen_version = ring.version
                 self._show_tail()
             return
         self._seen_version = ring.version
         self._held.catch_up(ring)
-        self._place(self._top)
-        self._more_lines()
+        self._scroll_to_row(self._top)
+        self._lines_added()
 
     def _is_covered(self) -> bool:
-        """An opaque screen lies on top: nobody sees what would be drawn here."""
+        """Whether an opaque screen covers the view."""
         on_top = self.app.screen
         return on_top is not self.screen and on_top.styles.background.a == 1
 
     def _show_tail(self) -> None:
-        ring = self._ring
+        ring = self.ring
         if ring is None:
             return
         self._tail = ring.slice(ring.end - max(1, self.size.height), ring.end)
         self._tail_first = ring.end - len(self._tail)
-        self._place(self._frame().last_top())
+        self._scroll_to_row(self._frame().last_top())
 
-    # Where it stands
+    # Position
 
     @property
     def _cells(self) -> int:
-        """The width that is seen: Textual's `size` counts the scroll bar in."""
+        """The visible width: Textual's `size` includes the scroll bar."""
         return max(1, self.size.width - self.scrollbar_size_vertical)
 
     @property
@@ -208,13 +268,13 @@ class LogScroll(ScrollView, inherit_bindings=False):
         return max(1, self._cells - GUTTER_CELLS - (TIME_CELLS if self.show_time else 0))
 
     def _frame(self) -> Frame:
-        """The window onto the lines at hand: those held, or the ring's tail."""
+        """The window onto the held lines, or onto the ring's tail while following."""
         held = self._held
-        first = held.first if held is not None else self._tail_first
+        first_number = held.first if held is not None else self._tail_first
         return Frame(
             line=held.line if held is not None else self._tail_line,
-            first=first,
-            end=held.end if held is not None else first + len(self._tail),
+            first=first_number,
+            end=held.end if held is not None else first_number + len(self._tail),
             height=self.size.height,
             cells=self._text_cells,
             left=self._left,
@@ -225,34 +285,34 @@ class LogScroll(ScrollView, inherit_bindings=False):
         return self._tail[number - self._tail_first]
 
     def _first(self) -> int:
-        """The number of the first line that can be reached."""
+        """The number of the first line that can be scrolled to."""
         if self._held is not None:
             return self._held.first
-        return min(self._ring.first, self._tail_first) if self._ring is not None else 0
+        return min(self.ring.first, self._tail_first) if self.ring is not None else 0
 
-    def _place(self, top: Top) -> None:
-        """Put a row at the top, as far as the log's ends allow, and draw what changed."""
-        frame, first = self._frame(), self._first()
+    def _scroll_to_row(self, top: Top) -> None:
+        """Scroll to a top row, within the log's ends, and draw what changed."""
+        frame, first_number = self._frame(), self._first()
         last_top = frame.last_top()
-        self._top = min(max(top, (first, 0)), last_top)
+        self._top = min(max(top, (first_number, 0)), last_top)
         rows = frame.rows(self._top)
         self._widest = max(self._widest, max((len(row.line.text) for row in rows), default=0))
         self._is_placing = True
         try:
-            # Wrapped lines above and below aren't measured, so the bar counts lines: its end is the last screenful.
-            has_more = last_top > (first, 0)
-            reach = max(last_top[0] - first, 1) if has_more else 0
+            # Hidden wrapped lines aren't measured, so the scroll bar counts lines; its end is the last screen.
+            has_more = last_top > (first_number, 0)
+            reach = max(last_top[0] - first_number, 1) if has_more else 0
             self._set_reach(reach + max(self.size.height, 1) if has_more else 0)
-            self.scroll_y = self.scroll_target_y = reach if self._top == last_top else self._top[0] - first
+            self.scroll_y = self.scroll_target_y = reach if self._top == last_top else self._top[0] - first_number
         finally:
             self._is_placing = False
-        if rows != self._rows:
-            self._rows = rows
+        if rows != self.visible_rows:
+            self.visible_rows = rows
             self.refresh()
-        self._placed()
+        self._scrolled()
 
     def _set_reach(self, height: int) -> None:
-        """Tell the bar alone: assigning `virtual_size` plainly lays the whole screen out anew, 16 ms each time."""
+        """Set only the scroll bar's range: assigning `virtual_size` lays the whole screen out again, in 16 ms."""
         self.set_reactive(LogScroll.virtual_size, Size(self.size.width, height))
         self.vertical_scrollbar.window_virtual_size = height
         self.vertical_scrollbar.window_size = self.size.height
@@ -260,26 +320,26 @@ class LogScroll(ScrollView, inherit_bindings=False):
     # Moving
 
     def move(self, rows: int) -> None:
-        """Scroll by rows. Up pauses; down beyond the end follows again."""
+        """Scroll by rows; up pauses, down at the end follows again."""
         self._poll()
         if rows < 0:
             self.pause()
-            self._place(self._frame().up(self._top, -rows))
+            self._scroll_to_row(self._frame().up(self._top, -rows))
         elif self._held is not None:
             frame = self._frame()
             if self._top >= frame.last_top():
                 self.follow()
             else:
-                self._place(frame.down(self._top, rows))
+                self._scroll_to_row(frame.down(self._top, rows))
 
     def page(self, pages: int) -> None:
-        """Scroll by screens, one row kept."""
+        """Scroll by screens; one row stays in sight."""
         self.move(pages * max(1, self.size.height - 1))
 
     def action_first(self) -> None:
-        """To the oldest line held."""
+        """Go to the oldest line."""
         self.pause()
-        self._place((self._first(), 0))
+        self._scroll_to_row((self._first(), 0))
 
     def action_last(self) -> None:
         self.follow()
@@ -293,20 +353,20 @@ class LogScroll(ScrollView, inherit_bindings=False):
         left = min(max(left, 0), max(0, self._widest - self._text_cells // 2))
         if left != self._left:
             self._left = left
-            self._place(self._top)
+            self._scroll_to_row(self._top)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """The bar was dragged, or something else scrolled the widget: stand where it says."""
+        """The scroll bar was dragged, or the widget was scrolled otherwise: show the rows there."""
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
-        if self._is_placing or round(old_value) == round(new_value) or self._ring is None:
+        if self._is_placing or round(old_value) == round(new_value) or self.ring is None:
             return
         if new_value >= self.max_scroll_y:
             self.follow()
         else:
             number = self._first() + round(new_value)
             self.pause()
-            self._place((number, 0))
+            self._scroll_to_row((number, 0))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self._wheel(event, -1)
@@ -332,10 +392,10 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._redraw()
 
     def _redraw(self) -> None:
-        """Everything again: the width, the wrapping or the columns are other ones."""
-        self._rows = []
+        """Draw everything again, as width, wrapping or columns have changed."""
+        self.visible_rows = []
         if self._held is None:
             self._show_tail()
         else:
-            self._place(self._top if not self.wrap else (self._top[0], 0))
+            self._scroll_to_row(self._top if not self.wrap else (self._top[0], 0))
         self.refresh()

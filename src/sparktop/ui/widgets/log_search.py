@@ -1,30 +1,35 @@
-"""Searching a log: what to look for, and an index of the lines that have it, built in slices."""
+"""Search in a log: queries, the index of matching lines, and stepping from match to match."""
 
 from __future__ import annotations
 
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sparktop.ui.widgets.log_held import Held
+from sparktop.observe.log_ring import PausedLines
+from sparktop.ui.widgets.log_paint import LogRow
 
 REGEX_PREFIX = "re:"
+
+
 SCAN_LINES = 64
-"""After so many lines the clock is looked at."""
+"""Lines searched between two looks at the clock."""
+
+
 _ESCAPES = re.compile(r"\\.")
 
 
 class BadPattern(ValueError):
-    """A regular expression that can't be one, in words for the search line."""
+    """An invalid regular expression; the message is for the search line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Something to look for: plain text, or a regular expression after "re:".
+    """A search: plain text, or a regular expression after "re:".
 
-    Case counts only where the query has a capital letter (smart case).
+    Case matters only where the query has a capital letter (smart case).
     """
 
     text: str
@@ -35,54 +40,54 @@ class Query:
     folds_case: bool
 
     def found_in(self, line: str) -> bool:
-        """Whether the line has it, as cheaply as can be said."""
+        """Whether the line matches; faster than `spans`."""
         if self.needle is None:
             return any(match.end() > match.start() for match in self.pattern.finditer(line))
         return self.needle in (line.lower() if self.folds_case else line)
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where in the line, as character offsets."""
+        """The matches in the line, as (start, stop) character offsets."""
         return [match.span() for match in self.pattern.finditer(line) if match.end() > match.start()]
 
 
 def parse_query(text: str) -> Query | None:
-    """What was typed as a query; None where that is nothing yet.
+    """The query for the typed text; None for an empty one.
 
     Raises:
-        BadPattern: the part after "re:" is no regular expression.
+        BadPattern: the part after "re:" is not a regular expression.
     """
     is_regex = text.startswith(REGEX_PREFIX)
-    wanted = text.removeprefix(REGEX_PREFIX) if is_regex else text
-    if not wanted:
+    pattern_text = text.removeprefix(REGEX_PREFIX) if is_regex else text
+    if not pattern_text:
         return None
-    letters = _ESCAPES.sub("", wanted) if is_regex else wanted
+    letters = _ESCAPES.sub("", pattern_text) if is_regex else pattern_text
     folds_case = letters == letters.lower()
     try:
-        pattern = re.compile(wanted if is_regex else re.escape(wanted), re.IGNORECASE if folds_case else 0)
+        pattern = re.compile(pattern_text if is_regex else re.escape(pattern_text), re.IGNORECASE if folds_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
         raise BadPattern(f"not a regular expression: {error}") from None
-    needle = None if is_regex else wanted.lower() if folds_case else wanted
+    needle = None if is_regex else pattern_text.lower() if folds_case else pattern_text
     return Query(text=text, pattern=pattern, needle=needle, folds_case=folds_case)
 
 
 @dataclass(slots=True)
 class MatchIndex:
-    """The numbers of the held lines that match, in order; grows as `scan` is called."""
+    """The numbers of the held lines that match, in order; `scan` extends it."""
 
     query: Query
     numbers: list[int] = field(default_factory=list)
     scanned_to: int | None = None
-    """One past the last line looked at; None before the first."""
+    """One past the last line searched; None before the first."""
     last_text: str = ""
-    """The text of the last line looked at: a progress bar may have replaced it since."""
+    """The text of the last line searched: a progress bar may have replaced it since."""
 
-    def is_complete(self, held: Held) -> bool:
+    def is_complete(self, held: PausedLines) -> bool:
         if self.scanned_to is None or self.scanned_to < held.end:
             return False
         return held.end == held.first or held.text(held.end - 1) == self.last_text
 
-    def scan(self, held: Held, *, budget_s: float, now: Callable[[], float] = time.perf_counter) -> bool:
-        """Look at more lines for at most about `budget_s`; True when all have been looked at."""
+    def scan(self, held: PausedLines, *, budget_s: float, now: Callable[[], float] = time.perf_counter) -> bool:
+        """Search more lines for about `budget_s`; True when all are searched."""
         number = held.first if self.scanned_to is None else self.scanned_to
         if held.first < number <= held.end and held.text(number - 1) != self.last_text:
             number -= 1
@@ -92,7 +97,7 @@ class MatchIndex:
         found_in = self.query.found_in
         while number < held.end:
             chunk = held.entries(number, number + SCAN_LINES)
-            self.numbers.extend(number + at for at, entry in enumerate(chunk) if found_in(entry[0]))
+            self.numbers.extend(number + index for index, entry in enumerate(chunk) if found_in(entry[0]))
             number += len(chunk)
             if now() > deadline:
                 break
@@ -101,20 +106,93 @@ class MatchIndex:
         return number >= held.end
 
     def after(self, number: int) -> tuple[int, bool] | None:
-        """The first match after a line, and whether it took going round the end; None without any."""
+        """(first match after a line, whether the search wrapped at the end); None without matches."""
         if not self.numbers:
             return None
-        at = bisect_right(self.numbers, number)
-        return (self.numbers[at], False) if at < len(self.numbers) else (self.numbers[0], True)
+        index = bisect_right(self.numbers, number)
+        return (self.numbers[index], False) if index < len(self.numbers) else (self.numbers[0], True)
 
     def before(self, number: int) -> tuple[int, bool] | None:
-        """The last match before a line, and whether it took going round the start; None without any."""
+        """(last match before a line, whether the search wrapped at the start); None without matches."""
         if not self.numbers:
             return None
-        at = bisect_left(self.numbers, number)
-        return (self.numbers[at - 1], False) if at > 0 else (self.numbers[-1], True)
+        index = bisect_left(self.numbers, number)
+        return (self.numbers[index - 1], False) if index > 0 else (self.numbers[-1], True)
 
-    def place(self, number: int) -> int | None:
-        """1 for the first match, 2 for the second ...; None for a line that is none."""
-        at = bisect_left(self.numbers, number)
-        return at + 1 if at < len(self.numbers) and self.numbers[at] == number else None
+    def ordinal(self, number: int) -> int | None:
+        """The ordinal of a match: 1 for the first; None for a line that doesn't match."""
+        index = bisect_left(self.numbers, number)
+        return index + 1 if index < len(self.numbers) and self.numbers[index] == number else None
+
+
+SCAN_BUDGET_S = 0.008
+"""Seconds that one slice of a search may block the event loop; a key press must not wait 20 ms."""
+
+
+class Finder:
+    """Searches held lines and keeps the current match; it neither scrolls nor draws."""
+
+    def __init__(self) -> None:
+        self._index: MatchIndex | None = None
+        self._wrap_note = ""
+        self.hit: int | None = None
+        """The line number of the current match."""
+
+    @property
+    def query(self) -> Query | None:
+        return self._index.query if self._index else None
+
+    def look_for(self, query: Query | None) -> None:
+        """Start a new search, or the same one over other lines; None ends it."""
+        self._index = MatchIndex(query) if query else None
+        self.hit = None
+        self._wrap_note = ""
+
+    def is_complete(self, held: PausedLines) -> bool:
+        return self._index is None or self._index.is_complete(held)
+
+    def scan(self, held: PausedLines) -> bool:
+        """Search one slice of lines; True when all are searched."""
+        return self._index is None or self._index.scan(held, budget_s=SCAN_BUDGET_S)
+
+    def to_nearest(self, rows: Sequence[LogRow]) -> int | None:
+        """The last match on the screen, else the next one above, else the log's last; None without matches."""
+        return self._set_hit(self._index.before(rows[-1].number + 1), "") if self._index and rows else None
+
+    def to_next(self, rows: Sequence[LogRow]) -> int | None:
+        """The match after the current one, or below the top of the screen where the current one is out of sight."""
+        if self._index is None or not rows:
+            return None
+        current = self._hit_on_screen(rows)
+        return self._set_hit(self._index.after(rows[0].number - 1 if current is None else current), "from the top")
+
+    def to_previous(self, rows: Sequence[LogRow]) -> int | None:
+        """The match before the current one, or above the bottom of the screen where the current one is out of sight."""
+        if self._index is None or not rows:
+            return None
+        current = self._hit_on_screen(rows)
+        return self._set_hit(self._index.before(rows[-1].number + 1 if current is None else current), "from the end")
+
+    def _hit_on_screen(self, rows: Sequence[LogRow]) -> int | None:
+        return self.hit if self.hit is not None and rows[0].number <= self.hit <= rows[-1].number else None
+
+    def _set_hit(self, match: tuple[int, bool] | None, round_words: str) -> int | None:
+        if match is None:
+            return None
+        self.hit = match[0]
+        self._wrap_note = round_words if match[1] else ""
+        return self.hit
+
+    def status(self, held: PausedLines | None) -> str:
+        """ "3/41", "no match", "41 matches", or "" without a search; "…" while still counting."""
+        if self._index is None or held is None:
+            return ""
+        is_complete = self._index.is_complete(held)
+        total, more_sign = len(self._index.numbers), "" if is_complete else "…"
+        if not total:
+            return "no match" if is_complete else "searching…"
+        ordinal = None if self.hit is None else self._index.ordinal(self.hit)
+        count = (
+            f"{ordinal:,}/{total:,}{more_sign}" if ordinal else f"{total:,}{more_sign} match{'es' if total > 1 else ''}"
+        )
+        return f"{count}  {self._wrap_note}" if self._wrap_note else count

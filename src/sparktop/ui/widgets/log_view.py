@@ -1,4 +1,4 @@
-"""A log of any length on the screen: each visible row is one strip of plain text, with search hits and selection."""
+"""The view of a log of any length: draws the visible rows with levels, search matches and selected text."""
 
 from __future__ import annotations
 
@@ -11,62 +11,50 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from sparktop.ui.theme import tones
-from sparktop.ui.widgets.log_finder import Finder
-from sparktop.ui.widgets.log_paint import Palette, Row, level_name, paint, palette
+from sparktop.ui.widgets.log_paint import LogRow, Palette, level_name, paint, palette
 from sparktop.ui.widgets.log_scroll import LogScroll
-from sparktop.ui.widgets.log_search import Query
+from sparktop.ui.widgets.log_search import Finder, Query
 
 LevelOf = Callable[[str], str | None]
 
 
 class LogView(LogScroll, can_focus=True):
-    """A virtualised view of one LineRing: what LogScroll does, drawn by level, with search hits and selected text."""
+    """A virtualised view of one LineRing: LogScroll with drawing, search and text selection."""
 
     class Changed(Message):
-        """Empty or not, following, the count of new lines or the state of the search is another one now."""
+        """The view became empty or filled, began or ended following, got new lines, or the search's state changed."""
 
         def __init__(self, view: LogView) -> None:
             super().__init__()
             self.view = view
 
-        @property
-        def control(self) -> LogView:
-            return self.view
-
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, LogView.Changed) and message.view is self.view
 
-    def __init__(
-        self,
-        *,
-        level_of: LevelOf | None = None,
-        show_time: bool = False,
-        id: str | None = None,  # noqa: A002 - Textual's own parameter name
-        classes: str | None = None,
-    ) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, level_of: LevelOf | None = None, show_time: bool = False) -> None:
+        super().__init__()
         self._level_of = level_of
         self._finder = Finder()
-        self._jump: Callable[[Sequence[Row]], int | None] | None = None
+        self._jump: Callable[[Sequence[LogRow]], int | None] | None = None
         self._scan_timer: Timer | None = None
         self._palette: Palette | None = None
-        self._strips: LRUCache[tuple[int, int, int], tuple[Row, Strip]] = LRUCache(512)
+        self._strips: LRUCache[tuple[int, int, int], tuple[LogRow, Strip]] = LRUCache(512)
         self._reported: tuple[object, ...] = ()
         self.set_reactive(LogScroll.show_time, show_time)
 
-    # When LogScroll moves
+    # Hooks of LogScroll
 
-    def _other_lines(self) -> None:
+    def _lines_replaced(self) -> None:
         if self.is_attached and self.text_selection is not None:
             self.screen.clear_selection()
         self._set_query(self.query_now)
 
-    def _more_lines(self) -> None:
+    def _lines_added(self) -> None:
         if self._held is not None and not self._finder.is_complete(self._held):
             self._scan()
 
-    def _placed(self) -> None:
-        self._report()
+    def _scrolled(self) -> None:
+        self._report_changes()
 
     def _redraw(self) -> None:
         self._strips.clear()
@@ -79,14 +67,14 @@ class LogView(LogScroll, can_focus=True):
         return self._finder.query
 
     def search(self, query: Query | None) -> None:
-        """Look for something and go to the hit nearest the bottom of the screen, upwards first; None ends it."""
-        old = self.query_now
-        if (query.text if query else None) == (old.text if old else None):
+        """Search and go to the match nearest the bottom of the screen, upwards first; None ends the search."""
+        old_query = self.query_now
+        if (query.text if query else None) == (old_query.text if old_query else None):
             return
         self._set_query(query)
         if query is not None:
             self._find(self._finder.to_nearest)
-        self._report()
+        self._report_changes()
 
     def _set_query(self, query: Query | None) -> None:
         self._stop_scan()
@@ -95,26 +83,26 @@ class LogView(LogScroll, can_focus=True):
         self.refresh()
 
     def find_next(self) -> None:
-        """To the next hit below the current one, or below the top of the screen."""
+        """Go to the next match below the current one, or below the top of the screen."""
         self._find(self._finder.to_next)
 
     def find_previous(self) -> None:
-        """To the next hit above."""
+        """Go to the next match above the current one, or above the bottom of the screen."""
         self._find(self._finder.to_previous)
 
     def search_status(self) -> str:
         """ "3/41", "no match", or "" without a search or while following."""
         return self._finder.status(self._held)
 
-    def _find(self, jump: Callable[[Sequence[Row]], int | None]) -> None:
-        if self._finder.query is None or self._ring is None:
+    def _find(self, jump: Callable[[Sequence[LogRow]], int | None]) -> None:
+        if self._finder.query is None or self.ring is None:
             return
         self.pause()
         self._jump = jump
         self._scan()
 
     def _scan(self) -> None:
-        """Search a slice; go on after the keys that wait, jump when all is searched."""
+        """Search one slice and continue after waiting keys were handled; jump when all lines are searched."""
         self._stop_scan()
         if self._held is None:
             return
@@ -122,10 +110,10 @@ class LogView(LogScroll, can_focus=True):
             self._scan_timer = self.set_timer(0.001, self._scan)
         elif self._jump is not None:
             jump, self._jump = self._jump, None
-            number = jump(self._rows)
+            number = jump(self.visible_rows)
             if number is not None:
                 self._go_to(number)
-        self._report()
+        self._report_changes()
 
     def _stop_scan(self) -> None:
         if self._scan_timer is not None:
@@ -135,22 +123,22 @@ class LogView(LogScroll, can_focus=True):
     def _go_to(self, number: int) -> None:
         self._strips.clear()
         frame = self._frame()
-        if number not in {row.number for row in self._rows[: max(1, len(self._rows) - 1)]}:
-            self._place(frame.up((number, 0), self.size.height // 3))
+        if number not in {row.number for row in self.visible_rows[: max(1, len(self.visible_rows) - 1)]}:
+            self._scroll_to_row(frame.up((number, 0), self.size.height // 3))
         query = self.query_now
         spans = query.spans(frame.line(number).text) if query is not None and not self.wrap else []
         if spans and not self._left <= spans[0][0] < self._left + self._text_cells - 1:
             self._set_left(0 if spans[0][1] < self._text_cells else spans[0][0] - self._text_cells // 3)
         self.refresh()
 
-    def _report(self) -> None:
-        state = (bool(self._rows), self.is_following, self.new_count, self.query_now, self.search_status())
+    def _report_changes(self) -> None:
+        state = (bool(self.visible_rows), self.is_following, self.new_count, self.query_now, self.search_status())
         if state != self._reported:
             self._reported = state
-            # In the view's own turn: a message made in a parent's handler counts as the parent's and stops there.
-            self.call_later(self._tell)
+            # Later, by the view itself: a message posted in a parent's handler counts as the parent's and stops there.
+            self.call_later(self._post_changed)
 
-    def _tell(self) -> None:
+    def _post_changed(self) -> None:
         self.post_message(self.Changed(self))
 
     # Selecting
@@ -160,18 +148,18 @@ class LogView(LogScroll, can_focus=True):
         return True
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text; an open end means the edge of the screen, as a whole log is never meant."""
-        if not self._rows:
+        """The selected text; an open end of the selection means the edge of the screen, never the whole log."""
+        if not self.visible_rows:
             return None
-        start = selection.start.y if selection.start else self._rows[0].number
-        stop = selection.end.y if selection.end else self._rows[-1].number
+        start = selection.start.y if selection.start else self.visible_rows[0].number
+        stop = selection.end.y if selection.end else self.visible_rows[-1].number
         frame = self._frame()
-        parts: list[str] = []
+        texts: list[str] = []
         for number in range(max(start, frame.first), min(stop + 1, frame.end)):
             text = frame.line(number).text
             if (span := selection.get_span(number)) is not None:
-                parts.append(text[span[0] : None if span[1] < 0 else span[1]])
-        return "\n".join(parts), "\n"
+                texts.append(text[span[0] : None if span[1] < 0 else span[1]])
+        return "\n".join(texts), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         if selection is not None:
@@ -188,9 +176,9 @@ class LogView(LogScroll, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         colours = self._palette or self._read_palette()
-        if y >= len(self._rows):
+        if y >= len(self.visible_rows):
             return Strip.blank(self._cells, colours.base)
-        row = self._rows[y]
+        row = self.visible_rows[y]
         key = (row.number, row.start, row.stop)
         cached = self._strips.get(key)
         if cached is not None and cached[0] == row:
@@ -199,7 +187,7 @@ class LogView(LogScroll, can_focus=True):
         self._strips[key] = (row, strip)
         return strip
 
-    def _paint(self, row: Row, colours: Palette) -> Strip:
+    def _paint(self, row: LogRow, colours: Palette) -> Strip:
         text, query = row.line.text, self.query_now
         name = "gap" if text.startswith("── ") else self._level_of(text) if self._level_of else None
         selection = self.text_selection

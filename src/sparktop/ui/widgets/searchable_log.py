@@ -1,24 +1,102 @@
-"""A log view with its search line, copy and save: what the log pane and the kernel pane's raw view share."""
+"""A log view with a search line below it, and the commands to search, copy and save."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import ClassVar
 
+from rich.text import Text
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widgets import Input, Static
 
 from sparktop.clock import Clock, SystemClock
-from sparktop.observe.lines import Entry, LineRing
+from sparktop.observe.log_ring import Entry, LineRing
+from sparktop.text.lines import Line
+from sparktop.ui.widgets.line_widget import Movable, TitledPane, count_text
 from sparktop.ui.widgets.log_file import mask, save
+from sparktop.ui.widgets.log_search import BadPattern, Query, parse_query
 from sparktop.ui.widgets.log_view import LevelOf, LogView
-from sparktop.ui.widgets.search_bar import SearchBar
+
+
+class SearchBar(Horizontal):
+    """The search line: hidden until opened, posts each query as it is typed."""
+
+    DEFAULT_CSS = """
+    SearchBar {
+        height: 1;
+        display: none;
+        & > .search-sign { width: 2; }
+        & > Input { width: 1fr; }
+        & > .search-status { width: auto; padding: 0 1; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "End the search", show=False)]
+
+    class Typed(Message):
+        """The query has changed; None for an empty one."""
+
+        def __init__(self, query: Query | None) -> None:
+            super().__init__()
+            self.query = query
+
+    class Accepted(Message):
+        """Enter: keep the query, return the focus to the log."""
+
+    class Left(Message):
+        """Esc: end the search."""
+
+    def compose(self) -> ComposeResult:
+        yield Static("/", classes="search-sign", markup=False)
+        yield Input(compact=True, placeholder="text, or re: and a regular expression", select_on_focus=True)
+        yield Static("", classes="search-status", markup=False)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.display)
+
+    def open(self) -> None:
+        """Show the search line and focus it."""
+        self.display = True
+        self.query_one(Input).focus()
+
+    def close(self) -> None:
+        """Hide the search line and clear the query."""
+        self.display = False
+        field = self.query_one(Input)
+        with field.prevent(Input.Changed):
+            field.value = ""
+        self.show_status("")
+
+    def show_status(self, status: str, *, is_wrong: bool = False) -> None:
+        """Show the search's status at the right."""
+        label = self.query_one(".search-status", Static)
+        label.set_class(is_wrong, "-wrong")
+        label.update(Text(status, no_wrap=True, overflow="ellipsis"))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        try:
+            query = parse_query(event.value)
+        except BadPattern as error:
+            self.show_status(str(error), is_wrong=True)
+            return
+        self.show_status("")
+        self.post_message(self.Typed(query))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.post_message(self.Accepted())
+
+    def action_leave(self) -> None:
+        self.post_message(self.Left())
 
 
 class SearchableLog(Vertical):
-    """LogView and SearchBar as one; a pane calls the methods below for its commands."""
+    """A LogView with a SearchBar; panes call its methods for their commands."""
 
     DEFAULT_CSS = """
     SearchableLog { height: 1fr; width: 1fr; & > LogView { height: 1fr; } }
@@ -31,26 +109,21 @@ class SearchableLog(Vertical):
         level_of: LevelOf | None = None,
         show_time: bool = False,
         clock: Clock | None = None,
-        **names: Any,
     ) -> None:
-        super().__init__(**names)
-        self._view = LogView(level_of=level_of, show_time=show_time)
+        super().__init__()
+        self.view = LogView(level_of=level_of, show_time=show_time)
         self._bar = SearchBar()
         self._clock = clock or SystemClock()
         self._title = "log"
 
     def compose(self) -> ComposeResult:
-        yield self._view
+        yield self.view
         yield self._bar
 
-    @property
-    def view(self) -> LogView:
-        return self._view
-
     def show(self, ring: LineRing | None, title: str) -> None:
-        """Show a ring; the title names a saved file."""
+        """Show a ring; `title` becomes part of a saved file's name."""
         self._title = title
-        self._view.set_ring(ring)
+        self.view.set_ring(ring)
 
     # Commands
 
@@ -59,41 +132,41 @@ class SearchableLog(Vertical):
         self._bar.open()
 
     def next_match(self) -> None:
-        if self._view.query_now is None:
+        if self.view.query_now is None:
             self._bar.open()
         else:
-            self._view.find_next()
+            self.view.find_next()
 
     def previous_match(self) -> None:
-        if self._view.query_now is None:
+        if self.view.query_now is None:
             self._bar.open()
         else:
-            self._view.find_previous()
+            self.view.find_previous()
 
     def action_end_search(self) -> None:
-        """Close the search line where it is open; otherwise the key is the console's."""
+        """Close the search line if it is open; otherwise leave the key to the console."""
         if not self._bar.is_open:
             raise SkipAction
         self._end_search()
 
     def copy(self) -> None:
-        """The selection, or what is on screen, to the operator's clipboard (OSC 52), secrets masked."""
+        """Copy the selection, else the visible lines, to the clipboard (OSC 52), with secrets masked."""
         selected = self.screen.get_selected_text()
-        text = selected or self._view.visible_text()
+        text = selected or self.view.visible_text()
         if not text:
             self.notify("There is no line to copy yet.", severity="warning", markup=False)
             return
         self.app.copy_to_clipboard(mask(text))
         count = text.count("\n") + 1
-        what = "the selection" if selected else "what is on screen"
-        self.notify(f"Copied {what}: {count} line{'s' if count > 1 else ''}.", markup=False)
+        source = "the selection" if selected else "what is on screen"
+        self.notify(f"Copied {source}: {count} line{'s' if count > 1 else ''}.", markup=False)
 
     def save(self) -> None:
-        """Write all the ring holds to a file; says where."""
-        self.save_ring(self._view.ring, self._title)
+        """Save the whole shown ring to a file."""
+        self.save_ring(self.view.ring, self._title)
 
     def save_ring(self, ring: LineRing | None, title: str) -> None:
-        """Write all that a ring holds to a file named after the title; says where."""
+        """Save a whole ring to a file named after `title`; notifies where."""
         if ring is None or not len(ring):
             self.notify("There is no line to save yet.", severity="warning", markup=False)
             return
@@ -116,13 +189,13 @@ class SearchableLog(Vertical):
 
     def on_search_bar_typed(self, event: SearchBar.Typed) -> None:
         event.stop()
-        self._view.search(event.query)
+        self.view.search(event.query)
         self._say()
 
     def on_search_bar_accepted(self, event: SearchBar.Accepted) -> None:
         event.stop()
-        self._view.focus()
-        if self._view.query_now is None:
+        self.view.focus()
+        if self.view.query_now is None:
             self._bar.close()
 
     def on_search_bar_left(self, event: SearchBar.Left) -> None:
@@ -133,10 +206,58 @@ class SearchableLog(Vertical):
         self._say()
 
     def _say(self) -> None:
-        if self._bar.is_open and self._view.query_now is not None:
-            self._bar.say(self._view.search_status())
+        if self._bar.is_open and self.view.query_now is not None:
+            self._bar.show_status(self.view.search_status())
 
     def _end_search(self) -> None:
-        self._view.focus()
-        self._view.search(None)
+        self.view.focus()
+        self.view.search(None)
         self._bar.close()
+
+
+class LogFrame(TitledPane):
+    """A framed pane with a SearchableLog, and the log's keys."""
+
+    ALLOW_MAXIMIZE = True
+    shows_log = True
+    """Whether the log is shown, and not what else the pane has."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 (Textual's name)
+        level_of: LevelOf | None = None,
+        show_time: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(id=id)
+        self._log = SearchableLog(level_of=level_of, show_time=show_time, clock=clock)
+
+    @property
+    def log_view(self) -> LogView:
+        """The view of the log, which takes the focus."""
+        return self._log.view
+
+    def moving(self) -> Movable:
+        return self.log_view
+
+    def log_status(self) -> Line:
+        """ "following", "paused · 12 new"."""
+        if self.log_view.is_following:
+            return Line.of(("following", "quiet"))
+        new_count = self.log_view.new_count
+        return Line.of(("paused", "warning"), (f" · {count_text(new_count)} new" if new_count else "", "quiet"))
+
+    def action_next_match(self) -> None:
+        if self.shows_log:
+            self._log.next_match()
+
+    def action_previous_match(self) -> None:
+        if self.shows_log:
+            self._log.previous_match()
+
+    def action_wrap(self) -> None:
+        self.log_view.wrap = not self.log_view.wrap
+
+    def action_times(self) -> None:
+        self.log_view.show_time = not self.log_view.show_time

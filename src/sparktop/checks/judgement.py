@@ -1,0 +1,116 @@
+"""Check: one question about a node, a container or a pair. Judgement: its answer, which each view words for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from sparktop.model.finding import Remedy
+
+F = TypeVar("F")
+
+
+class State(StrEnum):
+    """What a check found."""
+
+    PASSED = "passed"
+    NOTE = "note"
+    """Worth knowing; it harms nothing by itself."""
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The facts don't tell; `Judgement.unknown` says which is missing."""
+
+
+class View(StrEnum):
+    """Where a check is shown."""
+
+    RULE = "rule"
+    GATE = "gate"
+    LINT = "lint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A check's answer for one set of facts."""
+
+    state: State
+    case: str = ""
+    """Which of the check's outcomes it is, by its own name; views choose their words by it."""
+    subject: str = ""
+    """The device, setting or interface that is at fault, where a check looks at several."""
+    figures: Mapping[str, str | float] = field(default_factory=dict)
+    unknown: str = ""
+    """While unknown: why."""
+    remedy: Remedy | None = None
+    is_certain: bool = True
+    """False: a suspicion."""
+
+    @property
+    def is_problem(self) -> bool:
+        return self.state in (State.WARNING, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Generic[F]):
+    """One question, judged in one place."""
+
+    id: str
+    """"host.driver-branch": a live rule that shows it has the same id."""
+    title: str
+    """The problem it finds."""
+    scope: str
+    sources: tuple[str, ...]
+    judge: Callable[[F], Judgement]
+    """Pure: equal facts give equal judgements."""
+    views: Mapping[View, str]
+    """The name it has in each view: the rule's id, the gate's name, the lint's id."""
+
+    def __call__(self, facts: F) -> Judgement:
+        return self.judge(facts)
+
+
+def check(
+    check_id: str,
+    title: str,
+    *,
+    scope: str,
+    sources: tuple[str, ...],
+    is_rule: bool = True,
+    gate: str = "",
+    lint: str = "",
+) -> Callable[[Callable[[F], Judgement]], Check[F]]:
+    """Make a judging function the check of this card; `checks.catalogue` lists it."""
+    named = {View.RULE: check_id if is_rule else "", View.GATE: gate, View.LINT: lint}
+    views = {view: name for view, name in named.items() if name}
+    return lambda judge: Check(id=check_id, title=title, scope=scope, sources=sources, judge=judge, views=views)
+
+
+def passed(case: str = "", **figures: str | float) -> Judgement:
+    return Judgement(state=State.PASSED, case=case, figures=figures)
+
+
+def note(case: str = "", **figures: str | float) -> Judgement:
+    return Judgement(state=State.NOTE, case=case, figures=figures)
+
+
+def warning(case: str = "", *, remedy: Remedy | None = None, **figures: str | float) -> Judgement:
+    return Judgement(state=State.WARNING, case=case, remedy=remedy, figures=figures)
+
+
+def failed(case: str = "", *, remedy: Remedy | None = None, **figures: str | float) -> Judgement:
+    return Judgement(state=State.FAILED, case=case, remedy=remedy, figures=figures)
+
+
+def unknown(why: str, case: str = "unread") -> Judgement:
+    return Judgement(state=State.UNKNOWN, case=case, unknown=why)
+
+
+SEVERITY_ORDER = (State.PASSED, State.NOTE, State.UNKNOWN, State.WARNING, State.FAILED)
+
+
+def worst(*judgements: Judgement) -> Judgement:
+    """The worst of several; of equals the first."""
+    return max(judgements, key=lambda judgement: SEVERITY_ORDER.index(judgement.state))

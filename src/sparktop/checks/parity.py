@@ -1,0 +1,119 @@
+"""Checks of what two nodes of one engine must have in common: versions, images, available memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.model.recipe import Requirement
+
+_PLAYBOOKS = "NVIDIA/dgx-spark-playbooks connect-two-sparks"
+
+_TWO = "two nodes joined by cable or engine"
+
+
+Versions = tuple[str, str]
+"""One component's version on both nodes; empty: not known."""
+
+
+def _compared(versions: Versions, judge: Callable[..., Judgement]) -> Judgement:
+    if not all(versions):
+        return unknown("it was not read on both")
+    first, second = versions
+    return passed() if first == second else judge(older=0 if _numbers(first) <= _numbers(second) else 1)
+
+
+@check(
+    "cluster.driver-differs",
+    "The nodes' NVIDIA drivers differ",
+    scope=_TWO,
+    sources=("field report 002", _PLAYBOOKS),
+    gate="same-driver",
+)
+def judge_driver_parity(versions: Versions) -> Judgement:
+    """Whether both load one NVIDIA driver: each brings its own faults to shared collectives and graphs."""
+    return _compared(versions, warning)
+
+
+@check("cluster.kernel-differs", "The nodes' kernels differ", scope=_TWO, sources=(_PLAYBOOKS,), gate="same-driver")
+def judge_kernel_parity(versions: Versions) -> Judgement:
+    """Whether both run one kernel, which owns memory, network driver and NVIDIA module."""
+    return _compared(versions, warning)
+
+
+@check(
+    "cluster.dgx-os-differs",
+    "The nodes are at different releases of DGX OS",
+    scope=_TWO,
+    sources=("/etc/dgx-release",),
+    gate="same-driver",
+)
+def judge_release_parity(versions: Versions) -> Judgement:
+    """Whether both have one release of DGX OS, which by itself harms nothing."""
+    return _compared(versions, note)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(digits) for digits in re.split(r"[.-]", version) if digits.isdecimal()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """The images of two ranks, as two Docker Engines name them."""
+
+    ids: tuple[str, str]
+    """Empty: not known."""
+    digests: tuple[frozenset[str], frozenset[str]] | None = None
+    """Registry digests; None: not known, so the containerd store may give one image two ids."""
+    contents: tuple[object, object] | None = None
+    """Layers and settings, for comparison."""
+
+
+@check(
+    "cluster.image-differs",
+    "The ranks run different images",
+    scope="one engine over two nodes, in Docker containers",
+    sources=("eugr/spark-vllm-docker",),
+    gate="image",
+)
+def judge_image_parity(facts: ImageFacts) -> Judgement:
+    """Whether both ranks run one build: others hang in a collective or fail without naming a cause."""
+    if not all(facts.ids):
+        return unknown("an image is not known")
+    if facts.ids[0] == facts.ids[1]:
+        return passed()
+    if facts.digests is None:
+        return warning()
+    shares_digest = bool(facts.digests[0] & facts.digests[1])
+    has_same_content = facts.contents is not None and bool(facts.contents[0]) and facts.contents[0] == facts.contents[1]
+    return passed() if shares_digest or has_same_content else failed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFacts:
+    """What both nodes have available without the engine, in bytes; None: not known."""
+
+    available: tuple[float | None, float | None]
+    limit_gib: float = Requirement().equal_memory_gib
+    """The largest difference that a launch takes."""
+    is_loading: bool = False
+    """Whether the engine loads already, so that it is too late to make them equal."""
+
+
+@check(
+    "cluster.memory-apart",
+    "Memory is unequal before a launch",
+    scope=_TWO,
+    sources=("field report 003",),
+    gate="equal-memory",
+)
+def judge_memory_parity(facts: MemoryFacts) -> Judgement:
+    """Whether one share of memory fits both nodes (docs/facts/engines.md MEM-09)."""
+    first, second = facts.available
+    if first is None or second is None:
+        return unknown("how much memory is available is not known")
+    apart_bytes, poorer = abs(first - second), 0 if first < second else 1
+    judge = passed if apart_bytes <= facts.limit_gib * (1 << 30) else failed if facts.is_loading else warning
+    return judge(apart_bytes=apart_bytes, poorer=poorer)

@@ -1,0 +1,159 @@
+"""The composition root: builds the Watch and the operations from the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparktop.config import Config, state_home
+from sparktop.errors import ConfigError
+from sparktop.transport.targets import parse_target
+
+if TYPE_CHECKING:
+    from sparktop.cli.session import Session
+    from sparktop.diagnose.catalogue import OwnRules
+    from sparktop.headless.act import MakeSession, OutputOptions
+    from sparktop.observe.monitor import Monitor
+    from sparktop.observe.watch import Connections, Publish, Watch
+    from sparktop.operate.run.operating import Operating
+    from sparktop.operate.runner.api import AskSecret
+    from sparktop.transport.base import Connector, Prompter
+    from sparktop.transport.ssh.host_keys import SeenHosts
+
+
+def own_rules() -> OwnRules:
+    """The operator's own rules, with the problems in them."""
+    from sparktop.config import user_rule_files
+    from sparktop.diagnose.catalogue import OwnRules, read_own
+
+    try:
+        return read_own(user_rule_files())
+    except ConfigError as error:
+        return OwnRules(problems=(error,))
+
+
+def distinct(hosts: Sequence[str]) -> tuple[str, ...]:
+    """The names of the hosts in order, each once.
+
+    Raises:
+        UsageError: a host is not valid.
+    """
+    return tuple(parse_target(host).name for host in dict.fromkeys(hosts))
+
+
+def connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> list[Connector]:
+    """A connector for each node."""
+    from sparktop.transport.ssh.host_keys import SeenHosts
+
+    seen_hosts = SeenHosts()
+    config = Path(ssh_config).expanduser() if ssh_config else None
+    return [connector_for(name, prompter, seen_hosts, config=config) for name in names]
+
+
+def commanded(
+    config: Config, options: argparse.Namespace, *, asks_more: bool = False
+) -> tuple[MakeSession, AskSecret, OutputOptions]:
+    """(the session for a command that runs a plan, who asks for secrets, how it prints), from its options."""
+    from sparktop.headless.act import OutputOptions
+    from sparktop.headless.terminal import TerminalPrompter
+
+    prompter = TerminalPrompter()
+    links = connectors(distinct(config.hosts), prompter, config.ssh_config)
+    rules = own_rules()
+
+    def make(publish: Publish) -> tuple[Watch, Operating]:
+        watch_and_operations = session(links, publish, config, own=rules, asks_more=asks_more)
+        return watch_and_operations, watch_and_operations.operations
+
+    output = OutputOptions(
+        is_dry=options.dry_run,
+        is_agreed=options.yes,
+        as_json=options.as_json,
+        timeout_s=options.timeout,
+        has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
+    )
+    return make, prompter.sudo, output
+
+
+def session(
+    connectors: Sequence[Connector],
+    publish: Publish,
+    config: Config,
+    *,
+    own: OwnRules | None = None,
+    is_demo: bool = False,
+    asks_more: bool = False,
+) -> Session:
+    """A session of a Watch and operations through its connections; when read-only, it refuses to change a Spark.
+
+    `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
+    A demo keeps no baselines, and its audit and evidence are in a folder of their own.
+    """
+    from sparktop.cli.session import Session, seen_by
+    from sparktop.operate.audit.audit import Audit
+    from sparktop.operate.operations import Operations
+    from sparktop.operate.runner.connections import Lines
+
+    folder = state_home() / "demo" if is_demo else state_home()
+    lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
+    operations = Operations(
+        picture=lambda: watch.state,
+        lines=lines,
+        read_only=config.read_only,
+        protected=config.protected,
+        audit=Audit(folder / "audit.jsonl"),
+        tell=lambda node, words: watch.tell(node, words),
+        evidence_folder=folder / "evidence",
+        recalls=not is_demo,
+    )
+    publish_to_both = seen_by(publish, operations.see)
+    watch = monitor(connectors, publish_to_both, config, own=own, learns=not is_demo, connections=lines)
+    return Session(watch, operations, lines)
+
+
+def monitor(
+    connectors: Sequence[Connector],
+    publish: Publish,
+    config: Config,
+    *,
+    own: OwnRules | None = None,
+    learns: bool = True,
+    connections: Connections | None = None,
+) -> Monitor:
+    """The Watch. `own` are the operator's rules; `learns` keeps baselines of these machines; `connections` shares each
+    connection.
+    """
+    from sparktop.diagnose.catalogue import live_rules
+    from sparktop.diagnose.logs.rule import shipped
+    from sparktop.observe.monitor import Monitor
+
+    return Monitor(
+        connectors,
+        publish=publish,
+        interval_s=config.interval_s,
+        rules=live_rules(own.lint if own else ()),
+        log_rules=lambda: (*shipped(), *(own.log if own else ())),
+        baselines=state_home() / "baselines.json" if learns else None,
+        remarks=own.remarks if own else (),
+        connections=connections,
+        docker_sockets=config.docker_sockets,
+    )
+
+
+def connector_for(text: str, prompter: Prompter, seen: SeenHosts, *, config: Path | None = None) -> Connector:
+    """The connector for a host as typed; asyncssh is imported only for a remote one.
+
+    Raises:
+        UsageError: the host is not valid.
+    """
+    target = parse_target(text)
+    if target.kind == "local":
+        from sparktop.transport.local import LocalConnector
+
+        return LocalConnector(name=target.name)
+    from sparktop.transport.ssh.connector import SshConnector
+
+    return SshConnector(target, prompter=prompter, seen=seen, config=config)

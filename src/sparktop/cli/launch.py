@@ -1,0 +1,153 @@
+"""The command `launch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparktop.cli.options import add_run_options, parser, set_pairs, settings
+from sparktop.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from sparktop.model.recipe import Order, Recipe
+    from sparktop.recipe.operator_secrets import SecretValues
+
+_USAGE = (
+    "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE] [--env-file FILE] [--no-fetch]\n"
+    "                       [--dry-run | --yes | --export compose|run|systemd] [--json]"
+)
+EXPORTS = ("compose", "run", "systemd")
+
+
+def launch(words: list[str]) -> int:
+    """`sparktop launch`."""
+    options = _arguments().parse_args(words)
+    config = settings(options)
+    if not options.recipe:
+        raise UsageError("which recipe?", hint="sparktop recipes list names all")
+    if sum((options.dry_run, options.yes, bool(options.export))) > 1:
+        raise UsageError("--dry-run, --yes and --export contradict one another")
+    if options.export and options.as_json:
+        raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
+    from sparktop.model.recipe import Order
+    from sparktop.recipe.read.shelf import recipe
+
+    chosen_recipe = recipe(options.recipe)
+    values = _values(options.set)
+    if not config.hosts:
+        raise UsageError("on which Spark?", hint=f"sparktop launch {options.recipe} spark1")
+    secrets = _secrets(chosen_recipe, options.env_file)
+    import asyncio
+
+    from sparktop.cli.composition import commanded, distinct
+    from sparktop.headless.launch import Launch
+    from sparktop.headless.launch import launch as carry_out
+
+    if len(distinct(config.hosts)) < len(config.hosts):
+        twice = next(host for host in config.hosts if config.hosts.count(host) > 1)
+        raise UsageError(f"{twice} is named twice", hint="name each Spark once; the first is the head")
+    make, secret, output = commanded(config, options)
+    order = Order(
+        recipe=chosen_recipe,
+        values=values,
+        secrets=secrets.values,
+        secret_problems=secrets.problems,
+        may_fetch=options.may_fetch,
+    )
+    if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
+        order = replace(order, hub=hub)
+    _check(order)
+    command = Launch(
+        order=order,
+        stops=tuple(options.stop),
+        options={"grace_s": options.grace} if options.grace else {},
+        export=options.export,
+        notes=_notes(secrets),
+    )
+    return asyncio.run(carry_out(make, command, output=output, secret=secret))
+
+
+def _arguments() -> argparse.ArgumentParser:
+    argument_parser = parser(_USAGE)
+    argument_parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="by its name, or a file; `recipes list` names them"
+    )
+    argument_parser.add_argument(
+        "hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`; head first"
+    )
+    argument_parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the recipe"
+    )
+    argument_parser.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="ENGINE",
+        help="stop it to make room, on each HOST that has it",
+    )
+    argument_parser.add_argument("--env-file", type=Path, metavar="FILE", help="secrets, NAME=value lines, mode 0600")
+    argument_parser.add_argument(
+        "--no-fetch", action="store_false", dest="may_fetch", help="use what is on the disks alone"
+    )
+    argument_parser.add_argument(
+        "--grace", default="", metavar="SECONDS", help="between SIGTERM and SIGKILL of what is stopped"
+    )
+    argument_parser.add_argument(
+        "--export", default="", choices=EXPORTS, help="print it as a file to keep, and change nothing"
+    )
+    add_run_options(argument_parser)
+    return argument_parser
+
+
+def _values(texts: Sequence[str]) -> Mapping[str, str]:
+    """The parameters given with `--set`; refuses secrets, as other users can see arguments."""
+    from sparktop.masking import is_secret_name, mask_text
+
+    pairs = set_pairs(texts)
+    for name, value in pairs:
+        if value and (is_secret_name(name) or mask_text(value) != value):
+            raise UsageError(
+                f"{name} looks like a secret, and every user of this machine can see an argument",
+                hint="give it in your environment, or with --env-file: HF_TOKEN, VLLM_API_KEY",
+            )
+    return dict(pairs)
+
+
+def _check(order: Order) -> None:
+    """Check the parameters before connecting to any node.
+
+    Raises:
+        UsageError: a parameter's name or value is not valid; with the remedies.
+    """
+    from sparktop.recipe import parameters
+    from sparktop.recipe.container_spec import CannotRender
+
+    try:
+        parameters.resolve(order).checked()
+    except CannotRender as error:
+        raise UsageError(error.reason, hint="\n  ".join(filter(None, error.remedies)) or None) from error
+
+
+def _secrets(recipe: Recipe, named: Path | None) -> SecretValues:
+    """The secrets that the recipe takes, from the environment, else from files that only the operator can read.
+
+    Raises:
+        ConfigError: the file `named` doesn't exist or can't be read; for other files a gate reports it.
+    """
+    from sparktop.recipe.operator_secrets import read_secrets
+
+    if named is not None and not named.is_file():
+        raise ConfigError(f"{named} is no file" if named.exists() else f"{named}: there is no such file")
+    secrets = read_secrets(recipe, named)
+    if named is not None and secrets.problems:
+        raise ConfigError("\n  ".join(problem.text for problem in secrets.problems))
+    return secrets
+
+
+def _notes(secrets: SecretValues) -> tuple[str, ...]:
+    sources = ", ".join(f"{name} {source}" for name, source in secrets.sources.items() if source)
+    return (f"taken: {sources}",) if sources else ()

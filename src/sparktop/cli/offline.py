@@ -1,0 +1,94 @@
+"""The commands that need no Spark: explain, lint, rules, recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparktop.cli.composition import own_rules
+from sparktop.cli.options import parser, set_pairs, settings
+from sparktop.errors import UsageError
+
+
+def explain(words: list[str]) -> int:
+    """`sparktop explain`."""
+    argument_parser = parser("sparktop explain [options] [FILE ...]")
+    argument_parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="a text of any kind; - or nothing is standard input"
+    )
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="findings as JSON")
+    options = argument_parser.parse_args(words)
+    settings(options)
+    from sparktop.diagnose.logs.rule import shipped
+    from sparktop.headless.explain import explain as tell
+
+    return tell(options.files, (*shipped(), *own_rules().strict().log), as_json=options.as_json)
+
+
+def lint(words: list[str]) -> int:
+    """`sparktop lint`."""
+    argument_parser = parser("sparktop lint [options] FILE [FILE ...]")
+    argument_parser.add_argument("files", nargs="+", metavar="FILE", help="a launch configuration; - is standard input")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="JSON")
+    options = argument_parser.parse_args(words)
+    settings(options)
+    from sparktop.headless.explain import lint as tell
+
+    return tell(options.files, as_json=options.as_json, own=own_rules().strict().lint)
+
+
+def rules(words: list[str]) -> int:
+    """`sparktop rules`."""
+    argument_parser = parser("sparktop rules list [--json] | show ID | check [FILE ...]")
+    argument_parser.add_argument("what", choices=("list", "show", "check"), help="what to do")
+    argument_parser.add_argument("names", nargs="*", metavar="ID|FILE", help="the rule to show; the files to check")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="the list as JSON")
+    options = argument_parser.parse_args(words)
+    from sparktop.config import read_rule_file, user_rule_files
+    from sparktop.diagnose.catalogue import read_own
+    from sparktop.headless.rules import check_files, list_rules, show_rule
+
+    if options.what == "check":
+        files = [(name, read_rule_file(Path(name))) for name in options.names]
+        return check_files(files or user_rule_files())
+    user_rules = read_own(user_rule_files()).strict()
+    if options.what == "list":
+        if options.names:
+            raise UsageError("rules list takes no name", hint=f"sparktop rules show {options.names[0]}")
+        return list_rules(user_rules, as_json=options.as_json)
+    if len(options.names) != 1:
+        raise UsageError("which rule?", hint="sparktop rules show gpu.spin-deadlock · sparktop rules list")
+    return show_rule(options.names[0], user_rules)
+
+
+_USAGE = "sparktop recipes list [--json] | show RECIPE [--set NAME=VALUE] | validate FILE|RECIPE ... [--all] [--json]"
+
+
+def recipes(words: list[str]) -> int:
+    """`sparktop recipes`."""
+    argument_parser = parser(_USAGE)
+    argument_parser.add_argument("what", choices=("list", "show", "validate"), help="what to do")
+    argument_parser.add_argument("names", nargs="*", metavar="RECIPE", help="a recipe by its name, or a file")
+    argument_parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="show: as it is with this set"
+    )
+    argument_parser.add_argument("--all", action="store_true", dest="is_all", help="validate: every recipe there is")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="list and validate: as JSON")
+    options = argument_parser.parse_args(words)
+    settings(options)
+    from sparktop.headless.recipes import list_recipes, show_recipe, validate
+
+    if options.set and options.what != "show":
+        raise UsageError(
+            "--set goes with recipes show", hint="sparktop launch RECIPE HOST --set NAME=VALUE launches it"
+        )
+    if options.what == "list":
+        if options.names:
+            raise UsageError("recipes list takes no name", hint=f"sparktop recipes show {options.names[0]}")
+        return list_recipes(as_json=options.as_json)
+    if options.what == "show":
+        if len(options.names) != 1:
+            raise UsageError("which recipe?", hint="sparktop recipes show NAME · sparktop recipes list")
+        return show_recipe(options.names[0], dict(set_pairs(options.set)))
+    if not options.names and not options.is_all:
+        raise UsageError("which recipes?", hint="sparktop recipes validate FILE · sparktop recipes validate --all")
+    return validate(options.names, is_all=options.is_all, as_json=options.as_json, own=own_rules().strict().lint)

@@ -1,0 +1,149 @@
+"""The commands that watch: the console, demo, status."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sparktop.cli.composition import connectors, distinct, monitor, own_rules, session
+from sparktop.cli.options import parser, settings
+from sparktop.config import Config, state_home
+from sparktop.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparktop.cli.session import Session
+    from sparktop.observe.watch import Publish, Watch
+    from sparktop.operate.run.operating import Operating
+    from sparktop.transport.base import Connector, Prompter
+
+    Start = Callable[[Publish, Prompter], Awaitable[Watch]]
+
+
+def console(words: list[str]) -> int:
+    """`sparktop HOST...`."""
+    argument_parser = parser("sparktop [options] HOST [HOST ...]")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
+    argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
+    config = settings(argument_parser.parse_args(words))
+    if not config.hosts:
+        raise UsageError(
+            "which Spark?", hint="sparktop spark1 spark2 · sparktop local · or, without any: sparktop demo"
+        )
+    if not sys.stdout.isatty():
+        return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
+    names = distinct(config.hosts)
+    sessions: list[Session] = []
+
+    async def start(publish: Publish, prompter: Prompter) -> Watch:
+        def make() -> Session:
+            return session(connectors(names, prompter, config.ssh_config), publish, config, own=own_rules())
+
+        # In a thread: importing asyncssh and the rules takes longer than the first paint.
+        sessions.append(await asyncio.to_thread(make))
+        return sessions[0]
+
+    return _run_app(start, names, config, operating=lambda: sessions[0].operations if sessions else None)
+
+
+def demo(words: list[str]) -> int:
+    """`sparktop demo`."""
+    argument_parser = parser("sparktop demo [options]")
+    argument_parser.add_argument("--scenario", default="healthy", help="which incident to play (see --list)")
+    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the scenarios")
+    argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
+    options = argument_parser.parse_args(words)
+    from sparktop.sim.scenario import scenario as scenarios
+
+    if options.list_scenarios:
+        for name, title in scenarios.available():
+            print(f"{name:22}  {title}")
+        return 0
+    config = settings(options)
+    scenario = scenarios.load(options.scenario)
+    if not sys.stdout.isatty():
+        raise UsageError(
+            "the demo is a console, and its output is no terminal", hint="run `sparktop demo` without a pipe or file"
+        )
+    names = tuple(node.name for node in scenario.nodes)
+    sessions: list[Session] = []
+
+    async def start(publish: Publish, _: Prompter) -> Watch:
+        from sparktop.sim.server import simulated_watch
+
+        def make(links: Sequence[Connector]) -> Session:
+            sessions.append(session(links, publish, config, is_demo=True))
+            return sessions[0]
+
+        return await simulated_watch(scenario, make)
+
+    return _run_app(
+        start,
+        names,
+        config,
+        title=f"demo: {scenario.title}",
+        is_demo=True,
+        operating=lambda: sessions[0].operations if sessions else None,
+    )
+
+
+def status(words: list[str]) -> int:
+    """`sparktop status`."""
+    argument_parser = parser("sparktop status [options] HOST [HOST ...]")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST")
+    argument_parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="JSON; with --watch one object a line"
+    )
+    argument_parser.add_argument("--watch", action="store_true", help="a snapshot every interval until interrupted")
+    argument_parser.add_argument(
+        "--timeout", type=float, default=15.0, help="seconds to wait for an answer (default 15)"
+    )
+    options = argument_parser.parse_args(words)
+    config = settings(options)
+    if not config.hosts:
+        raise UsageError("which Spark?", hint="sparktop status spark1 spark2 · sparktop status local")
+    return _snapshot(config, as_json=options.as_json, watch=options.watch, timeout_s=options.timeout)
+
+
+def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
+    from sparktop.headless.status import status as tell
+    from sparktop.headless.terminal import TerminalPrompter
+
+    links = connectors(distinct(config.hosts), TerminalPrompter(), config.ssh_config)
+    rules = own_rules()
+
+    def make(publish: Publish) -> Watch:
+        return monitor(links, publish, config, own=rules)
+
+    return asyncio.run(tell(make, as_json=as_json, watch=watch, timeout_s=timeout_s, interval_s=config.interval_s))
+
+
+def _run_app(
+    start: Start,
+    names: tuple[str, ...],
+    config: Config,
+    *,
+    operating: Callable[[], Operating | None],
+    title: str = "",
+    is_demo: bool = False,
+) -> int:
+    from sparktop.clock import SystemClock
+    from sparktop.ui.app import SparktopApp
+    from sparktop.ui.attention import Attention
+    from sparktop.ui.notify import NotifyOptions
+
+    clock = SystemClock()
+    app = SparktopApp(
+        start=start,
+        node_names=names,
+        clock=clock,
+        title=title,
+        read_only=config.read_only,
+        protected=frozenset(config.protected),
+        operating=operating,
+        theme=config.theme,
+        notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
+        attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
+    )
+    return app.run() or 0

@@ -1,0 +1,1 @@
+"""Command lines and the files that contain them: parsed with positions, edited, written."""

@@ -1,0 +1,166 @@
+"""An engine's flags in its command line: parsed, looked up, set, removed. Of a flag given twice the last one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparktop.cmdline.engine_flags import LEVEL, Arity, canonical, is_flag, spec_of
+from sparktop.cmdline.source import Item, Word, hull
+from sparktop.model.engine import EngineKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One occurrence of a flag."""
+
+    at: int
+    """The index of its word."""
+    word: str
+    name: str
+    """Canonical."""
+    joined: str | None = None
+    """The value after "="."""
+    values: tuple[int, ...] = ()
+    """Indices of the words that are its values."""
+
+    @property
+    def spelled(self) -> str:
+        return self.word.partition("=")[0]
+
+    @property
+    def end(self) -> int:
+        """The index after its last word."""
+        return self.values[-1] + 1 if self.values else self.at + 1
+
+
+def canonical_of(spelled: str, kind: EngineKind | None) -> str:
+    """A flag's canonical name; SGLang's --model is an alias of --model-path."""
+    name = canonical(spelled)
+    return "model-path" if name == "model" and kind is EngineKind.SGLANG else name
+
+
+def parsed(words: Sequence[str | None], kind: EngineKind | None = None) -> tuple[list[Flag], list[int]]:
+    """The flags in order, and the indices of the words that belong to none: program, model, unknown words (None)."""
+    flags: list[Flag] = []
+    loose: list[int] = []
+    index = 0
+    while index < len(words):
+        word, at = words[index], index
+        index += 1
+        if word is None or not is_flag(word):
+            loose.append(at)
+        elif level := LEVEL.fullmatch(word):
+            flags.append(Flag(at=at, word=word, name="optimization-level", joined=level[1]))
+        else:
+            spelled, equals, joined = word.partition("=")
+            name = canonical_of(spelled, kind)
+            arity = spec_of(name).arity
+            limit = 0 if equals or arity is Arity.SWITCH else len(words) if arity is Arity.MANY else 1
+            while index < len(words) and index - at <= limit and not is_flag(words[index] or ""):
+                index += 1
+            values = tuple(range(at + 1, index))
+            flags.append(Flag(at=at, word=word, name=name, joined=joined if equals else None, values=values))
+    return flags, loose
+
+
+def flags_of(words: Sequence[Word], engine: EngineKind | None) -> tuple[list[Item], list[Word]]:
+    """The flags in order with their positions, and the words that belong to no flag (the model's name)."""
+    flags, loose = parsed([word.text for word in words])
+    items = []
+    for flag in flags:
+        word = words[flag.at]
+        values = [words[index] for index in flag.values]
+        if flag.joined is not None:
+            value = None if LEVEL.fullmatch(word.text) else word.part(len(flag.spelled) + 1)
+            item = Item(name=flag.name, value=flag.joined, span=word.span, value_span=value.span if value else None)
+        else:
+            item = Item(
+                name=flag.name,
+                value=values[0].text if values else None,
+                rest=tuple(value.text for value in values[1:]),
+                span=hull(word, values[-1] if values else None),
+                value_span=hull(values[0], values[-1]) if values else None,
+            )
+        items.append(item)
+    return items, [words[index] for index in loose]
+
+
+_VLLM = {
+    "tensor_parallel": "tensor-parallel-size",
+    "pipeline_parallel": "pipeline-parallel-size",
+    "data_parallel": "data-parallel-size",
+}
+_SGLANG = {
+    "tensor_parallel": "tp-size",
+    "pipeline_parallel": "pp-size",
+    "data_parallel": "dp-size",
+    "expert_parallel": "ep-size",
+    "gpu_memory_utilization": "mem-fraction-static",
+    "max_model_len": "context-length",
+    "max_num_seqs": "max-running-requests",
+    "chunked_prefill": "chunked-prefill-size",
+}
+
+
+def flag_of(name: str, engine: EngineKind) -> str:
+    """A parameter's flag ("tensor_parallel": "--tensor-parallel-size"), from sparkrun's names or the engine's own."""
+    special = _SGLANG if engine is EngineKind.SGLANG else _VLLM
+    return "--" + special.get(name, name.replace("_", "-"))
+
+
+def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False) -> tuple[str, ...]:
+    """A parameter as words of an argv; a switch on or off, a value that begins with a dash joined by "="."""
+    flag = flag_of(name, engine)
+    spec = spec_of(flag.lstrip("-"))
+    if is_bool or spec.arity is Arity.SWITCH:
+        if value.lower() in ("true", ""):
+            return (flag,)
+        if value.lower() == "false":
+            return (f"--no-{spec.name}",) if engine is EngineKind.VLLM and spec.is_on_in_vllm else ()
+    return joined_words(flag, value)
+
+
+def joined_words(flag: str, value: str) -> tuple[str, ...]:
+    """The words of a flag; a value that begins with a dash is joined, or it would be taken for a flag."""
+    return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
+
+
+def values_of(argv: Sequence[str]) -> Mapping[str, str]:
+    """The first value of each flag's last occurrence, by canonical name; "" for a switch."""
+    return {
+        flag.name: flag.joined if flag.joined is not None else argv[flag.values[0]] if flag.values else ""
+        for flag in parsed(argv)[0]
+    }
+
+
+def value_of(argv: Sequence[str], *names: str) -> str | None:
+    """A flag's value, "" for a switch; None where it isn't set."""
+    values = values_of(argv)
+    return next((values[name] for name in map(canonical, names) if name in values), None)
+
+
+def has(argv: Sequence[str], *names: str) -> bool:
+    """Whether a flag is set."""
+    return value_of(argv, *names) is not None
+
+
+def without(argv: Sequence[str], *names: str) -> tuple[str, ...]:
+    """The argv without these flags, their `--no-` forms and their values."""
+    removed = {at for flag in _occurrences(argv, *names) for at in range(flag.at, flag.end)}
+    return tuple(word for at, word in enumerate(argv) if at not in removed)
+
+
+def placed(argv: Sequence[str], words: Sequence[str], *names: str) -> tuple[str, ...]:
+    """The argv with these words in place of the flags of these names, or at its end where there are none."""
+    occurrences = _occurrences(argv, *names)
+    if not occurrences:
+        return (*argv, *words)
+    first = occurrences[0].at
+    return (*argv[:first], *words, *without(argv[first:], *names))
+
+
+def _occurrences(argv: Sequence[str], *names: str) -> list[Flag]:
+    """The flags of these names and their `--no-` forms."""
+    names_on = {canonical(name).removeprefix("no-") for name in names}
+    return [flag for flag in parsed(argv)[0] if flag.name.removeprefix("no-") in names_on]

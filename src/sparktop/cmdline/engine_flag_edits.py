@@ -1,0 +1,249 @@
+"""Sets and removes flags in an engine's command line, in its own spelling; nothing else is touched. Pure.
+
+A flag is the same with dashes or underscores, joined by "=" or not, by its alias, or in its `--no-` form. A key of a
+JSON value (`--compilation-config.cudagraph_mode`) is set inside the JSON (docs/facts/engines.md sections 4, 5.3). Of
+a flag given twice the last one counts, as in argparse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparktop.cmdline.engine_argv import Flag, canonical_of, joined_words, parsed
+from sparktop.cmdline.engine_flags import LEVEL, Arity, is_flag, spec_of
+from sparktop.model.engine import EngineKind
+
+
+class CannotEdit(ValueError):
+    """A command line that can't be changed safely; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagChange:
+    """One flag or variable, before and after."""
+
+    name: str
+    before: str | None
+    """None: it was absent; "": a switch."""
+    after: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class FlagEdits:
+    """Edits of an engine's arguments, by index."""
+
+    replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Index of a word -> new words for it; none: it is removed."""
+    appended: list[str] = field(default_factory=list)
+    changed: list[FlagChange] = field(default_factory=list)
+
+
+def flag_edits(
+    arguments: Sequence[str | None], kind: EngineKind, changes: Mapping[str, str | None], *, open_at: Sequence[int] = ()
+) -> FlagEdits:
+    """The edits that make these changes to an engine's own arguments.
+
+    Args:
+        arguments: without the program; None for a word that only a shell could tell.
+        changes: as in Change.flags: a value, "" for a switch, None to remove a flag.
+        open_at: indices of words that may expand to several words, or none.
+
+    Raises:
+        CannotEdit: a value can't be assigned to its flag safely; the text says why.
+    """
+    editor = _Editor(arguments, kind)
+    if changes:
+        _refuse_unknown(arguments, editor.loose, open_at)
+    seen: set[str] = set()
+    for flag_name, value in changes.items():
+        if not is_flag(flag_name):
+            raise CannotEdit(f"{flag_name[:60]!r} is no flag")
+        if any("\0" in text for text in (flag_name, value or "")):
+            raise CannotEdit(f"{flag_name[:60]!r} holds a character that no command line can")
+        if level := LEVEL.fullmatch(flag_name):
+            name, value = "optimization-level", None if value is None else level[1]
+        else:
+            name = canonical_of(flag_name.partition("=")[0], kind)
+        if name in seen:
+            raise CannotEdit(f"{flag_name} is asked to be changed twice, under two of its names")
+        seen.add(name)
+        editor.change(flag_name, name, value)
+    return editor.edits
+
+
+def meaning(arguments: Sequence[str], kind: EngineKind) -> dict[str, tuple[str, ...]]:
+    """The flags' values by canonical name, last occurrence; loose words under ""."""
+    flags, loose = parsed(arguments, kind)
+    meanings: dict[str, tuple[str, ...]] = {"": tuple(str(arguments[index]) for index in loose)} if loose else {}
+    for flag in flags:
+        values = (flag.joined,) if flag.joined is not None else tuple(str(arguments[index]) for index in flag.values)
+        meanings.pop(_opposite(flag.name), None)
+        meanings[flag.name] = values
+    return meanings
+
+
+def _opposite(name: str) -> str:
+    return name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
+
+
+def _refuse_unknown(arguments: Sequence[str | None], loose: Sequence[int], open_at: Sequence[int]) -> None:
+    unknown = [index for index in loose if arguments[index] is None]
+    if not unknown:
+        return
+    is_model = unknown[0] == loose[0] and unknown[0] not in open_at
+    if unknown[1:] or not is_model:
+        raise CannotEdit("part of its flags come from a shell variable, so nobody can tell from here what they are")
+
+
+class _Editor:
+    """Edits the arguments, one change after the other; words that are edited already are no flags any more."""
+
+    def __init__(self, arguments: Sequence[str | None], kind: EngineKind) -> None:
+        self.arguments, self.kind = arguments, kind
+        self.flags, self.loose = parsed(arguments, kind)
+        self.edits = FlagEdits()
+
+    def change(self, flag_name: str, name: str, value: str | None) -> None:
+        """Set or remove the flag with this canonical name."""
+        base, _, key = name.partition(".")
+        same = [flag for flag in self.flags if flag.name == name]
+        if value is None:
+            self._remove(name)
+        elif key and not same:
+            if not self._set_json(base, key, value):
+                self._append(flag_name, value)
+        elif value == "" and not key:
+            self._switch_on(flag_name, name)
+        elif same:
+            self._set(flag_name, name, value, same[-1])
+        elif name == "model" and self.kind is EngineKind.VLLM and self.loose:
+            self.edits.replaced[self.loose[0]] = (value,)
+            self._note(flag_name, self.arguments[self.loose[0]], value)
+        else:
+            self._remove_keys(name)
+            self._append(flag_name, value)
+        edited = self.edits.replaced.keys()
+        self.flags = [flag for flag in self.flags if edited.isdisjoint((flag.at, *flag.values))]
+        self.loose = [index for index in self.loose if index not in edited]
+
+    def _note(self, name: str, before: str | None, after: str | None) -> None:
+        self.edits.changed.append(FlagChange(name=name, before=before, after=after))
+
+    def _replace(self, indices: Iterable[int], words: tuple[str, ...] = ()) -> None:
+        """New words in the place of the first, none in that of the others."""
+        for index in indices:
+            self.edits.replaced[index] = words
+            words = ()
+
+    def _append(self, flag_name: str, value: str) -> None:
+        self.edits.appended += joined_words(flag_name, value)
+        self._note(flag_name, None, value)
+
+    def _current(self, flag: Flag) -> str:
+        if flag.joined is not None:
+            return flag.joined
+        return " ".join(self.arguments[index] or "(of a variable)" for index in flag.values)
+
+    def _remove(self, name: str) -> None:
+        occurrences = [flag for flag in self.flags if flag.name == name or flag.name.startswith(f"{name}.")]
+        base, _, key = name.partition(".")
+        if not occurrences and key and self._set_json(base, key, None):
+            return
+        has_model = bool(self.loose) or any(flag.name in ("model", "model-path") for flag in self.flags)
+        for flag in occurrences:
+            words = [index for index in flag.values if self.arguments[index] is not None or len(flag.values) == 1]
+            if words and not has_model and spec_of(flag.name).arity is not Arity.MANY:
+                raise CannotEdit(
+                    f"it can't be told whether {self.arguments[words[0]]!r} is the value of {flag.spelled} or the model"
+                )
+            self._replace((flag.at, *words))
+        if occurrences:
+            self._note(occurrences[-1].spelled, self._current(occurrences[-1]), None)
+
+    def _remove_keys(self, name: str) -> None:
+        """Remove the flags of single keys, where their value is set as a whole."""
+        for flag in self.flags:
+            if flag.name.startswith(f"{name}."):
+                self._replace((flag.at, *flag.values))
+                self._note(flag.spelled, self._current(flag), None)
+
+    def _switch_on(self, flag_name: str, name: str) -> None:
+        last = next((flag for flag in reversed(self.flags) if flag.name in (name, _opposite(name))), None)
+        if last is None:
+            self.edits.appended.append(flag_name)
+            self._note(flag_name, None, "")
+        elif last.name != name:
+            self._replace((last.at,), (flag_name,))
+            self._note(last.spelled, "", None)
+            self._note(flag_name, None, "")
+        elif (last.joined or "").lower() in ("false", "0"):
+            self._replace((last.at,), (last.spelled,))
+            self._note(last.spelled, last.joined, "")
+
+    def _set(self, flag_name: str, name: str, value: str, last: Flag) -> None:
+        if "." not in name:
+            self._remove_keys(name)
+        before = self._current(last)
+        if before == value and len(last.values) < 2:
+            return
+        if level := LEVEL.fullmatch(last.word):
+            self._replace((last.at,), (f"-O{value}",) if value.isdecimal() else (flag_name, value))
+            before = level[1]
+        elif last.joined is not None:
+            self._replace((last.at,), (f"{last.spelled}={value}",))
+        elif last.values and not value.startswith("-"):
+            self._replace(last.values, (value,))
+        else:
+            self._replace((last.at, *last.values), joined_words(last.word, value))
+        self._note(last.spelled, before, value)
+
+    def _set_json(self, base: str, key: str, value: str | None) -> bool:
+        """Set or remove a key inside a JSON value; False where there is no such value."""
+        last = next((flag for flag in reversed(self.flags) if flag.name == base), None)
+        if last is None:
+            return False
+        text = last.joined if last.joined is not None else self.arguments[last.values[0]] if last.values else None
+        try:
+            whole = json.loads(text or "")
+        except (ValueError, RecursionError):
+            whole = None
+        if not isinstance(whole, dict):
+            raise CannotEdit(f"the value of {last.spelled} is no JSON object, so {key} can't be set in it")
+        inside: Any = whole
+        *path, leaf = (_json_key(part) for part in key.split("."))
+        for part in path:
+            inside = inside.setdefault(part, {}) if isinstance(inside, dict) else None
+        if not isinstance(inside, dict):
+            raise CannotEdit(f"{last.spelled} holds something else in the place of {key}")
+        before = inside.get(leaf)
+        if value is None:
+            inside.pop(leaf, None)
+        else:
+            inside[leaf] = _json_value(value, before)
+        after = json.dumps(whole, ensure_ascii=False, separators=(", ", ": ") if ": " in (text or "") else (",", ":"))
+        if whole == json.loads(text or "{}"):
+            return True
+        if last.joined is not None:
+            self._replace((last.at,), (f"{last.spelled}={after}",))
+        else:
+            self._replace(last.values[:1], (after,))
+        self._note(last.spelled, text, after)
+        return True
+
+
+def _json_key(part: str) -> str:
+    """A key's name inside JSON, with underscores: `plain` has made dashes of them."""
+    return part.replace("-", "_")
+
+
+def _json_value(value: str, before: Any) -> Any:
+    """The value as JSON where it is valid and the old value was no text."""
+    if isinstance(before, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value

@@ -1,0 +1,162 @@
+"""What a container's exit code means (container_exit.toml) and what it doesn't prove; findings of restart loops."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sparktop.diagnose import rule_file
+from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.model.engine import Container
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+LOOPING = 3
+"""From this many restarts, by Docker's or systemd's count, it is a restart loop (docs/facts/engines.md OPS-04)."""
+TOO_SOON_S = 60.0
+"""A start this soon after the last run's end is too soon: memory comes back over seconds to minutes (field report 004).
+"""
+
+
+def exit_detail(container: Container) -> str:
+    """How the container ended, in one line: "killed, out of memory (exit code 137)"."""
+    code = container.exit_code
+    if code is None:
+        return "ended"
+    if container.oom_killed:
+        return f"killed, out of memory (exit code {code})"
+    meaning = _raw()["short"].get(str(code))
+    if meaning is None:
+        meaning = f"killed by signal {code - 128}" if 128 < code < 160 else "failed: its log says why"
+    return f"{meaning} (exit code {code})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What an exit code means: its rule, severity and the texts of its finding."""
+
+    rule: str
+    severity: Severity
+    says: str
+    """Follows the container's name in the title: "was killed (exit code 137)"."""
+    explanation: str
+    settles: str = ""
+    remedies: tuple[Remedy, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def finding(self, name: str, evidence: tuple[Evidence, ...]) -> Finding:
+        """The finding for a container that ended so; suspected while something else would have to settle it."""
+        return Finding(
+            rule=self.rule,
+            severity=self.severity,
+            confidence=Confidence.SUSPECTED if self.settles else Confidence.CONFIRMED,
+            title=f"{name} {self.says}",
+            explanation=self.explanation,
+            settles=self.settles,
+            evidence=evidence,
+            remedies=self.remedies,
+            references=self.sources,
+            subject=name,
+        )
+
+
+def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "NAME") -> Ending | None:
+    """The meaning of an exit code; None for a clean end, an ordinary stop (143, 130) or no exit code.
+
+    Args:
+        name: the container's name, for the remedies' commands; replaced by NAME if it would need quoting.
+    """
+    if not oom_killed and exit_code in (None, 0, 130, 143):
+        return None
+    by_code = endings()
+    ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])
+    shell_name = _shell_name(name)
+    return replace(
+        ending,
+        says=ending.says.replace("{code}", str(exit_code)),
+        settles=ending.settles.replace("NAME", shell_name),
+        remedies=tuple(
+            replace(remedy, steps=tuple(step.replace("NAME", shell_name) for step in remedy.steps))
+            for remedy in ending.remedies
+        ),
+    )
+
+
+@cache
+def endings() -> Mapping[str, Ending]:
+    """The entries of container_exit.toml by exit code."""
+    return {
+        str(row["code"]): Ending(
+            rule=row["rule"],
+            severity=Severity(row["severity"]),
+            says=row["says"],
+            explanation=row["explanation"],
+            settles=row.get("settles", ""),
+            remedies=rule_file.remedies(row, "container_exit.toml"),
+            sources=tuple(row["sources"]),
+        )
+        for row in _raw()["ending"]
+    }
+
+
+def cards() -> tuple[Rule, ...]:
+    """The rule cards of container endings, seen live or in what Docker prints."""
+    return tuple(
+        Rule(
+            id=ending.rule,
+            kind=RuleKind.DOCUMENT,
+            title=f"A container {ending.says.replace('{code}', 'other than the known')}",
+            severity=ending.severity,
+            scope="any container: live, docker inspect, docker ps",
+            sources=ending.sources,
+        )
+        for ending in endings().values()
+    )
+
+
+def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:
+    """The finding for a container that Docker restarts again and again."""
+    times = f"{restarts} times so far" if restarts else "again and again"
+    return Finding(
+        rule="restart.loop",
+        severity=Severity.CRITICAL,
+        title=f"{name} is in a restart loop: started {times}",
+        explanation=(
+            f"It ends, and its restart policy{f' ({policy})' if policy else ''} starts it again without waiting for "
+            "memory: Docker's pause between two starts is at most a minute, and is back to 0.1 s once a run lasted 10 "
+            "s. Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
+            "does so for ever. What ends it stands in its log."
+        ),
+        evidence=evidence,
+        remedies=(
+            Remedy(
+                title="Stop the loop, then read why it ends",
+                steps=tuple(
+                    step.replace("NAME", _shell_name(name))
+                    for step in (
+                        "docker update --restart=no NAME",
+                        "docker stop -t 60 NAME",
+                        "docker logs NAME 2>&1 | sparktop explain",
+                    )
+                ),
+                cost="the engine stays down until it is started",
+                action="break-restart-loop",
+            ),
+        ),
+        references=("field report 004", "Docker: restart policies"),
+        subject=name,
+    )
+
+
+def _shell_name(name: str) -> str:
+    """The name if a shell needs no quotes for it, else NAME: it comes from another machine and isn't trusted."""
+    return name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
+
+
+@cache
+def _raw() -> dict[str, Any]:
+    return tomllib.loads(files("sparktop.diagnose").joinpath("container_exit.toml").read_text("utf-8"))

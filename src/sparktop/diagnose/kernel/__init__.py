@@ -1,0 +1,1 @@
+"""Kernel log: lines, Xids, incidents."""

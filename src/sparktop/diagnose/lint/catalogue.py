@@ -1,0 +1,152 @@
+"""All shipped lints, and the check of launch specifications with them, secrets masked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from sparktop import sanitise
+from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.lint import containers, kernels, lifetimes, memory, systemd, two_nodes, user_rules
+from sparktop.diagnose.lint.lint import Lint
+from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.diagnose.lint.user_rules import LintRule
+from sparktop.diagnose.rule import Rule
+from sparktop.model.finding import Finding
+
+Mask = Callable[[str], str]
+"""Replaces the secrets in a line (sparktop.masking.mask_text)."""
+
+MASKED = "<masked>"
+SHORTEST_SECRET = 6
+"""Shorter secrets are masked only as separate words in shown lines; in sentences they could be part of other words."""
+_REFERENCE = re.compile(r"(\"?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})\"?)")
+_SILENCER = "sparktop: allow"
+"""The comment `# sparktop: allow config.enforce-eager` with a reason switches that lint off for the file."""
+
+
+_LINTS = (
+    containers.engine_flag_before_image,
+    containers.rm_with_restart,
+    containers.gpus_not_requested,
+    containers.restart_before_proven,
+    containers.model_cache_mount,
+    containers.ipc_or_shm,
+    containers.image_not_pinned,
+    containers.secret_in_argv,
+    containers.loopback_in_container,
+    containers.api_without_key,
+    systemd.restart_sec,
+    systemd.start_limit_section,
+    systemd.start_limit_absent,
+    systemd.start_timeout,
+    systemd.gpu_reset_target,
+    lifetimes.flag_unknown_to_version,
+    lifetimes.variable_without_effect,
+    lifetimes.deprecated,
+    two_nodes.host_network,
+    two_nodes.nccl_ib_hca,
+    two_nodes.socket_ifname,
+    two_nodes.nccl_gid_index,
+    two_nodes.nccl_ib_disabled,
+    two_nodes.rdma_devices,
+    two_nodes.memlock,
+    kernels.sglang_graphs_two_nodes,
+    kernels.vllm_graphs_two_nodes,
+    kernels.dist_timeout_absent,
+    two_nodes.ray_memory_monitor,
+    two_nodes.ray_missing,
+    memory.gpu_memory_utilization_high,
+    memory.gpu_memory_utilization_absent,
+    memory.mem_fraction_static_high,
+    memory.mem_fraction_static_absent,
+    memory.sglang_flashinfer_memory,
+    memory.memory_limit_without_effect,
+    memory.shm_size_large,
+    kernels.enforce_eager,
+    kernels.sglang_graphs_off,
+    kernels.nvfp4_moe_backend,
+    kernels.flashinfer_attention_fp8,
+    kernels.attention_sinks,
+    kernels.mxfp4_checkpoint,
+    kernels.mxfp4_stock_image,
+    kernels.fastsafetensors_ngc,
+    kernels.performance_mode_throughput,
+)
+
+
+@cache
+def lints() -> tuple[Lint, ...]:
+    """The lints that ship with sparktop."""
+    return (*_LINTS, *(rule.lint for rule in user_rules.shipped()))
+
+
+def cards() -> tuple[Rule, ...]:
+    """The cards of all lints, for `sparktop rules`."""
+    return tuple(lint.card for lint in lints())
+
+
+def check(
+    specs: Iterable[LaunchSpec], *, mask: Mask, own: Sequence[LintRule] = (), is_live: bool = False
+) -> tuple[Finding, ...]:
+    """The findings of the lints in these specifications, without repeats, worst first, secrets masked.
+
+    Args:
+        mask: replaces the secrets in a line.
+        own: the operator's own lint rules.
+        is_live: use only lints that can be certain about a running engine.
+    """
+    findings: dict[object, Finding] = {}
+    all_lints = (*lints(), *(rule.lint for rule in own))
+    for spec in specs:
+        secrets = _secrets(spec, mask)
+        for lint in all_lints:
+            if (is_live and not lint.is_live) or (not is_live and spec.has_remark(f"{_SILENCER} .*{lint.card.id}")):
+                continue
+            for finding in lint.findings(spec):
+                masked = _masked(finding, secrets, mask)
+                findings.setdefault((masked.rule, masked.subject, masked.title, masked.evidence), masked)
+    return ordered(list(findings.values()))
+
+
+def _secrets(spec: LaunchSpec, mask: Mask) -> tuple[str, ...]:
+    """Values that `mask` treats as secrets, to be masked wherever they appear."""
+    prefixed_items = [(f"--{item.name} ", item) for item in spec.flags] + [
+        (f"{item.name}=", item) for item in spec.environment
+    ]
+    prefixed_values = ((name, value) for name, item in prefixed_items for value in (item.value or "", *item.rest))
+    secret_values = {
+        value for name, value in prefixed_values if value and "$" not in value and value not in mask(name + value)
+    }
+    return tuple(sorted(secret_values, key=len, reverse=True))
+
+
+def _masked(finding: Finding, secrets: Sequence[str], mask: Mask) -> Finding:
+    def own_text(text: str) -> str:
+        """Mask our own sentences: only values that were filled in can be secret."""
+        for secret in secrets:
+            text = text.replace(secret, MASKED) if len(secret) >= SHORTEST_SECRET else text
+        return sanitise.line(text)
+
+    def line(text: str) -> str:
+        for secret in secrets:
+            text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASKED, text)
+        # A reference to a variable is no secret; it shows how the secret should be passed.
+        parts = _REFERENCE.split(own_text(text))
+        return "".join(piece if index % 2 else mask(piece) for index, piece in enumerate(parts))
+
+    return replace(
+        finding,
+        title=own_text(finding.title),
+        explanation=own_text(finding.explanation),
+        evidence=tuple(
+            replace(evidence, text=line(evidence.text), source=own_text(evidence.source))
+            for evidence in finding.evidence
+        ),
+        remedies=tuple(
+            replace(remedy, title=own_text(remedy.title), steps=tuple(line(step) for step in remedy.steps))
+            for remedy in finding.remedies
+        ),
+    )

@@ -1,0 +1,321 @@
+"""Lints of Docker options and of who can reach the engine's API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sparktop.cmdline.source import Item
+from sparktop.diagnose.lint.lint import (
+    Claim,
+    change,
+    lint,
+    removed,
+    replaced,
+    with_flag,
+    with_option,
+    with_variable,
+)
+from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
+from sparktop.engines.images import Family, tag_of
+from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+
+_POLICIES = ("always", "unless-stopped")
+
+
+def policy(spec: LaunchSpec) -> Item | None:
+    """The restart policy, unless it is "no"."""
+    item = spec.option("restart")
+    return item if item and item.value not in (None, "", "no", "false") else None
+
+
+@lint(
+    "rm-with-restart",
+    Severity.CRITICAL,
+    "--rm and --restart exclude one another: Docker refuses to start the container",
+    "docker run, all versions",
+    "docker/cli, container/opts.go",
+    "field report 004",
+)
+def rm_with_restart(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    rm, restart = spec.option("rm"), policy(spec)
+    if rm is None or restart is None or not restart.is_known or spec.kind is SourceKind.COMPOSE:
+        return
+    yield claim(
+        [rm, restart] if spec.line_of(rm) != spec.line_of(restart) else rm,
+        explanation=(
+            "Docker answers `conflicting options: cannot specify both --restart and --rm` and starts nothing. One "
+            "removes the container when it ends, the other starts it again."
+        ),
+        remedies=[change("leave --restart out until the engine has served", removed(spec, restart))],
+    )
+
+
+@lint(
+    "engine-flag-before-image",
+    Severity.CRITICAL,
+    "An engine's flag stands before the image's name, where Docker takes it for its own",
+    "docker run, all versions",
+    "Docker documentation, docker run",
+    "field report 004",
+)
+def engine_flag_before_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if not spec.misplaced:
+        return
+    names = ", ".join(f"--{item.name}" for item in spec.misplaced[:4])
+    many = len(spec.misplaced) > 1
+    moved = " ".join(f"--{item.name} {item.value or ''}".strip() for item in spec.misplaced)
+    yield claim(
+        spec.misplaced,
+        title=f"{names} {'stand' if many else 'stands'} before the image's name, where Docker takes it for its own",
+        explanation=(
+            "Everything before the image's name is Docker's, everything after it the engine's. Docker ends with "
+            f"`unknown flag: --{spec.misplaced[0].name}` and starts nothing."
+        ),
+        remedies=[change("put it after the image's name", removed(spec, *spec.misplaced), f"+ IMAGE ... {moved}")],
+    )
+
+
+@lint(
+    "restart-before-proven",
+    Severity.INFO,
+    "A restart policy before the engine has served once",
+    "containers of engines on GB10",
+    "field report 001",
+    "field report 004",
+)
+def restart_before_proven(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    item = policy(spec)
+    if item is None or item.value not in _POLICIES or spec.option("rm") or spec.kind is SourceKind.INSPECT:
+        return
+    yield claim(
+        item,
+        title=f"restart: {item.value} before the engine has served once",
+        explanation=(
+            "An engine that runs out of memory after minutes of loading is started again at once and for ever: Docker "
+            "waits at most a minute, and not for memory. Set it once a first request has come back, and know that "
+            "`docker stop` is what ends it."
+        ),
+        remedies=[change("no policy until it has served", replaced(spec, item, _no_value(spec, item)))],
+    )
+
+
+def _no_value(spec: LaunchSpec, item: Item) -> str:
+    """The value `no`, quoted where YAML would read a bare `no` as false."""
+    before = spec.document.text[item.value_span[0] - 1] if item.value_span else ""
+    return '"no"' if spec.kind is SourceKind.COMPOSE and before not in ("'", '"') else "no"
+
+
+@lint(
+    "model-cache-mount",
+    Severity.INFO,
+    "The model is downloaded again with every new container",
+    "containers that serve a model of the Hugging Face hub",
+    "field report 001",
+)
+def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.is_open:
+        return
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec.model_name) or spec.kind is SourceKind.DOCKERFILE:
+        return
+    target = ":/root/.cache/huggingface"
+    mounts = [item.value or "" for item in spec.options_of("mount")]
+    homes = [item.value or "" for name in ("HF_HOME", "HF_HUB_CACHE") if (item := spec.variable(name))]
+    if any("huggingface" in mount or "/root/.cache" in mount or "$" in mount for mount in mounts):
+        return
+    if any(home and home in mount for home in homes for mount in mounts):
+        return
+    yield claim(
+        None,
+        title="No mount holds the model's files: they are downloaded again with every new container",
+        explanation=(
+            "The hub's cache is inside the container and goes with it. A bind of ~/.cache/huggingface keeps it, and a "
+            "download beforehand keeps many gigabytes out of the start."
+        ),
+        remedies=[change("bind the cache", with_option(spec, "mount", f"~/.cache/huggingface{target}"))],
+    )
+
+
+@lint(
+    "gpus-not-requested",
+    Severity.CRITICAL,
+    "The container asks for no GPU",
+    "Docker where `nvidia` is not the default runtime",
+    "Docker documentation, GPU access",
+)
+def gpus_not_requested(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or not spec.has_command:
+        return
+    if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING) or spec.is_exec:
+        return
+    if spec.option("gpus") or spec.option("privileged"):
+        return
+    runtime = spec.option("runtime")
+    devices = [item.value or "" for item in spec.options_of("device")]
+    if (runtime and "nvidia" in (runtime.value or "")) or any("nvidia" in device for device in devices):
+        return
+    if spec.kind is SourceKind.INSPECT and spec.variable("NVIDIA_VISIBLE_DEVICES"):
+        return
+    yield claim(
+        None,
+        explanation=(
+            "Without --gpus all (`gpus: all`, or a device reservation) the engine finds no CUDA device and stops. Only "
+            "where nvidia is Docker's default runtime does it get one all the same."
+        ),
+        severity=Severity.WARNING,
+        settles="`docker info --format '{{.DefaultRuntime}}'`",
+        remedies=[change("ask for the GPU", with_option(spec, "gpus", "all"))],
+    )
+
+
+@lint(
+    "ipc-or-shm",
+    Severity.INFO,
+    "Shared memory (/dev/shm) has Docker's 64 MB",
+    "containers of vLLM and SGLang",
+    "vLLM documentation, using Docker",
+)
+def ipc_or_shm(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.engine is None:
+        return
+    if spec.option("ipc") or spec.option("shm-size") or spec.kind is SourceKind.DOCKERFILE or spec.is_exec:
+        return
+    if any((item.value or "").endswith(":/dev/shm") for item in spec.options_of("mount")):
+        return
+    yield claim(
+        None,
+        explanation=(
+            "The engine's processes pass tensors through /dev/shm. vLLM's and SGLang's own guides ask for --ipc=host, "
+            "or a larger --shm-size; one process may get by without."
+        ),
+        remedies=[change("share the host's", with_option(spec, "ipc", "host"))],
+    )
+
+
+@lint(
+    "image-not-pinned",
+    Severity.INFO,
+    "The image's tag moves: tomorrow's version may ignore today's flags and variables",
+    "every image of an engine",
+    "vLLM 0.19.0 to 0.33.0, envs.py",
+)
+def image_not_pinned(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    image = spec.image.value or "" if spec.image else ""
+    tag = tag_of(image) if image else None
+    if tag is None or spec.family in (None, Family.COMMUNITY) or not re.search(r"latest|nightly|^main$|^dev$", tag):
+        return
+    yield claim(
+        spec.image,
+        title=f"The tag {tag} moves: another version may ignore these flags and variables",
+        explanation=(
+            "vLLM and SGLang drop variables with a warning at most and rename flags between releases, so a tag that "
+            "moves silently loses what protects this start. What depends on the version can't be checked here either."
+        ),
+        remedies=[Remedy(title="name the version that was tried, or the image's digest")],
+    )
+
+
+@lint(
+    "secret-in-argv",
+    Severity.WARNING,
+    "A secret stands on the command line, where every user of the machine can read it",
+    "every engine",
+    "field report 001",
+    is_live=True,
+)
+def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    for item in spec.flags:
+        if item.name not in ("api-key", "admin-api-key", "hf-token", "ssl-keyfile-password") or item.value is None:
+            continue
+        remedies = []
+        if spec.engine is EngineKind.VLLM and item.name == "api-key":
+            variable = with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}")
+            edits = (removed(spec, item), *(() if spec.kind is SourceKind.RUNNING else (variable,)))
+            remedies = [change("give it in the environment: VLLM_API_KEY", *edits)]
+        elif item.name == "hf-token":
+            remedies = [change("give it in the environment: HF_TOKEN", removed(spec, item))]
+        else:
+            remedies = [Remedy(title="listen on 127.0.0.1 and let a reverse proxy ask for the key")]
+        yield claim(
+            item,
+            title=f"--{item.name} puts a secret on the command line, where every user of the machine can read it",
+            explanation=(
+                "`ps`, /proc and `docker inspect` show command lines, and they end in histories and in logs; a shell's "
+                "variable is filled in before that. The engine reads the same from its environment."
+            ),
+            remedies=remedies,
+            subject=item.name,
+        )
+
+
+@lint(
+    "api-without-key",
+    Severity.INFO,
+    "The API listens on every network and asks for no key",
+    "every engine",
+    "field report 001",
+)
+def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if spec.engine is None or not spec.has_command or spec.is_open or spec.is_ray_start or spec.flag("headless"):
+        return
+    if (
+        spec.flag("api-key", "config")
+        or spec.variable("VLLM_API_KEY")
+        or not (spec.knows_environment or spec.flag("host"))
+    ):
+        return
+    host = spec.flag("host")
+    listen_address = (host.value if host else None) or ("127.0.0.1" if spec.engine is EngineKind.SGLANG else "0.0.0.0")  # noqa: S104
+    if listen_address not in ("0.0.0.0", "::"):  # noqa: S104
+        return
+    network = spec.option("network")
+    published = [item.value or "" for item in spec.options_of("publish")]
+    is_inside = spec.has_container and not (network and network.value == "host")
+    if is_inside and all(address.startswith(("127.", "[::1]", "localhost")) for address in published):
+        return
+    yield claim(
+        host,
+        explanation=(
+            "Whoever reaches this machine's port can use the model, and its unauthenticated endpoints. On a network of "
+            "your own that may be meant; a key costs nothing."
+        ),
+        settles="" if spec.knows_environment else "whether VLLM_API_KEY is set where it runs",
+        remedies=[
+            change("ask for a key", with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}"))
+            if spec.engine is EngineKind.VLLM
+            else Remedy(title="listen on 127.0.0.1 and let a reverse proxy ask for the key")
+        ],
+    )
+
+
+@lint(
+    "loopback-in-container",
+    Severity.WARNING,
+    "The API listens on the container's own loopback, which no published port reaches",
+    "SGLang (default 127.0.0.1) in a container with a network of its own",
+    "SGLang 0.5.12, server_args.py",
+    is_live=True,
+)
+def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    host = spec.flag("host")
+    address = host.value if host else "127.0.0.1" if spec.engine is EngineKind.SGLANG else None
+    network = spec.option("network")
+    if address not in ("127.0.0.1", "localhost") or not spec.has_container or not spec.has_command or spec.is_open:
+        return
+    if not spec.options_of("publish") or (network and (network.value == "host" or not network.is_known)):
+        return
+    yield claim(
+        host,
+        explanation=(
+            "The container has a network of its own, and 127.0.0.1 there is not the machine's: a published port leads "
+            "to an interface nobody listens on. SGLang's default is 127.0.0.1."
+        ),
+        remedies=[
+            change(
+                "listen on all of the container's interfaces, and publish to the address that is meant",
+                (replaced(spec, host, "0.0.0.0") if host else with_flag(spec, "host", "0.0.0.0")),  # noqa: S104
+            )
+        ],
+    )

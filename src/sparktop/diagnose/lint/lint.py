@@ -1,0 +1,376 @@
+"""What lints are made of: card and check, the finding they yield, and the diff lines of a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sparktop.cmdline.source import Document, Item, Span
+from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
+from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.model.change import Change
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Makes the findings of one lint in one specification."""
+
+    spec: LaunchSpec
+    card: Rule
+
+    def __call__(
+        self,
+        items: Item | Sequence[Item] | None,
+        *,
+        title: str = "",
+        explanation: str,
+        remedies: Sequence[Remedy] = (),
+        severity: Severity | None = None,
+        settles: str = "",
+        distinction: Sequence[str] = (),
+        subject: str = "",
+        references: Sequence[str] = (),
+    ) -> Finding:
+        """A finding about these items, or (None) about something missing. With `settles` it is only suspected."""
+        spec, card = self.spec, self.card
+        item_list = (items,) if isinstance(items, Item) else tuple(items or ())
+        return Finding(
+            rule=card.id,
+            severity=severity or card.severity,
+            confidence=Confidence.SUSPECTED if settles else Confidence.CONFIRMED,
+            title=title or card.title,
+            explanation=explanation,
+            settles=settles,
+            distinction=tuple(distinction),
+            evidence=tuple(dict.fromkeys(line for item in item_list for line in evidence(spec, item)))
+            or (beginning(spec),),
+            remedies=tuple(remedies),
+            references=tuple(references) or card.sources,
+            scope=card.scope,
+            subject=subject,
+        )
+
+
+LintCheck = Callable[[LaunchSpec, Claim], Iterable[Finding]]
+"""Pure: compares a specification with what is known about versions, images and hardware."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lint:
+    """One rule over launch specifications."""
+
+    card: Rule
+    check: LintCheck
+    is_live: bool = False
+    """Whether it can be certain about a running engine."""
+
+    def findings(self, spec: LaunchSpec) -> tuple[Finding, ...]:
+        """Its findings in one specification."""
+        return tuple(self.check(spec, Claim(spec=spec, card=self.card)))
+
+
+def lint(
+    name: str, severity: Severity, title: str, scope: str, *sources: str, is_live: bool = False
+) -> Callable[[LintCheck], Lint]:
+    """Make a check the lint of this card; `lint.catalogue` lists it. `name` is the part after "config."."""
+    card = Rule(id=f"config.{name}", kind=RuleKind.LINT, title=title, severity=severity, scope=scope, sources=sources)
+    return lambda check: Lint(card=card, check=check, is_live=is_live)
+
+
+def evidence(spec: LaunchSpec, item: Item) -> tuple[Evidence, ...]:
+    """The lines of an item and of its value; for a running engine, the item itself."""
+    span = item.span or item.value_span
+    if span is None or not spec.document.text or spec.kind in (SourceKind.RUNNING, SourceKind.INSPECT):
+        line = spec.line_of(item) if spec.kind is SourceKind.INSPECT and span else None
+        return (Evidence(source=spec.document.name, line=line, text=as_typed(spec, item)),)
+    offsets = [span[0], *([item.value_span[0]] if item.value_span else [])]
+    numbers = dict.fromkeys(spec.document.line_of(offset) for offset in offsets)
+    return tuple(
+        Evidence(source=spec.document.name, line=number, text=spec.document.line(number).strip()) for number in numbers
+    )
+
+
+def beginning(spec: LaunchSpec) -> Evidence:
+    """The beginning of the specification: evidence for what is missing."""
+    number = spec.line_of(None)
+    if number is None or spec.kind is SourceKind.INSPECT:
+        words = (f"{spec.engine} {spec.version or ''}".strip() if spec.engine else "", spec.model_name)
+        return Evidence(source=spec.document.name, line=number, text=" ".join(filter(None, words)) or spec.name)
+    return Evidence(source=spec.document.name, line=number, text=spec.document.line(number).strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A change of a configuration: the touched lines as a diff, and what a relaunch of a running engine changes."""
+
+    lines: tuple[str, ...]
+    change: Change | None = None
+    """None where a relaunch can't make it: a file, or an option of the container."""
+
+
+def change(title: str, *edits: Edit | str, cost: str = "") -> Remedy:
+    """A remedy whose steps are the changed lines; a relaunch where one can make all these edits, in this order."""
+    steps = tuple(line for edit in edits for line in ((edit,) if isinstance(edit, str) else edit.lines))
+    merged = _merged([None if isinstance(edit, str) else edit.change for edit in edits])
+    return Remedy(title=title, steps=steps, cost=cost, action="relaunch" if merged else None, change=merged)
+
+
+Replacement = tuple[int, int, str]
+"""(start, end, text) in the document's text."""
+
+
+_NO_FILE = (SourceKind.RUNNING, SourceKind.INSPECT)
+"""Sources without a file to edit: remedies show words instead of lines."""
+
+
+_EMPTY = re.compile(r"\s*(?:-\s*)?(?:--?e(?:nv)?\s*)?(?:export\s*)?(?:Environment=)?[\"']{0,2}\s*\\?\s*\Z")
+
+
+_COMPOSE_OPTION = {
+    "network": "network_mode: {}",
+    "ipc": "ipc: {}",
+    "gpus": "gpus: {}",
+    "restart": 'restart: "{}"',
+    "privileged": "privileged: true",
+}
+
+
+_COMPOSE_LIST = {"device": "devices", "mount": "volumes"}
+
+
+def replaced(spec: LaunchSpec, item: Item, value: str) -> Edit:
+    """Give the item another value."""
+    return Edit(lines=_replaced_lines(spec, item, value), change=_change(spec, item, value))
+
+
+def _replaced_lines(spec: LaunchSpec, item: Item, value: str) -> tuple[str, ...]:
+    if _has_no_file(spec, item):
+        return (f"- {as_typed(spec, item)}", f"+ {as_typed_with(spec, item, value)}")
+    text = spec.document.text
+    span = item.value_span
+    if span is None:  # no separate value (`-O3`, a switch): rewrite the whole item
+        start, end = item.span or (0, 0)
+        return diff(spec.document, [(start, end, as_typed_with(spec, item, value))])
+    is_json = value.startswith("{") and text[span[0] - 1 : span[0]] not in ("'", '"')
+    return diff(spec.document, [(*span, f"'{value}'" if is_json else value)])
+
+
+def removed(spec: LaunchSpec, *items: Item) -> Edit:
+    """Remove these items."""
+    changes = [_change(spec, item, None) for item in items]
+    return Edit(lines=_removed_lines(spec, *items), change=_merged(changes))
+
+
+def _removed_lines(spec: LaunchSpec, *items: Item) -> tuple[str, ...]:
+    if any(_has_no_file(spec, item) for item in items):
+        return tuple(f"- {as_typed(spec, item)}" for item in items)
+    edits: list[Replacement] = []
+    for item in items:
+        for span in {item.span, item.value_span} - {None}:
+            if span and not any(start <= span[0] < end for start, end, _ in edits):
+                edits.append((*_with_quotes(spec.document.text, span), ""))
+    return diff(spec.document, edits)
+
+
+def renamed(spec: LaunchSpec, item: Item, text: str) -> Edit:
+    """Rewrite the whole item, name and value; `text` is a flag as it is typed."""
+    if _has_no_file(spec, item) or item.span is None:
+        name, _, value = text.partition(" ")
+        added = _running(spec, Change(flags={name: value})) if name.startswith("--") else None
+        change = _merged([_change(spec, item, None), added])
+        return Edit(lines=(f"- {as_typed(spec, item)}", f"+ {text}"), change=change)
+    return Edit(lines=diff(spec.document, [(*_with_quotes(spec.document.text, item.span), text)]))
+
+
+def with_flag(spec: LaunchSpec, name: str, value: str = "") -> Edit:
+    """Add a flag to the engine's command."""
+    return Edit(lines=_flag_lines(spec, name, value), change=_running(spec, Change(flags={f"--{name}": value})))
+
+
+def _flag_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
+    words = f"--{name} {value}".strip()
+    anchor = next((item for item in spec.flags if item.span and item not in spec.misplaced), None) or spec.model
+    if anchor is None or anchor.span is None or _has_no_file(spec, anchor):
+        return (f"+ {words}",)
+    quoted = f"'{value}'" if value.startswith("{") else value
+    return _inserted(spec.document, anchor.span, f"--{name} {quoted}".strip(), f"--{name}={value}".removesuffix("="))
+
+
+def with_variables(spec: LaunchSpec, names: Sequence[str], value: str) -> Edit:
+    """Set these environment variables of the engine to one value; a heading they need is added once."""
+    return Edit(
+        lines=tuple(dict.fromkeys(line for name in names for line in _variable_lines(spec, name, value))),
+        change=_running(spec, Change(environment=dict.fromkeys(names, value))),
+    )
+
+
+def with_variable(spec: LaunchSpec, name: str, value: str) -> Edit:
+    """Add an environment variable to the engine."""
+    return with_variables(spec, (name,), value)
+
+
+def _variable_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
+    assignment = f"{name}={value}"
+    anchor = next((item for item in reversed(spec.environment) if item.span), None)
+    if spec.kind in _NO_FILE:
+        return (f"+ {assignment}",)
+    if anchor is not None and anchor.span is not None:
+        number = spec.document.line_of(anchor.span[0])
+        row = spec.document.line(number)
+        if re.match(r"\s*export\s", row):
+            return (f"+ export {assignment}",)
+        text = spec.document.text[anchor.span[0] : anchor.span[1]]
+        if text.startswith("-"):
+            return _inserted(spec.document, anchor.span, f"-e {assignment}", f"-e {assignment}")
+        if re.match(rf"\s*[\"']?{re.escape(anchor.name)}[\"']?\s*:", row):
+            return (f"+ {_indent(row)}{name}: {value!r}".replace("'", '"'),)
+        return _inserted(spec.document, anchor.span, assignment, assignment)
+    if spec.kind is SourceKind.COMPOSE:
+        indent = _key_indent(spec)
+        return (f"+ {indent}environment:", f"+ {indent}  - {assignment}")
+    if spec.kind is SourceKind.RECIPE:
+        return ("+ env:", f'+   {name}: "{value}"')
+    if spec.image and spec.image.span and spec.has_container:
+        return _inserted(spec.document, spec.image.span, f"-e {assignment}", f"-e {assignment}")
+    return (f"+ {'Environment=' if spec.kind is SourceKind.UNIT else 'export '}{assignment}",)
+
+
+def with_option(spec: LaunchSpec, name: str, value: str = "") -> Edit:
+    """Add an option to the container."""
+    return Edit(lines=_option_lines(spec, name, value))
+
+
+def _option_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
+    words = f"--{'volume' if name == 'mount' else name} {value}".strip()
+    if spec.kind is SourceKind.COMPOSE:
+        indent = _key_indent(spec)
+        if name in _COMPOSE_OPTION:
+            return (f"+ {indent}{_COMPOSE_OPTION[name].format(value)}",)
+        if name in _COMPOSE_LIST:
+            return (f"+ {indent}{_COMPOSE_LIST[name]}:", f"+ {indent}  - {value}")
+        kind, _, limit = value.partition("=")
+        return (f"+ {indent}ulimits:", f"+ {indent}  {kind}: {limit}")
+    if spec.kind in _NO_FILE or spec.image is None or spec.image.span is None:
+        return (f"+ {words}",)
+    return _inserted(spec.document, spec.image.span, words, words)
+
+
+def _change(spec: LaunchSpec, item: Item, value: str | None) -> Change | None:
+    """What a relaunch changes where the item of a running engine gets this value; None removes it."""
+    if item in spec.flags:
+        return _running(spec, Change(flags={f"--{item.name}": value}))
+    if item in spec.environment:
+        return _running(spec, Change(environment={item.name: value}))
+    return None
+
+
+def _running(spec: LaunchSpec, change: Change) -> Change | None:
+    return change if spec.kind is SourceKind.RUNNING else None
+
+
+def _merged(changes: Sequence[Change | None]) -> Change | None:
+    """All of them in one; None where a relaunch can't make one of them."""
+    known = [change for change in changes if change is not None]
+    if not known or len(known) < len(changes):
+        return None
+    return Change(
+        environment={name: value for change in known for name, value in change.environment.items()},
+        flags={name: value for change in known for name, value in change.flags.items()},
+    )
+
+
+def as_typed(spec: LaunchSpec, item: Item) -> str:
+    """An item as it would be typed, for sources without lines."""
+    return as_typed_with(spec, item, " ".join(filter(None, (item.value, *item.rest))))
+
+
+def as_typed_with(spec: LaunchSpec, item: Item, value: str) -> str:
+    """An item with a new value, as it would be typed."""
+    if item in spec.environment or item in spec.unit:
+        return f"{item.name}={value}"
+    return f"--{item.name} {value}".strip()
+
+
+def diff(document: Document, edits: Iterable[Replacement]) -> tuple[str, ...]:
+    """The touched lines as a diff, before ("- ") and after ("+ "); a line left empty is dropped."""
+    text = document.text
+    lines: dict[int, None] = {}
+    ordered = sorted(edits)
+    for start, end, _ in ordered:
+        lines.update(dict.fromkeys(range(document.line_of(start), document.line_of(max(start, end - 1)) + 1)))
+    out: list[str] = []
+    for first, last in _blocks(sorted(lines)):
+        begin, finish = document.line_span(first)[0], document.line_span(last)[1]
+        after, done = "", begin
+        for start, end, new in ordered:
+            if begin <= start <= finish and start >= done:
+                after += text[done:start] + new
+                done = end
+        after += text[done:finish]
+        out += [f"- {row.rstrip()}" for row in text[begin:finish].splitlines()]
+        out += [f"+ {row.rstrip()}" for row in after.splitlines() if not _EMPTY.match(row)]
+    return tuple(out)
+
+
+def _blocks(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    blocks: list[tuple[int, int]] = []
+    for number in numbers:
+        if blocks and number == blocks[-1][1] + 1:
+            blocks[-1] = (blocks[-1][0], number)
+        else:
+            blocks.append((number, number))
+    return blocks
+
+
+def _inserted(document: Document, span: Span, words: str, joined: str) -> tuple[str, ...]:
+    """The diff that inserts `words` before `span`: on a new line if `span` has its own line, else joined."""
+    number = document.line_of(span[0])
+    start, _ = document.line_span(number)
+    row = document.line(number)
+    before = row[: span[0] - start]
+    after = row[span[1] - start :] if span[1] - start <= len(row) else ""
+    frame = before.strip()
+    quote = before[-1:] if before[-1:] in ("'", '"') else ""
+    if frame.removesuffix(quote).strip() == "-":
+        return (f"+ {before}{joined}{quote}",)
+    if "[" in before and ("," in before or frame.removesuffix(quote).endswith("[")):
+        at = span[0] - len(quote)
+        return diff(document, [(at, at, f'"{joined}", ')])
+    if not frame:
+        tail = " \\" if after.rstrip().endswith("\\") or _is_continued(document, number) else ""
+        return (f"+ {before}{words}{tail}",)
+    return diff(document, [(span[0] - len(quote), span[0] - len(quote), f"{words} ")])
+
+
+def _is_continued(document: Document, number: int) -> bool:
+    return number > 1 and document.line(number - 1).endswith("\\")
+
+
+def _with_quotes(text: str, span: Span) -> Span:
+    """The span with its quotes and with the comma or space that would be left over."""
+    start, end = span
+    if text[start - 1 : start] in ("'", '"') and text[end : end + 1] == text[start - 1 : start]:
+        start, end = start - 1, end + 1
+    elif (quote := text[end : end + 1]) in ("'", '"') and text.count(quote, start, end) % 2:
+        end += 1
+    if comma := re.compile(r"\s*,[ \t]*").match(text, end):
+        return start, comma.end()
+    if (space := re.compile(r"[ \t]+(?=\S)").match(text, end)) and text[start - 1 : start] in (" ", "\t"):
+        return start, space.end()
+    return start, end
+
+
+def _key_indent(spec: LaunchSpec) -> str:
+    item = spec.image.span if spec.image and spec.image.span else spec.span
+    return _indent(spec.document.line(spec.document.line_of(item[0]))) if item else ""
+
+
+def _indent(row: str) -> str:
+    return row[: len(row) - len(row.lstrip())]
+
+
+def _has_no_file(spec: LaunchSpec, item: Item) -> bool:
+    return spec.kind in _NO_FILE or not spec.document.text or (item.span is None and item.value_span is None)

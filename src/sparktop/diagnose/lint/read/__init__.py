@@ -1,0 +1,1 @@
+"""Files and running engines to LaunchSpecs."""

@@ -1,0 +1,351 @@
+"""Reads shell text and commands into a LaunchSpec for every engine they start, in containers, shells and launchers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sparktop.cmdline.docker_run import DockerRun, docker_run, variable
+from sparktop.cmdline.engine_argv import flags_of
+from sparktop.cmdline.engine_command import kind_of_image, server_at
+from sparktop.cmdline.shell import Variables, commands
+from sparktop.cmdline.source import Document, Item, Word, item_of
+from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
+from sparktop.engines.images import Family, family_of, version_of
+from sparktop.model.engine import EngineKind
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_ONLY_MENTION = frozenset({
+    "echo", "printf", "grep", "egrep", "pgrep", "pkill", "ps", "man", "which", "alias", "curl", "cat", "kill",
+    "hf", "wget", "test", "[", "[[",
+})  # fmt: skip
+"""Commands that may name an engine in their arguments but start none."""
+_SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
+_EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
+_DOCKERS = frozenset(["docker", "podman", "nerdctl"])
+CLUSTER = "node-"
+"""run_cluster.sh names its containers node-NUMBER."""
+MAX_DEPTH = 5
+"""Shells nested deeper than this are not read."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Scope:
+    """What is known at the point where a command runs, and the specifications found so far."""
+
+    document: Document
+    kind: SourceKind
+    variables: Variables = field(default_factory=dict)
+    exported: dict[str, Item] = field(default_factory=dict)
+    base: LaunchSpec | None = None
+    """The container the command runs in, not yet with an engine."""
+    prelude: list[str] = field(default_factory=list)
+    depth: int = 0
+    specs: list[LaunchSpec] = field(default_factory=list)
+    containers: dict[str, LaunchSpec] = field(default_factory=dict)
+    """Containers started earlier in the same text, for `docker exec`."""
+
+
+def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
+    """Add every engine that a shell text starts to `scope.specs`.
+
+    Raises:
+        UnclosedQuote: only with `strict`; see `shell.commands`.
+    """
+    for words in commands(source, scope.variables, strict=strict):
+        command = _without_assignments(words, scope)
+        if not command:
+            continue
+        if not read_command(command, scope):
+            scope.prelude.append(" ".join(word.text for word in command)[:2000])
+
+
+def read_command(words: Sequence[Word], scope: Scope) -> bool:
+    """Read one command; True if it starts an engine, a container or a launcher."""
+    texts = [word.text for word in words]
+    bases = [text.rpartition("/")[2] for text in texts]
+    if not bases or bases[0] in _ONLY_MENTION or scope.depth > MAX_DEPTH:
+        return False
+    own = _leading_variables(words)
+    for index, base in enumerate(bases):
+        following = texts[index + 1] if index + 1 < len(texts) else ""
+        if base in _DOCKERS and (following == "run" or texts[index + 1 : index + 3] == ["container", "run"]):
+            return read_docker_run(words[index + (2 if following == "run" else 3) :], scope, words[index])
+        if base in _DOCKERS and following == "exec":
+            return _docker_exec(words[index + 2 :], scope)
+        if base == "run_cluster.sh":
+            return _run_cluster(words[index + 1 :], scope, words[index])
+        if base == "launch-cluster.sh":
+            return _launch_cluster(words[index + 1 :], scope, words[index], own)
+        if base == "ray" and following == "start":
+            scope.specs.append(_spec(words[index:], scope, own, is_ray_start=True, name="ray start"))
+            return True
+        if base in _SHELLS or (base == "ssh" and index == 0):
+            inner, parameters = _shell_text(words[index + 1 :], is_ssh=base == "ssh")
+            if inner is not None:
+                _read_inner(inner, scope, own, parameters)
+                return True
+        if server := server_at(texts, index):
+            _engine(server[0], words[server[1] :], scope, own, words[index])
+            return True
+    return False
+
+
+def read_docker_run(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
+    """Read a `docker run` command: its container and the engine in it."""
+    run = docker_run(words)
+    if run.image is None and not run.misplaced:
+        return False
+    base = container_spec(run, scope, begin)
+    scope.containers[base.name] = base
+    read_container(base, run.entrypoint, run.command, scope, run.misplaced)
+    return True
+
+
+def read_container(
+    base: LaunchSpec, entrypoint: Word | None, command: Sequence[Word], scope: Scope, misplaced: Sequence[Item] = ()
+) -> None:
+    """Read what runs in a container: a server in its command, an image that is one, or no known engine."""
+    words = [entrypoint, *command] if entrypoint and entrypoint.text else list(command)
+    inner = Scope(document=scope.document, kind=scope.kind, variables=scope.variables, base=base, depth=scope.depth + 1)
+    if words and read_command(words, inner) and inner.specs:
+        scope.specs += [replace(spec, misplaced=tuple(misplaced)) for spec in inner.specs]
+        scope.containers.update(inner.containers)
+        return
+    kind = kind_of_image(base.image.value or "") if base.image else None
+    if kind is None and any(item.name in _ENGINE_ONLY for item in misplaced):
+        kind = EngineKind.SGLANG
+    if kind is None:
+        return
+    is_server = bool(command) and not (entrypoint and entrypoint.text)
+    # A community image named after an engine may be a router or an exporter; only an engine has a model.
+    names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
+    is_server = is_server and (base.family is Family.VLLM_OPENAI or names_model)
+    arguments = command if is_server else ()
+    _engine(kind, arguments, inner, (), None, has_command=is_server or bool(misplaced), misplaced=misplaced)
+    scope.specs += inner.specs
+
+
+_ENGINE_ONLY = frozenset({"mem-fraction-static", "moe-runner-backend", "context-length", "speculative-eagle-topk"})
+"""Flags that only SGLang has."""
+
+
+def container_spec(run: DockerRun, scope: Scope, begin: Word | None) -> LaunchSpec:
+    """The container of a `docker run` command, before its engine is known."""
+    image = item_of("image", run.image) if run.image else None
+    name = image.value if image and image.value else ""
+    options = tuple(run.options)
+    return LaunchSpec(
+        document=scope.document,
+        kind=scope.kind,
+        launcher=Launcher.DOCKER,
+        name=next((item.value or "" for item in options if item.name == "name"), ""),
+        span=begin.span if begin else None,
+        image=image,
+        family=family_of(name),
+        environment=tuple(_with_caller_value(item, scope) for item in run.environment),
+        knows_environment=not run.has_env_file,
+        has_container=True,
+        options=options,
+    )
+
+
+def _with_caller_value(item: Item, scope: Scope) -> Item:
+    """`-e NAME` without a value takes the caller's value."""
+    exported = scope.exported.get(item.name) if item.value == f"${item.name}" else None
+    return replace(item, value=exported.value) if exported else item
+
+
+def _engine(
+    kind: EngineKind,
+    arguments: Sequence[Word],
+    scope: Scope,
+    own: Iterable[Item],
+    begin: Word | None,
+    *,
+    has_command: bool = True,
+    misplaced: Sequence[Item] = (),
+) -> None:
+    arguments = list(arguments)
+    flags, loose = flags_of(arguments, kind)
+    spec = _spec([begin] if begin else [], scope, own)
+    model = next((flag for flag in flags if flag.name in ("model-path", "model")), None)
+    if model is None and loose and not loose[0].text.startswith('"$'):
+        model = item_of("model", loose[0])
+    image = spec.image.value or "" if spec.image else ""
+    all_flags = (*flags, *misplaced)
+    scope.specs.append(
+        replace(
+            spec,
+            engine=kind,
+            version=version_of(image, kind),
+            has_command=has_command,
+            flags=all_flags,
+            misplaced=tuple(misplaced),
+            model=model,
+            is_open=_is_open(flags, loose),
+            nodes=max(spec.nodes, nodes_of(all_flags)),
+            prelude="\n".join((spec.prelude, *scope.prelude)).strip(),
+        )
+    )
+
+
+def _is_open(flags: Sequence[Item], loose: Sequence[Word]) -> bool:
+    """Whether more arguments come from elsewhere; a single variable is just the model's name."""
+    texts = [word.text for word in loose[1:]] + [text for item in flags for text in item.rest]
+    first = [word.text for word in loose[:1] if word.text in ("$@", "$*", "...", "…")]
+    return any(text.startswith("$") or text in ("...", "…") for text in (*first, *texts))
+
+
+def nodes_of(flags: Sequence[Item]) -> int:
+    """How many Sparks the flags ask for: each has one GPU."""
+
+    def number(*names: str) -> int:
+        values = [item.number for item in flags if item.name in names]
+        return int(values[-1]) if values and values[-1] and 1 <= values[-1] <= 64 else 1
+
+    ranks = number("tensor-parallel-size") * number("pipeline-parallel-size")
+    return max(ranks, number("nnodes"))
+
+
+def _spec(begin: Sequence[Word], scope: Scope, own: Iterable[Item], **fields: object) -> LaunchSpec:
+    """A specification with what the scope knows about container and variables."""
+    exported = {**scope.exported, **{item.name: item for item in own}}
+    base = scope.base or LaunchSpec(document=scope.document, kind=scope.kind, has_container=False)
+    container_variables = {item.name: item for item in base.environment}
+    return replace(
+        base,
+        span=base.span or (begin[0].span if begin else None),
+        environment=tuple({**container_variables, **exported}.values()),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def _without_assignments(words: list[Word], scope: Scope) -> list[Word]:
+    """Record lone `NAME=value` words and exports in the scope; returns the command that is left."""
+    heads = [word for word in words if word.text not in ("then", "do", "else", "!", "{")]
+    is_export = bool(heads) and heads[0].text in _EXPORTS
+    assignments = [
+        word for word in (heads[1:] if is_export else heads) if not (is_export and word.text.startswith("-"))
+    ]
+    if heads and (is_export or all(_ASSIGNMENT.match(word.text) for word in assignments)):
+        for word in assignments:
+            name, equals, _ = word.text.partition("=")
+            name = name.removesuffix("+")
+            if equals:
+                scope.variables[name] = [word.part(word.text.index("=") + 1)]
+            if is_export and name in scope.variables and scope.variables[name]:
+                value = scope.variables[name][0]
+                scope.exported[name] = item_of(name, value, word if equals else None)
+        return []
+    return words
+
+
+def _leading_variables(words: Sequence[Word]) -> list[Item]:
+    """Variables set before a command, by the shell or by `env`."""
+    variables = []
+    for word in words:
+        if _ASSIGNMENT.match(word.text):
+            variables.append(variable(word))
+        elif word.text not in ("env", "sudo", "exec", "nohup", "time", "-E", "setsid", "then", "do"):
+            break
+    return variables
+
+
+def _shell_text(words: Sequence[Word], *, is_ssh: bool) -> tuple[Word | None, Sequence[Word]]:
+    """The text that `bash -c TEXT NAME PARAMETER...` or `ssh HOST TEXT` runs, and its positional parameters."""
+    if is_ssh:
+        return next((word for word in words if " " in word.text), None), ()
+    for index, word in enumerate(words):
+        if re.match(r"-[a-z]*c[a-z]*\Z", word.text):
+            return (words[index + 1] if index + 1 < len(words) else None), words[index + 3 :]
+        if not word.text.startswith(("-", "+")):
+            break
+    return None, ()
+
+
+def _read_inner(inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequence[Word] = ()) -> None:
+    positional = {"@": tuple(parameters)} if parameters else {}  # `exec "$@"`: an earlier `shift` is ignored
+    nested = replace(
+        scope,
+        variables={**scope.variables, **positional},
+        exported={**scope.exported, **{item.name: item for item in own}},
+        prelude=[],
+        depth=scope.depth + 1,
+    )
+    read_script(inner, nested)
+
+
+def _docker_exec(words: Sequence[Word], scope: Scope) -> bool:
+    """Read `docker exec [OPTIONS] NAME COMMAND`, in a container of the same text or an unknown one."""
+    run = docker_run(words, is_exec=True)
+    name = run.image.text if run.image else ""
+    container = scope.containers.get(name)
+    if container is None and scope.containers and ("$" in name or len(scope.containers) == 1):
+        container = scope.containers.get(CLUSTER) or list(scope.containers.values())[-1]
+    base = container or LaunchSpec(document=scope.document, kind=scope.kind, launcher=Launcher.BARE, name=name)
+    base = replace(
+        base,
+        environment=(*base.environment, *run.environment),
+        knows_environment=base.knows_environment and not run.has_env_file,
+        span=None,
+        is_exec=True,
+    )
+    inner = replace(scope, base=base, exported={}, prelude=[], depth=scope.depth + 1)
+    return read_command(run.command, inner)
+
+
+def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
+    """Read `run_cluster.sh IMAGE HEAD_IP --head|--worker HF_HOME [docker options]`.
+
+    It is among vLLM's examples and in NVIDIA's playbook.
+    """
+    plain = [word for word in words[:4] if not word.text.startswith("--")]
+    run = docker_run(list(words[4:]) if len(words) > 4 else [])
+    run.image = plain[0] if plain else None
+    base = replace(container_spec(run, scope, begin), launcher=Launcher.RUN_CLUSTER, nodes=2, name="run_cluster.sh")
+    options = {"network": "host", "gpus": "all", "mount": "~/.cache/huggingface:/root/.cache/huggingface"}
+    base = replace(base, options=(*base.options, *(Item(name=name, value=value) for name, value in options.items())))
+    scope.containers[CLUSTER] = base
+    inner = replace(scope, base=base, exported={})
+    scope.specs.append(_spec([begin], inner, (), is_ray_start=True))
+    return True
+
+
+def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word, own: Sequence[Item]) -> bool:
+    """Read a spark-vllm-docker launch, which sets NCCL's variables itself (docs/facts/engines.md section 5.1)."""
+    environment: list[Item] = []
+    options = {"network": "host", "gpus": "all", "ipc": "host", "privileged": None}
+    nodes = 1 if any(word.text == "--solo" for word in words) else 2
+    image: Item | None = None
+    command: Sequence[Word] = ()
+    for index, word in enumerate(words):
+        value = words[index + 1] if index + 1 < len(words) else None
+        if word.text in ("-e", "--env") and value:
+            environment.append(variable(value, word))
+        elif word.text in ("-n", "--nodes") and value:
+            nodes = max(1, len([host for host in value.text.split(",") if host]))
+        elif word.text == "-t" and value:
+            image = item_of("image", value)
+        elif word.text == "exec":
+            command = words[index + 1 :]
+            break
+    base = LaunchSpec(
+        document=scope.document,
+        kind=scope.kind,
+        launcher=Launcher.EUGR,
+        name="launch-cluster.sh",
+        span=begin.span,
+        image=image,
+        family=Family.COMMUNITY,
+        environment=tuple(environment),
+        has_container=True,
+        options=tuple(Item(name=name, value=value) for name, value in options.items()),
+        nodes=nodes,
+    )
+    inner = replace(scope, base=base, exported={}, depth=scope.depth + 1)
+    if command and read_command(command, inner):
+        return True
+    _engine(EngineKind.VLLM, (), inner, (), begin, has_command=False)
+    return True

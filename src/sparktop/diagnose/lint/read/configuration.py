@@ -1,0 +1,124 @@
+"""Reads a launch configuration of any kind, recognised by its content, into LaunchSpecs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+
+from sparktop.cmdline.shell import UnclosedQuote
+from sparktop.cmdline.source import Document
+from sparktop.cmdline.yaml_nodes import root_of
+from sparktop.diagnose.lint.read.commands import Scope, read_script
+from sparktop.diagnose.lint.read.compose import is_compose, read_compose
+from sparktop.diagnose.lint.read.docker import read_dockerfile, read_inspect
+from sparktop.diagnose.lint.read.recipes import is_recipe, read_recipe
+from sparktop.diagnose.lint.read.systemd import read_unit
+from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
+from sparktop.errors import ConfigError
+
+MAX_CHARS = 1_000_000
+"""A larger file is no launch configuration."""
+
+_SECTION = re.compile(r"\[(?:Unit|Service|Install|Container|Timer|X-\w+)\]\s*\Z")
+_YAML_KEY = re.compile(r"(?:[\w.-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s|\Z)|- \w|---(?:\s|\Z)|%YAML")
+_VARIABLE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=")
+_COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The engines found in a text."""
+
+    kind: str
+    specs: tuple[LaunchSpec, ...] = ()
+    note: str = ""
+    """Why there is nothing to check; empty if there is something."""
+
+
+def read(text: str, name: str) -> Reading:
+    """The engines that a text starts.
+
+    Raises:
+        ConfigError: the text is malformed; the message names the line if known.
+    """
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        raise ConfigError(f"{name}: binary, no launch configuration")
+    if len(text) > MAX_CHARS:
+        raise ConfigError(
+            f"{name}: {len(text) // 1000:,} kB are no launch configuration", hint="sparktop explain reads logs"
+        )
+    document = Document(name, text)
+    rows = [row for row in (line.strip() for line in text.splitlines()) if row and not row.startswith(("#", ";"))]
+    if not rows:
+        return Reading(kind="empty file", note="the file is empty")
+    try:
+        reading = _read(document, rows)
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply to be read") from error
+    comments = _comments(document)
+    return replace(reading, specs=tuple(replace(spec, comments=comments) for spec in reading.specs))
+
+
+def _read(document: Document, rows: list[str]) -> Reading:
+    first = rows[0]
+    shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", document.text)
+    if shebang and not re.search(r"sh\b", shebang[0]):
+        raise ConfigError(f"{document.name}: a script for {shebang[2] or shebang[1]} can't be read")
+    if shebang:
+        return _script(document)
+    if _SECTION.match(first):
+        return _reading(SourceKind.UNIT, read_unit(document), "no engine is started or named in this unit")
+    if first[0] in "[{":
+        return _json(document)
+    if re.match(r"(?:FROM|ARG)\s+\S", first, re.IGNORECASE) and any(re.match(r"(?i)FROM\s", row) for row in rows):
+        return _reading(SourceKind.DOCKERFILE, read_dockerfile(document), "no engine is started by this Dockerfile")
+    if _YAML_KEY.match(first) and not re.match(r"\S+::", first):
+        return _yaml(document)
+    if all(_VARIABLE.match(row) for row in rows):
+        note = "only variables, which nothing here gives to an engine: check the file that reads them"
+        specs = _script(document).specs
+        return Reading(kind="variables", specs=specs, note="" if specs else note)
+    return _script(document)
+
+
+def _script(document: Document) -> Reading:
+    scope = Scope(document=document, kind=SourceKind.SHELL)
+    try:
+        read_script(document.whole, scope, strict=True)
+    except UnclosedQuote as error:
+        position = f"{document.name}:{document.line_of(error.offset)}"
+        raise ConfigError(f"{position}: a quote is opened here and never closed") from error
+    return _reading(SourceKind.SHELL, scope.specs, "no `docker run`, `vllm serve` or sglang command in it")
+
+
+def _yaml(document: Document) -> Reading:
+    root = root_of(document)
+    if is_compose(root):
+        return _reading(SourceKind.COMPOSE, read_compose(document, root), "no service in it is a vLLM or SGLang engine")
+    if is_recipe(root):
+        return _reading(SourceKind.RECIPE, read_recipe(document, root), "its runtime is neither vLLM nor SGLang")
+    return Reading(kind="YAML", note="YAML, but no compose file and no recipe")
+
+
+def _json(document: Document) -> Reading:
+    try:
+        json.loads(document.text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{document.name}:{error.lineno}: no JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{document.name}: no JSON that can be read ({type(error).__name__})") from error
+    specs = read_inspect(document)
+    if specs is None:
+        return Reading(kind="JSON", note="JSON, but not of `docker inspect`")
+    return _reading(SourceKind.INSPECT, specs, "no container in it is a vLLM or SGLang engine")
+
+
+def _reading(kind: SourceKind, specs: list[LaunchSpec], otherwise: str) -> Reading:
+    return Reading(kind=kind.value, specs=tuple(specs), note="" if specs else otherwise)
+
+
+def _comments(document: Document) -> tuple[tuple[int, str], ...]:
+    rows = enumerate(document.text.splitlines(), 1)
+    return tuple((number, match[1]) for number, row in rows if (match := _COMMENT.search(row)))

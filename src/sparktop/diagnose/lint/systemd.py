@@ -1,0 +1,207 @@
+"""Lints of systemd units: restarts that come too soon, limits in the wrong section, waits that are cut short.
+
+Facts: docs/facts/engines.md sections 1D and 6.6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sparktop.cmdline.source import Item
+from sparktop.diagnose.lint.lint import Claim, change, lint, removed, replaced
+from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+
+RESTART_S = 60.0
+START_TIMEOUT_S = 90.0
+"""systemd's default for TimeoutStartSec, which covers ExecStartPre too."""
+
+
+_UNITS_S = {
+    "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "us": 1e-6,
+    "m": 60, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400,
+}  # fmt: skip
+
+
+def seconds_of(text: str) -> float | None:
+    """A systemd time span in seconds (30, 90s, "2min 30s", infinity); None for anything else."""
+    text = text.strip().lower()
+    if text == "infinity":
+        return float("inf")
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
+    if (
+        not parts
+        or re.sub(r"\d+(?:\.\d+)?\s*[a-z]*", "", text).strip()
+        or any(unit not in _UNITS_S for _, unit in parts)
+    ):
+        return None
+    return sum(float(number[:12]) * _UNITS_S[unit] for number, unit in parts)
+
+
+def _restarts(spec: LaunchSpec) -> Item | None:
+    item = spec.key("Restart", "Service")
+    return item if item and item.value not in ("no", "", "on-success") else None
+
+
+@lint(
+    "restart-sec",
+    Severity.WARNING,
+    "The unit starts the engine again before the memory of the last run is free",
+    "systemd units of engines on GB10",
+    "field report 004",
+)
+def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    item = spec.key("RestartSec", "Service")
+    restarts = _restarts(spec)
+    if not spec.unit or (item is None and (restarts is None or spec.is_drop_in)):
+        return
+    waits_s = seconds_of(item.value or "") if item else 0.1
+    if waits_s is None or waits_s >= RESTART_S or (restarts is None and not spec.is_drop_in):
+        return
+    edit = replaced(spec, item, "60") if item else "+ RestartSec=60"
+    yield claim(
+        item or restarts,
+        title=f"RestartSec={item.value} is too soon" if item else "Without RestartSec the restart comes after 0.1 s",
+        explanation=(
+            "On unified memory it can take more than a minute until the memory of an engine that ended is free again. "
+            "Started before that, it runs out of memory (exit 137), and so does the next."
+        ),
+        remedies=[
+            change("wait a minute", edit),
+            Remedy(
+                title="and wait for memory itself: an ExecStartPre that polls MemAvailable, with TimeoutStartSec=600"
+            ),
+        ],
+    )
+
+
+@lint(
+    "start-limit-section",
+    Severity.WARNING,
+    "StartLimitIntervalSec stands in [Service], where systemd ignores it",
+    "systemd 230 and later",
+    "systemd.unit(5)",
+    "field report 004",
+)
+def start_limit_section(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    # systemd still reads the old names StartLimitInterval and StartLimitBurst in [Service].
+    items = [item for item in spec.unit if item.section == "Service" and item.name.startswith("StartLimit")]
+    if not any(item.name == "StartLimitIntervalSec" for item in items):
+        return
+    yield claim(
+        items,
+        explanation=(
+            "StartLimitIntervalSec belongs in [Unit], StartLimitBurst with it. In [Service] systemd logs that it "
+            "ignores the unknown key, and StartLimitBurst then counts starts within 10 seconds, its default: an engine "
+            "that takes minutes to fail is restarted for ever."
+        ),
+        remedies=[
+            change(
+                "move them to [Unit]",
+                removed(spec, *items),
+                "+ [Unit]",
+                *(f"+ {item.name}={item.value}" for item in items),
+            )
+        ],
+    )
+
+
+@lint(
+    "start-limit-absent",
+    Severity.WARNING,
+    "Nothing ends a loop of restarts",
+    "systemd units of engines that restart by themselves",
+    "systemd.unit(5)",
+    "field report 004",
+)
+def start_limit_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    restarts = _restarts(spec)
+    if restarts is None or spec.is_drop_in:
+        return
+    if any(item.name in ("StartLimitIntervalSec", "StartLimitInterval") for item in spec.unit):
+        return
+    yield claim(
+        restarts,
+        explanation=(
+            "systemd's default, five starts within 10 seconds, is never reached by an engine that takes minutes to "
+            "fail: it is restarted for ever, each time with less memory. Three starts in ten minutes end the loop."
+        ),
+        remedies=[change("end the loop", "+ [Unit]", "+ StartLimitIntervalSec=600", "+ StartLimitBurst=3")],
+    )
+
+
+@lint(
+    "start-timeout",
+    Severity.WARNING,
+    "systemd ends the wait for memory before it is over",
+    "systemd units with a waiting ExecStartPre",
+    "systemd.service(5)",
+    "field report 004",
+)
+def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    kind = spec.key("Type", "Service")
+    if kind is not None and kind.value == "oneshot":  # oneshot units have no time limit by default
+        return
+    waits = [(wait_s, item) for item in spec.unit if item.name == "ExecStartPre" and (wait_s := _wait_s(item)) > 0]
+    if not waits:
+        return
+    wait_s, item = sum(wait for wait, _ in waits), max(waits, key=lambda wait: wait[0])[1]
+    limit = spec.key("TimeoutStartSec", "Service") or spec.key("TimeoutSec", "Service")
+    if limit is None and spec.is_drop_in:
+        return
+    limit_s = seconds_of(limit.value or "") if limit else START_TIMEOUT_S
+    if limit_s is None or limit_s > wait_s or limit_s == 0:
+        return
+    suggested_s = max(600, int(wait_s) * 2)
+    edit = replaced(spec, limit, str(suggested_s)) if limit else f"+ TimeoutStartSec={suggested_s}"
+    yield claim(
+        [item, *([limit] if limit else [])],
+        title=f"systemd ends a wait of up to {wait_s:.0f} s after {limit_s:.0f} s",
+        explanation=(
+            f"TimeoutStartSec ({'90 s where it is not given' if limit is None else limit.value}) counts ExecStartPre "
+            "too. When memory takes longer to come free, systemd kills the wait and the start has failed, which is "
+            "just the case the wait is for."
+        ),
+        remedies=[change("give the start more time than the wait", edit)],
+    )
+
+
+def _wait_s(item: Item) -> float:
+    """The longest time a waiting command waits, by its arguments; 0 if it doesn't look like one."""
+    text = item.value or ""
+    if match := re.search(r"\b(?:sleep|timeout)\s+(?:-\S+\s+)*(\d+(?:\.\d+)?[smh]?)\b", text):
+        return seconds_of(match[1]) or 0.0
+    if not re.search(r"wait|memory|mem[-_]", text):
+        return 0.0
+    numbers = [float(number) for number in re.findall(r"(?<![\w.:-])(\d{1,6})s?(?![\w.:-])", text)]
+    return numbers[-1] if len(numbers) > 1 or (numbers and numbers[0] >= START_TIMEOUT_S) else 0.0
+
+
+@lint(
+    "gpu-reset-target",
+    Severity.INFO,
+    "nvidia-gpu-reset.target doesn't exist on a Spark",
+    "DGX OS on GB10",
+    "field report 004",
+)
+def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    for item in spec.unit:
+        if item.section != "Unit" or "nvidia-gpu-reset.target" not in (item.value or ""):
+            continue
+        is_needed = item.name in ("Requires", "BindsTo", "Requisite", "PartOf")
+        other_units = [word for word in (item.value or "").split() if word != "nvidia-gpu-reset.target"]
+        edit = replaced(spec, item, " ".join(other_units)) if other_units else removed(spec, item)
+        yield claim(
+            item,
+            severity=Severity.CRITICAL if is_needed and item.name != "PartOf" else None,
+            title=f"{item.name}=nvidia-gpu-reset.target names a target that a Spark doesn't have",
+            explanation=(
+                "The unit can't start: what it requires isn't there."
+                if is_needed and item.name != "PartOf"
+                else "systemd says nothing and orders nothing: it looks like protection and is none."
+            ),
+            remedies=[change("take it out", edit)],
+            subject=item.name,
+        )

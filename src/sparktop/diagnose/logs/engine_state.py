@@ -1,0 +1,297 @@
+"""What a log says about its engine's state: loading, capturing graphs, ready, serving, stopping.
+
+The wordings are those of vLLM 0.13 to 0.33 and SGLang 0.5 (docs/facts/engines.md sections 2.0 to 2.2). A log is only
+one witness: `resolve_state` weighs it against the engine's metrics and its container.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState, Progress
+from sparktop.model.telemetry import LogLine
+
+STATS_AGE_S = 30.0
+"""Statistics older than this are stale: vLLM writes them every 10 s, SGLang every 40 decode steps."""
+
+
+START_SLACK_S = 5.0
+"""Tolerance between process start times and log timestamps: they come from different clocks of the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What one log line says about the engine's state."""
+
+    state: EngineState | None = None
+    """None if the line is about something else than a state."""
+    name: str = ""
+    """weights, compile, kv cache, autotune, capture or warm-up."""
+    done: int | None = None
+    total: int | None = None
+    begins: bool = False
+    """A new run of the engine begins: everything the log said before is history."""
+    failure: bool = False
+    stopping: bool = False
+    """Stopping, or told to stop."""
+    is_external: bool = False
+    """Stopped from outside: errors logged just before are part of the stop."""
+    running: float | None = None
+    waiting: float | None = None
+    prompt_tokens_per_s: float | None = None
+    generation_tokens_per_s: float | None = None
+    version: str | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.state in _READY_STATES
+
+    @property
+    def changes_run(self) -> bool:
+        """Whether the engine's run begins, serves or stops with it."""
+        return self.begins or self.stopping or self.serves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLogState:
+    """The engine's state by its log so far; begins as EngineLogState()."""
+
+    state: EngineState = EngineState.UNKNOWN
+    progress: Progress | None = None
+    phase: str = ""
+    version: str | None = None
+    failure: str = ""
+    """The first line that reported that the engine died or couldn't start."""
+    stopping: bool = False
+    moved_wall_s: float | None = None
+    """When state, phase or count last changed (node time): shows a stalled capture."""
+    statistics: Phase | None = None
+    """The newest statistics line: the fallback when there is no endpoint."""
+    statistics_wall_s: float | None = None
+
+
+_COUNT = r"\|\s*(?P<done>\d{1,6})/(?P<total>\d{1,6}) \["
+
+
+_READY_STATES = (EngineState.READY, EngineState.SERVING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """One entry of engine_state.toml."""
+
+    word: str
+    kind: EngineKind | None
+    pattern: re.Pattern[str]
+    phase: Phase
+
+
+@cache
+def wordings() -> tuple[Wording, ...]:
+    """The entries of engine_state.toml."""
+    raw = tomllib.loads(files("sparktop.diagnose.logs").joinpath("engine_state.toml").read_text("utf-8"))
+    entries = []
+    for row in raw["line"]:
+        word, engine, pattern = row.pop("word"), row.pop("engine", None), row.pop("pattern")
+        state = row.pop("state", None)
+        entries.append(
+            Wording(
+                word=word,
+                kind=EngineKind(engine) if engine else None,
+                pattern=re.compile(pattern.replace("COUNT", _COUNT)),
+                phase=Phase(state=EngineState(state) if state else None, **row),
+            )
+        )
+    return tuple(entries)
+
+
+def phase_of(text: str, kind: EngineKind | None = None) -> Phase | None:
+    """What a line says about the engine's state; None for most lines.
+
+    Args:
+        kind: the engine if known; SGLang's web server is up before SGLang is ready.
+    """
+    for wording in wordings():
+        if wording.word not in text or (kind is not None and wording.kind is not None and wording.kind is not kind):
+            continue
+        matches = list(wording.pattern.finditer(text))
+        if matches:
+            return _with_figures(wording.phase, matches[-1].groupdict())  # a redrawn progress bar: the last state
+    return None
+
+
+def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None) -> EngineLogState:
+    """The log's state after one more line. Ready stays ready until another run begins."""
+    phase = phase_of(line.text, kind)
+    if phase is None:
+        return state
+    if phase.begins:
+        version = phase.version or state.version
+        return EngineLogState(state=EngineState.STARTING, version=version, moved_wall_s=line.wall_s)
+    if phase.failure:  # errors while stopping are part of the stop
+        return state if state.failure or state.stopping else replace(state, failure=line.text[:300], progress=None)
+    if phase.stopping:
+        return replace(state, stopping=True, progress=None)
+    if phase.name == "statistics":
+        serving = EngineState.SERVING if phase.running else EngineState.READY
+        return replace(state, state=serving, progress=None, phase="", statistics=phase, statistics_wall_s=line.wall_s)
+    if phase.state is None or (state.state in _READY_STATES and phase.state not in _READY_STATES):
+        return state
+    progress = None
+    if phase.done is not None and phase.total:
+        progress = Progress(phase=phase.name, done=phase.done, total=phase.total)
+    moved = (phase.state, phase.name, progress) != (state.state, state.phase, state.progress)
+    return replace(
+        state,
+        state=phase.state,
+        phase=phase.name,
+        progress=progress,
+        version=phase.version or state.version,
+        moved_wall_s=line.wall_s if moved else state.moved_wall_s,
+    )
+
+
+def advance_all(state: EngineLogState, lines: Iterable[LogLine], kind: EngineKind | None = None) -> EngineLogState:
+    """The log's state after a batch of lines."""
+    for line in lines:
+        state = advance(state, line, kind)
+    return state
+
+
+def resolve_state(
+    engine: Engine, log: EngineLogState | None, node_wall_s: float | None = None
+) -> tuple[EngineState, Progress | None]:
+    """The engine's state and progress by its container, its metrics and its log, the most reliable first.
+
+    Args:
+        node_wall_s: the node's clock, for the age of the log's statistics: an idle engine writes none.
+    """
+    container = engine.container
+    if engine.state is EngineState.EXITED or (container is not None and container.status in ("exited", "dead")):
+        return EngineState.EXITED, None
+    endpoint = engine.endpoint.state if engine.endpoint else EndpointState.NOT_ASKED
+    if endpoint is EndpointState.OK and engine.metrics is not None:
+        busy = (engine.metrics.running or 0) + (engine.metrics.waiting or 0) > 0
+        return (EngineState.SERVING if busy else EngineState.READY), None
+    if log is not None and log.state is not EngineState.UNKNOWN and not _is_of_earlier_run(engine, log, node_wall_s):
+        written_s = log.statistics_wall_s
+        if log.state is EngineState.SERVING and node_wall_s is not None and written_s is not None:
+            return (EngineState.SERVING if node_wall_s - written_s < STATS_AGE_S else EngineState.READY), None
+        return log.state, log.progress
+    if endpoint is EndpointState.TIMED_OUT and engine.state in _READY_STATES:
+        return engine.state, None
+    if endpoint in (EndpointState.NO_METRICS, EndpointState.NOT_METRICS):
+        return EngineState.UNKNOWN, None
+    if engine.state in (EngineState.UNKNOWN, *_READY_STATES):
+        return (EngineState.STARTING if endpoint is EndpointState.REFUSED else engine.state), None
+    return engine.state, engine.progress
+
+
+def _is_of_earlier_run(engine: Engine, log: EngineLogState, node_wall_s: float | None) -> bool:
+    """Whether everything in the log is older than the engine: it was restarted and has logged nothing new yet."""
+    newest_s = max(log.moved_wall_s or 0.0, log.statistics_wall_s or 0.0)
+    if not newest_s or node_wall_s is None or engine.uptime_s is None:
+        return False
+    return newest_s < node_wall_s - engine.uptime_s - START_SLACK_S
+
+
+def _with_figures(phase: Phase, figures: dict[str, str | None]) -> Phase:
+    if not any(figures.values()):
+        return phase
+
+    def number(name: str) -> float | None:
+        text = figures.get(name)
+        try:
+            return float(text) if text else None
+        except ValueError:
+            return None
+
+    done, total = number("done"), number("total")
+    return replace(
+        phase,
+        done=None if done is None else int(done),
+        total=None if total is None else int(total),
+        running=number("running"),
+        waiting=number("waiting"),
+        prompt_tokens_per_s=number("prompt"),
+        generation_tokens_per_s=number("generation"),
+        version=figures.get("version"),
+    )
+
+
+# Lines that say that somebody stopped the engine. The words of torchrun and Ray about signals don't count: they signal
+# the other ranks after one failed.
+_STOPS = (
+    ("KeyboardInterrupt", re.compile(r"\bKeyboardInterrupt\b(?!')"), True),
+    ("SIGTERM", re.compile(r"SIGTERM received\.|[Rr]eceived (?:signal )?SIGTERM\b|Got SIGTERM"), True),
+    ("SIGINT", re.compile(r"SIGINT received|[Rr]eceived (?:signal )?SIGINT\b|Got SIGINT"), True),
+    ("^C", re.compile(r"^\s*\^C|\^C\s*$"), True),
+    ("received signal", re.compile(r"received signal (?:2|15)\b"), True),
+    ("exit code -15", re.compile(r"[Ss]ubprocess .{0,80}crashed with exit code -15\b"), True),
+    # An engine that died by itself writes these too, so they withdraw no findings.
+    ("signal=SIGTERM", re.compile("signal=SIGTERM"), False),
+    ("shutdown triggered", re.compile(r"API server: shutdown triggered"), False),
+    ("Shutting down", re.compile(r"INFO:? .{0,60}Shutting down\b"), False),
+    ("Application shutdown complete", re.compile(r"Application shutdown complete"), False),
+    ("Finished server process", re.compile(r"INFO: +Finished server process"), False),
+)
+"""(fixed text, regular expression, whether the stop came from outside)."""
+
+
+_TRAFFIC = re.compile(r'"(?:POST|GET) /(?:v1/(?:chat/)?completions|v1/messages|generate)[^"]{0,80}" 200')
+
+
+_KINDS = (
+    ("(APIServer", EngineKind.VLLM),
+    ("(EngineCore", EngineKind.VLLM),
+    ("vLLM API server version", EngineKind.VLLM),
+    ("vllm serve", EngineKind.VLLM),
+    ("/vllm/", EngineKind.VLLM),
+    ("ServerArgs(", EngineKind.SGLANG),
+    ("sglang/srt/", EngineKind.SGLANG),
+    ("sglang.launch_server", EngineKind.SGLANG),
+    ("#running-req", EngineKind.SGLANG),
+    ("Load weight begin", EngineKind.SGLANG),
+)
+
+
+_PREFIXES = (
+    (re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+\.py:\d+\]"), EngineKind.VLLM),
+    (re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\] "), EngineKind.SGLANG),
+)
+
+
+@cache
+def words() -> tuple[str, ...]:
+    """Fixed texts of which every line that changes a run's course holds at least one."""
+    phases = [wording.word for wording in wordings() if wording.phase.changes_run]
+    return tuple(dict.fromkeys([*phases, *(word for word, _, _ in _STOPS), ' HTTP/1.1" 200']))
+
+
+@cache
+def serving_words() -> tuple[str, ...]:
+    """Those of `words` that a serving engine writes all day, without news."""
+    phases = [wording.word for wording in wordings() if wording.phase.serves]
+    return (*phases, ' HTTP/1.1" 200')
+
+
+def run_change_of(text: str, hits: tuple[str, ...], kind: EngineKind | None) -> Phase | None:
+    """How a line changes the run's course; `hits`: which of `words` it holds."""
+    for word, pattern, is_external in _STOPS:
+        if word in hits and pattern.search(text):
+            return Phase(stopping=True, is_external=is_external)
+    phase = phase_of(text, kind)
+    if phase is not None and phase.changes_run:
+        return phase
+    return Phase(state=EngineState.SERVING) if ' HTTP/1.1" 200' in hits and _TRAFFIC.search(text) else None
+
+
+def kinds_of(text: str) -> set[EngineKind]:
+    """Engines that wrote a line, or that it mentions."""
+    kinds = {kind for word, kind in _KINDS if word in text}
+    return kinds or {kind for pattern, kind in _PREFIXES if pattern.search(text)}

@@ -1,0 +1,97 @@
+"""Reads chat completions for empty content: the model was still thinking when its tokens ran out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.diagnose.logs.unwrap import values
+from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+
+CONTENT_NULL = Rule(
+    id="serving.content-null",
+    kind=RuleKind.DOCUMENT,
+    title="The answer's content is null: the model spent its tokens on reasoning",
+    severity=Severity.WARNING,
+    scope="an API's answer",
+    sources=("field report 002",),
+)
+CARDS = (CONTENT_NULL,)
+
+_CUT_OFF = re.compile(r'"content"\s*:\s*(?:null|"")[^{}]{0,4000}?"reasoning(?:_content)?"\s*:\s*"')
+
+
+def read(text: str, source: str) -> tuple[Finding, ...] | None:
+    """The findings in chat completions; None if the text holds none."""
+    if "chat.completion" not in text:
+        return None
+    has_completion = False
+    for value, line in values(text, having="chat.completion"):
+        if isinstance(value, dict) and str(value.get("object", "")).startswith("chat.completion"):
+            has_completion = True
+            for choice in value.get("choices") or ():
+                if isinstance(choice, dict) and _is_empty(choice):
+                    return (_finding(choice, value.get("usage"), source, line),)
+    if has_completion:
+        return ()
+    if (match := _CUT_OFF.search(text)) is not None:  # a paste without its end is still clear
+        line = text.count("\n", 0, match.start()) + 1
+        return (_finding({}, None, source, line),)
+    return None
+
+
+def _is_empty(choice: Mapping[str, Any]) -> bool:
+    message = choice.get("message")
+    if not isinstance(message, dict) or message.get("content") or message.get("tool_calls"):
+        return False
+    return bool(_reasoning(message)) or choice.get("finish_reason") == "length"
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    for key in ("reasoning", "reasoning_content"):
+        if isinstance(message.get(key), str):
+            return str(message[key])
+    return ""
+
+
+def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> Finding:
+    message = choice.get("message") or {}
+    thought = _reasoning(message)
+    token_count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    observations = ["content null"]
+    if thought:
+        observations.append(f"{len(thought)} characters of reasoning")
+    if reason := choice.get("finish_reason"):
+        observations.append(f"finish_reason {sanitise.name(str(reason))}")
+    if isinstance(token_count, int):
+        observations.append(f"{token_count} completion tokens")
+    is_cut = choice.get("finish_reason") == "length"
+    return Finding(
+        rule=CONTENT_NULL.id,
+        severity=CONTENT_NULL.severity,
+        confidence=Confidence.CONFIRMED if is_cut else Confidence.SUSPECTED,
+        title=CONTENT_NULL.title,
+        explanation=(
+            "A reasoning model thinks before it answers, and what it thinks counts against `max_tokens`. Where they "
+            "run out before the thinking ends, `content` is null and all the text stands in the reasoning field. The "
+            "engine works; the request allows too little."
+        ),
+        settles="" if is_cut else "`finish_reason`: `length` says that the tokens ran out",
+        evidence=(Evidence(source=source, line=line, text=", ".join(observations)),),
+        remedies=(
+            Remedy(title="Allow more tokens", steps=("`max_tokens` of 1024 or more in the request",), cost="time"),
+            Remedy(
+                title="Turn reasoning off for this request",
+                steps=(
+                    '`"chat_template_kwargs": {"enable_thinking": false}` in the request (Qwen3 and others)',
+                    "`/no_think` in the prompt for models that know it",
+                ),
+                cost="the quality that reasoning gives",
+            ),
+        ),
+        references=CONTENT_NULL.sources,
+    )

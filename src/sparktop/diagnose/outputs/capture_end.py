@@ -1,0 +1,96 @@
+"""Recognises a log that ends in the middle of CUDA graph capture.
+
+Pure. A stall shows in missing lines, which no rule on lines can match. Only a complete text has an end; live rules use
+figures and times to tell whether a capture still moves.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.model.change import WITHOUT_GRAPHS
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.sanitise import line as sanitise_line
+
+UNFINISHED = Rule(
+    id="engine.graph-capture-unfinished",
+    kind=RuleKind.DOCUMENT,
+    title="The log ends while CUDA graphs are captured",
+    severity=Severity.WARNING,
+    scope="vLLM and SGLang logs as a whole",
+    sources=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
+)
+CARDS = (UNFINISHED,)
+
+_TAIL_CHARS = 20_000
+_NEAR_LINES = 6
+_COUNT = r"\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\b"
+_BAR = re.compile(rf"Captur\w*[^|]{{0,160}}{_COUNT}")
+_BARE = re.compile(rf"^\s*{_COUNT}")
+"""Older SGLang doesn't name what its bar counts; the line before does."""
+_BEGUN = re.compile(r"Captur\w*[^|]*graphs? begin")
+
+
+def read(text: str, source: str) -> tuple[Finding, ...] | None:
+    """A suspected stall if the last lines are capture bars that aren't full; None for any other text.
+
+    A bar that moved within the last two lines was only cut off, and so was a single bar unless it is at 0.
+    """
+    tail = text[-_TAIL_CHARS:].rstrip()
+    lines = tail.split("\n")
+    begun = any(_BEGUN.search(line) for line in lines[-_NEAR_LINES:])
+    last = _last_bar(lines[-1], begun)
+    if last is None:
+        return None
+    done, total = int(last["done"]), int(last["total"])
+    before = _last_bar(lines[-2], begun) if len(lines) > 1 else None
+    if done >= total or (done and (before is None or int(before["done"]) != done)):
+        return None
+    return (_finding(done, total, lines[-1].split("\r")[-1], text.rstrip().count("\n") + 1, source),)
+
+
+def _last_bar(line: str, begun: bool) -> re.Match[str] | None:
+    state = line.rstrip("\r").split("\r")[-1]
+    bars = list(_BAR.finditer(state))
+    if bars:
+        return bars[-1]  # redrawn bars share one line
+    return _BARE.search(state) if begun else None
+
+
+def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
+    return Finding(
+        rule=UNFINISHED.id,
+        severity=UNFINISHED.severity,
+        confidence=Confidence.SUSPECTED,
+        title=f"The log ends while CUDA graphs are captured, at {done} of {total}",
+        explanation=(
+            "Nothing came after this progress bar, and the bar isn't full. If the engine has been here for more than "
+            "about five minutes, the capture hangs: on several ranks or nodes they spin in an NCCL collective inside "
+            "the graph and wait for one another for ever. JIT compilation of the first graph takes two or three "
+            "minutes and looks the same; so does a log that was only copied too early."
+        ),
+        settles=(
+            "Whether the count moves within five minutes, and the GPU's power: near idle with the SM busy is a "
+            "deadlock, power as in real work is compilation."
+        ),
+        evidence=(Evidence(source=source, text=sanitise_line(text.strip(), limit=400), line=line),),
+        remedies=(
+            Remedy(
+                title="Start without graphs: SGLang `--disable-cuda-graph`, vLLM `-cc.cudagraph_mode=NONE`",
+                steps=(
+                    "SGLang 0.5.23: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled",
+                    "the variable SGLANG_DISABLE_CUDA_GRAPH does nothing",
+                ),
+                cost="some decode speed",
+                action="relaunch",
+                change=WITHOUT_GRAPHS,
+            ),
+            Remedy(
+                title="Take NCCL 2.30.4 or later, and leave out `--enable-symm-mem`",
+                cost="a newer image",
+            ),
+        ),
+        references=UNFINISHED.sources,
+    )

@@ -1,0 +1,1 @@
+"""Live rules over the picture, by what they judge."""

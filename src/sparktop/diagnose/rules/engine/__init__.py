@@ -1,0 +1,1 @@
+"""Engine: silent, ended, looping, misconfigured, ended by the guard."""

@@ -1,0 +1,348 @@
+"""Rules on engines that ended badly, restart loops, restarts too soon, and restarts by both Docker and systemd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sparktop.cmdline.engine_command import command_of, joins_ray
+from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.engine.guard import ended_by_guard
+from sparktop.diagnose.rules.window import of_engine
+from sparktop.engines.ranks import EngineRank, is_alive, other_ranks
+from sparktop.model.engine import Container, Engine, EngineState
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.telemetry import Unit
+from sparktop.text.units import GIB, gib
+
+RECENT_S = 600.0
+"""Endings are reported for ten minutes; after that only the engine table shows them."""
+
+
+KILL_WINDOW_S = 30.0
+"""A kernel OOM kill this close to a container's end caused it."""
+
+
+HEAD_SEEN_S = 15.0
+"""Another node's containers are listed some seconds late: after this the end of a head is known."""
+
+
+LOOP_UPTIME_S = 600.0
+
+
+_SOURCES = ("field report 004", "Docker: restart policies")
+
+
+@live_rule(
+    "restart.ended",
+    "An engine ended badly",
+    Severity.CRITICAL,
+    scope="any engine in a container, or a systemd service that runs one",
+    sources=_SOURCES,
+    clear_s=0.0,
+    follows=("cluster.rank-died",),
+)
+def ended_badly(fleet: FleetState) -> Iterator[Finding]:
+    """Engines that ended badly in the last minutes, with what their exit code proves."""
+    for node in fleet.nodes:
+        now_s = node.sample.wall_s if node.sample else None
+        for engine in node.engines:
+            ended_s = engine.exited_wall_s
+            if engine.state is not EngineState.EXITED or ended_s is None or now_s is None:
+                continue
+            if now_s - ended_s < RECENT_S and not (
+                (engine.log and engine.log.is_stopping)
+                or ended_by_guard(node, engine)
+                or _ended_with_its_head(engine, node, fleet, now_s - ended_s)
+            ):
+                yield from _exit_finding(node, engine, ended_s)
+
+
+def _ended_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_s: float) -> bool:
+    """Whether a Ray worker ended because its head did, whose end is reported: `ray start --block` then exits with 1."""
+    container = engine.container
+    if container is None or not joins_ray(container.argv) or container.exit_code not in (None, 0, 1):
+        return False
+    if ago_s < HEAD_SEEN_S:
+        return True
+    heads = [rank.engine for rank in other_ranks(EngineRank(node=node, engine=engine), fleet)]
+    # A head younger than this end belongs to another launch or was restarted; ages, because node clocks differ.
+    return bool(heads) and all(not is_alive(head) or (head.uptime_s or 0.0) < ago_s for head in heads)
+
+
+def _exit_finding(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
+    container = engine.container
+    if container is None or container.exit_code is None or container.status not in ("exited", "dead"):
+        yield from _lost_process(node, engine, ended_s)
+        return
+    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, name=engine.name)
+    if ending is None:
+        return
+    kill = _oom_kill(node, container, ended_s)
+    text = f"{container.name}: exited, exit code {container.exit_code}{', OOMKilled' * container.oom_killed}"
+    text += f", restart policy {container.restart_policy or 'no'}"
+    evidence = [Evidence(source=f"docker @ {node.name}", text=text, wall_s=ended_s)]
+    worst = engine.log.critical_finding if engine.log else None
+    cause = worst.rule if worst else None
+    if kill is not None and container.exit_code == 137:
+        evidence.append(Evidence(source=f"{node.name} kernel log", text=kill.text, wall_s=kill.last_wall_s))
+        killed = f"The kernel's OOM killer ended it for want of memory: its line names {kill.process or 'it'}."
+        ending, cause = replace(ending, explanation=killed, settles=""), "kernel.oom-kill"
+    lowest = min((value for value in node.available_history.values[-120:] if value is not None), default=None)
+    if lowest is not None:
+        evidence.append(Evidence(source=f"{node.name} memory", text=f"at least {gib(lowest)} stayed available"))
+        if container.exit_code == 137 and kill is None and lowest > 16 * GIB:
+            not_short = "Memory was not short in the last minutes, so another sender is likelier."
+            ending = replace(ending, explanation=f"{ending.explanation} {not_short}")
+    finding = ending.finding(engine.name, tuple(evidence))
+    yield replace(finding, nodes=(node.name,), caused_by=cause, since_wall_s=ended_s)
+
+
+def _lost_process(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
+    """A process that is gone without an exit code: its container runs on, or it had none."""
+    if engine.log is None or not engine.log.failure:
+        return
+    yield Finding(
+        rule="restart.failed",
+        severity=Severity.WARNING,
+        confidence=Confidence.SUSPECTED,
+        title=f"{engine.name} has ended, and its log told of a failure",
+        explanation="Its process is gone without an exit code that can be read from here.",
+        settles="the log of that run",
+        evidence=(of_engine(engine, node, engine.log.failure, wall_s=ended_s),),
+        nodes=(node.name,),
+        subject=engine.name,
+        caused_by=engine.log.findings[0].rule if engine.log.findings else None,
+        since_wall_s=ended_s,
+    )
+
+
+def _oom_kill(node: NodeView, container: Container, ended_s: float) -> KernelEvent | None:
+    """The OOM kill that ended a container: by container id, else one close in time without a known container."""
+    kills = [event for event in node.kernel_events if event.kind == "oom-kill"]
+    near = [event for event in kills if abs((event.last_wall_s or 0.0) - ended_s) <= KILL_WINDOW_S]
+    own = [
+        event
+        for event in near
+        if event.container_id is not None and container.container_id.startswith(event.container_id)
+    ]
+    return next(iter(own or [event for event in near if event.container_id is None]), None)
+
+
+@live_rule(
+    "restart.loop",
+    "An engine is started again and again",
+    Severity.CRITICAL,
+    scope="any engine in a container, or a systemd service that runs one",
+    sources=_SOURCES,
+    clear_s=30.0,
+)
+def restart_loop(fleet: FleetState) -> Iterator[Finding]:
+    """Containers and services that are restarted again and again."""
+    for node in fleet.nodes:
+        for engine in node.engines:
+            container = engine.container
+            if container is not None and _is_looping(engine, container):
+                age = "?" if engine.uptime_s is None else f"{engine.uptime_s:.0f} s"
+                text = f"{container.name}: {container.status}, {container.restart_count} restarts, up {age}"
+                source = Evidence(source=f"docker @ {node.name}", text=text)
+                finding = loop(
+                    engine.name, container.restart_count, policy=container.restart_policy, evidence=(source,)
+                )
+                worst = engine.log.critical_finding if engine.log else None
+                yield replace(
+                    finding,
+                    nodes=(node.name,),
+                    brief=f"{container.restart_count} restarts",
+                    caused_by=worst.rule if worst else None,
+                )
+        for unit in node.facts.units if node.facts else ():
+            if (unit.restarts or 0) >= LOOPING and (unit.active == "activating" or unit.result not in ("", "success")):
+                yield _unit_loop(node, unit)
+
+
+def _is_looping(engine: Engine, container: Container) -> bool:
+    if container.status == "restarting":
+        return True
+    is_young = engine.uptime_s is not None and engine.uptime_s < LOOP_UPTIME_S
+    return (
+        container.restart_count >= LOOPING and container.status == "running" and is_young and engine.state in STARTING
+    )
+
+
+def _unit_loop(node: NodeView, unit: Unit) -> Finding:
+    delay = f" {unit.restart_delay_s:.0f} s after each end" if unit.restart_delay_s is not None else ""
+    return Finding(
+        rule="restart.loop",
+        severity=Severity.CRITICAL,
+        title=f"{unit.name} is in a restart loop: systemd has started it {unit.restarts} times",
+        explanation=(
+            f"The service ends, and systemd starts it again{delay} (Restart={unit.restart or '?'}). For an engine "
+            "on a Spark "
+            "less than 60 s is too soon: memory comes back over seconds to minutes. What ends it stands in its journal."
+        ),
+        evidence=(
+            Evidence(
+                source=f"systemd @ {node.name}",
+                text=f"{unit.name}: {unit.active} ({unit.sub}), result {unit.result}, NRestarts {unit.restarts}",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                title="Stop the service, then read why it ends",
+                steps=(f"sudo systemctl stop {unit.name}", f"journalctl -u {unit.name} -n 400 | sparktop explain"),
+                cost="the engine stays down until it is started",
+                action="break-restart-loop",
+            ),
+            Remedy(
+                title="Give it a pause and a limit",
+                steps=("[Unit] StartLimitBurst=3, StartLimitIntervalSec=600", "[Service] RestartSec=60"),
+                cost="nothing",
+            ),
+        ),
+        references=("field report 004",),
+        nodes=(node.name,),
+        subject=unit.name,
+        brief=f"{unit.restarts} restarts",
+    )
+
+
+STARTING = (EngineState.UNKNOWN, EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING)
+
+
+@live_rule(
+    "restart.too-soon",
+    "Started before the last run's memory came back",
+    Severity.WARNING,
+    scope="any engine in a container",
+    sources=_SOURCES,
+)
+def too_soon(fleet: FleetState) -> Iterator[Finding]:
+    """A loading engine that was started right after its last run ended, with less memory available than it asks for."""
+    for node in fleet.nodes:
+        memory = node.sample.memory if node.sample else None
+        for engine in node.engines:
+            container = engine.container
+            if memory is None or container is None or engine.state not in STARTING or not container.started_wall_s:
+                continue
+            gap_s = container.started_wall_s - (container.finished_wall_s or 0.0)
+            needed_bytes = _requested_bytes(engine, memory.total_bytes)
+            available_bytes = _available_at_start(node, engine)
+            if (
+                not 0 <= gap_s < TOO_SOON_S
+                or needed_bytes is None
+                or available_bytes is None
+                or available_bytes >= needed_bytes
+            ):
+                continue
+            yield Finding(
+                rule="restart.too-soon",
+                severity=Severity.WARNING,
+                title=f"{engine.name} was started {gap_s:.0f} s after its last run ended, with too little memory back",
+                explanation=(
+                    f"It asks for {needed_bytes / GIB:.0f} GiB and {available_bytes / GIB:.0f} GiB were available "
+                    "when it started: the memory of the run before had not come back. It "
+                    "will measure too little, or be killed with exit code 137."
+                ),
+                distinction=(
+                    "Memory that never comes back is another finding: this one is about the pause before a start.",
+                ),
+                evidence=(
+                    Evidence(source=f"docker @ {node.name}", text=f"started {gap_s:.0f} s after it finished"),
+                    Evidence(source=f"{node.name} memory", text=f"{gib(available_bytes)} available at the start"),
+                ),
+                remedies=(
+                    Remedy(
+                        title="Stop it, wait until available memory stands still, then start it",
+                        steps=(f"docker stop -t 60 {engine.name}", "grep MemAvailable /proc/meminfo"),
+                        cost="up to 5 minutes",
+                        action="safe-restart",
+                    ),
+                ),
+                references=("field report 004",),
+                nodes=(node.name,),
+                subject=engine.name,
+                brief=f"{available_bytes / GIB:.0f} of {needed_bytes / GIB:.0f} GiB at the start",
+            )
+
+
+def _requested_bytes(engine: Engine, total_bytes: int) -> float | None:
+    """The memory its own argument asks for; None if it leaves that to a default."""
+    try:
+        share = float(command_of(engine).value("gpu-memory-utilization", "mem-fraction-static") or "")
+    except ValueError:
+        return None
+    return share * total_bytes if 0 < share <= 1 else None
+
+
+def _available_at_start(node: NodeView, engine: Engine) -> float | None:
+    """Available memory when the engine was started, from the history."""
+    history, sample, at_s = node.available_history, node.sample, node.sample_at_s
+    if engine.uptime_s is None or sample is None or at_s is None:
+        return None
+    began_s = at_s - engine.uptime_s
+    near = [
+        value
+        for time_s, value in zip(reversed(history.times), reversed(history.values), strict=True)
+        if value is not None and abs(time_s - began_s) < 3.0
+    ]
+    return near[0] if near else None
+
+
+@live_rule(
+    "restart.policies-fight",
+    "Docker and systemd both restart one container",
+    Severity.WARNING,
+    scope="any engine in a container",
+    sources=_SOURCES,
+)
+def policies_fight(fleet: FleetState) -> Iterator[Finding]:
+    """A container that Docker and systemd both restart: if one stops it, the other starts it."""
+    for node in fleet.nodes:
+        units = node.facts.units if node.facts else ()
+        for engine in node.engines:
+            container = engine.container
+            if container is None or container.restart_policy in ("", "no"):
+                continue
+            for unit in units:
+                if unit.restart in ("", "no") or not _is_unit_of(unit, container):
+                    continue
+                yield Finding(
+                    rule="restart.policies-fight",
+                    severity=Severity.WARNING,
+                    confidence=Confidence.SUSPECTED,
+                    title=f"Docker ({container.restart_policy}) and systemd ({unit.name}) both restart {engine.name}",
+                    explanation=(
+                        "Two keepers of one container race: after a crash Docker starts it within 0.1 s and the unit's "
+                        "own pause is passed over, and a stop by one is undone by the other."
+                    ),
+                    settles=f"`systemctl cat {unit.name}`: does its ExecStart run this container?",
+                    evidence=(
+                        Evidence(
+                            source=f"docker @ {node.name}", text=f"{container.name}: restart {container.restart_policy}"
+                        ),
+                        Evidence(source=f"systemd @ {node.name}", text=f"{unit.name}: Restart={unit.restart}"),
+                    ),
+                    remedies=(
+                        Remedy(
+                            title="Leave it to systemd, which can wait for memory",
+                            steps=(f"docker update --restart=no {container.name}",),
+                            cost="nothing",
+                        ),
+                    ),
+                    references=("field report 004",),
+                    nodes=(node.name,),
+                    subject=engine.name,
+                )
+
+
+def _is_unit_of(unit: Unit, container: Container) -> bool:
+    stem = unit.name.removesuffix(".service")
+    return (
+        bool(stem)
+        and stem not in ("docker", "containerd", "podman")
+        and (stem == container.name or container.name in stem)
+    )

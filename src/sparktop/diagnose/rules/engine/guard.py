@@ -1,0 +1,184 @@
+"""Rules on the guard: what it stopped, or why it couldn't. The probe reports it, so nothing is only suspected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.window import seen
+from sparktop.model.engine import Engine
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView, node_wall_s
+from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.text.units import gib, span
+
+REPORTED_S = 3600.0
+"""Reported for an hour, or until the container runs again."""
+SAME_END_S = 30.0
+_SOURCES = ("field report 001",)
+
+
+def ended_by_guard(node: NodeView, engine: Engine) -> bool:
+    """Whether the guard stopped this engine; guard.fired reports that."""
+    guard, container, ended_s = node.guard, engine.container, engine.exited_wall_s
+    if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
+        return False
+    return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
+
+
+@live_rule(
+    "guard.fired",
+    "The guard has ended a container before memory was gone",
+    Severity.CRITICAL,
+    scope="a node whose guard was armed",
+    sources=_SOURCES,
+    clear_s=0.0,
+    follows=("memory.first-request-spike", "memory.falling"),
+)
+def fired(fleet: FleetState) -> Iterable[Finding]:
+    """guard.fired: the guard stopped a container that doesn't run again yet."""
+    for node, guard in _guards(fleet, GuardPhase.FIRED):
+        if guard.available_bytes is None or _is_over(node, guard, fleet):
+            continue
+        name, available = guard.container_name, gib(guard.available_bytes)
+        delay = f"; Docker had ended it {guard.answered_s:.2f} s later" if guard.answered_s is not None else ""
+        yield Finding(
+            rule="guard.fired",
+            severity=Severity.CRITICAL,
+            title=f"The guard ended {name} at {available} available"
+            if guard.answered_s is not None
+            else f"The guard is ending {name} at {available} available: Docker hasn't answered yet",
+            explanation=(
+                f"It was armed on {node.name} to end {name} below {gib(guard.floor_bytes)}"
+                + (f", or {guard.empty_within_s:g} s from empty" if guard.empty_within_s else "")
+                + f". {_sentence(guard.detail)} The probe sent the request itself, without waiting for the network"
+                f"{delay}. Without that the host would most likely have hung. It does so once: it is off now. Docker "
+                "does not start the container again by itself, because it was told to end it."
+            ),
+            distinction=(
+                "Neither a crash nor the kernel's OOM killer: exit code 137 is the guard's SIGKILL.",
+                "Every other container was left alone.",
+            ),
+            evidence=(
+                Evidence(
+                    source=f"{node.name} guard", text=guard.detail or f"fired at {available}", wall_s=guard.since_wall_s
+                ),
+                *(
+                    (seen(node, "memory", f"available {gib(node.sample.memory.available_bytes)} now"),)
+                    if node.sample
+                    else ()
+                ),
+            ),
+            remedies=(
+                Remedy(
+                    title="Start it with room for what it took: a lower --gpu-memory-utilization or "
+                    "--mem-fraction-static",
+                    steps=(
+                        "look at the memory graph: how much it took beyond its share, and when",
+                        "leave at least as much available: 0.05 of the share is 6 GiB",
+                        "if it was the first request: --enforce-eager (vLLM), or --disable-cuda-graph (SGLang)",
+                    ),
+                    cost="part of the KV cache, or speed; the time to load",
+                    action="relaunch",
+                ),
+                Remedy(
+                    title="Start it as it was, with the guard armed again",
+                    steps=(
+                        "wait until memory is back",
+                        f"docker start {name}",
+                        "arm the guard over it",
+                        "and let one request in first",
+                    ),
+                    cost="the time to load; it may be ended again",
+                    action="safe-restart",
+                ),
+            ),
+            references=_SOURCES,
+            nodes=(node.name,),
+            subject=name,
+            brief=_brief(guard),
+            since_wall_s=guard.since_wall_s,
+        )
+
+
+@live_rule(
+    "guard.failed",
+    "The guard is wanted and can't act, or could not end its container",
+    Severity.CRITICAL,
+    scope="a node whose guard was armed",
+    sources=_SOURCES,
+    hold_s=2.0,
+)
+def failed(fleet: FleetState) -> Iterable[Finding]:
+    """guard.failed: the guard is armed but can't protect a container, or failed to stop it."""
+    for node, guard in _guards(fleet, GuardPhase.FAILED):
+        name, acted = guard.container_name or "the container", guard.available_bytes is not None
+        if acted and _is_over(node, guard, fleet):
+            continue
+        yield Finding(
+            rule="guard.failed",
+            severity=Severity.CRITICAL if acted else Severity.WARNING,
+            title=f"The guard could not end {name}" if acted else f"The guard over {name} can't act at the moment",
+            explanation=(
+                f"Memory on {node.name} fell to {gib(guard.available_bytes or 0)} and the guard asked Docker to end "
+                f"{name}, but: {guard.detail}."
+                if acted
+                else f"It is wanted on {node.name}, and until this is mended memory is not guarded: {guard.detail}."
+            ),
+            evidence=(Evidence(source=f"{node.name} guard", text=guard.detail, wall_s=guard.since_wall_s),),
+            remedies=(
+                Remedy(
+                    title=f"End {name} by other means, while {node.name} still answers",
+                    steps=(f"docker kill {name}", "if Docker doesn't answer: end its processes by their pids"),
+                    cost="the running requests",
+                    action="stop-engine",
+                )
+                if acted
+                else Remedy(
+                    title="See to Docker on that node",
+                    steps=(
+                        "systemctl status docker",
+                        "the user must be in the group docker",
+                        "the guard tries again by itself as long as it is armed",
+                    ),
+                    cost="nothing",
+                ),
+            ),
+            references=_SOURCES,
+            nodes=(node.name,),
+            subject=name,
+            brief=guard.detail[:100],
+            since_wall_s=guard.since_wall_s,
+        )
+
+
+def _guards(fleet: FleetState, phase: GuardPhase) -> Iterator[tuple[NodeView, GuardState]]:
+    for node in fleet.nodes:
+        if node.guard is not None and node.guard.phase is phase:
+            yield node, node.guard
+
+
+def _is_over(node: NodeView, guard: GuardState, fleet: FleetState) -> bool:
+    """Whether the container (by name: a relaunch changes its id) runs again, or the event is too old."""
+    since_s, now_s = guard.since_wall_s, node_wall_s(node, fleet)
+    if since_s is None:
+        return False
+    if now_s is not None and now_s - since_s > REPORTED_S:
+        return True
+    return any(
+        container.name == guard.container_name
+        and container.status == "running"
+        and (container.started_wall_s or 0.0) > since_s
+        for container in node.containers.containers
+    )
+
+
+def _brief(guard: GuardState) -> str:
+    delay = f", ended in {guard.answered_s:.2f} s" if guard.answered_s is not None else ""
+    rate = f" or {span(guard.empty_within_s)} from empty" if guard.empty_within_s else ""
+    return f"armed below {gib(guard.floor_bytes)}{rate}{delay}"
+
+
+def _sentence(detail: str) -> str:
+    return f"{detail[:1].upper()}{detail[1:]}." if detail else ""

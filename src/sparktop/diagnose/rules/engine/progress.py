@@ -1,0 +1,250 @@
+"""Rules on what an engine itself shows: its log, requests without tokens, a stalled load, a silent server.
+
+Other rules name the machine's failures behind it; these findings then appear as their consequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.window import highest, of_engine
+from sparktop.model.engine import EndpointState, Engine, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
+from sparktop.model.fleet import FleetState, NodeView, live_engines
+
+HELD_S = 20.0
+COUNTED_WITHIN_S = 6.0
+"""Tokens of a finished prompt are scraped this long afterwards at most."""
+LONG_PREFILL_S = 180.0
+"""At working power, a prompt of a hundred thousand tokens takes this long before its first token."""
+WORKING_POWER_W = 60.0
+"""Prefill draws 70 to 100 W on GB10, decode 31 to 45 W (docs/facts/gb10.md section 0)."""
+STILL_S = 300.0
+"""A load's count may stand still this long: one shard from a cold disk, a first compilation."""
+BUSY_CPU_PERCENT = 12.0
+"""About two and a half of twenty cores: compiling, or reading."""
+ENDED_REPORTED_S = 600.0
+_HANGS = (
+    "gpu.spin-deadlock",
+    "gpu.capture-stuck",
+    "gpu.power-wedge",
+    "cluster.rank-died",
+    "cluster.link-down",
+    "kernel.xid",
+    "memory.falling",
+    "memory.low",
+)
+OF_A_HANG = frozenset(
+    (
+        "vllm.rpc-timeout",
+        "vllm.shm-broadcast-wait",
+        "vllm.shm-broadcast-stall",
+        "sglang.watchdog-timeout",
+        "sglang.watchdog-soft",
+        "sglang.health-check-failed",
+        "dist.collective-timeout",
+        "ray.channel-timeout",
+    )
+)
+"""Log rules whose lines a rank writes because another rank, or the GPU, doesn't answer."""
+
+
+def _log_findings(fleet: FleetState) -> Iterator[Finding]:
+    """The log rules' findings for engines that run or ended recently, except those of a hang."""
+    for node in fleet.nodes:
+        now_s = node.sample.wall_s if node.sample else None
+        for engine in node.engines:
+            if engine.log is None:
+                continue
+            if engine.state is EngineState.EXITED and (
+                now_s is None or engine.exited_wall_s is None or now_s - engine.exited_wall_s > ENDED_REPORTED_S
+            ):
+                continue
+            for finding in engine.log.findings:
+                logged_s = min(
+                    (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
+                )
+                log = LogPlace(node.name, engine.name)
+                evidence = tuple(replace(line, log=log) for line in finding.evidence)
+                yield replace(
+                    finding, nodes=(node.name,), subject=engine.name, since_wall_s=logged_s, evidence=evidence
+                )
+
+
+@live_rule(
+    "engine.log",
+    "What an engine's log tells, by the log rules",
+    Severity.WARNING,
+    scope="vLLM and SGLang, wherever the log is read",
+    sources=(),
+)
+def log(fleet: FleetState) -> Iterator[Finding]:
+    """What a log rule has read in an engine's log, if it has a cause of its own."""
+    return (finding for finding in _log_findings(fleet) if finding.rule not in OF_A_HANG)
+
+
+@live_rule(
+    "engine.log-of-a-hang",
+    "What an engine's log tells of a standstill: time-outs, watchdogs, ranks that wait",
+    Severity.WARNING,
+    scope="vLLM and SGLang, wherever the log is read",
+    sources=(),
+    follows=_HANGS,
+)
+def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
+    """What a log rule has read in an engine's log, if it only follows from a hang."""
+    return (finding for finding in _log_findings(fleet) if finding.rule in OF_A_HANG)
+
+
+@live_rule(
+    "engine.no-tokens",
+    "Requests held and no token",
+    Severity.WARNING,
+    scope="engines whose figures are read",
+    sources=("eugr/spark-vllm-docker#260",),
+    follows=_HANGS,
+)
+def no_tokens(fleet: FleetState) -> Iterator[Finding]:
+    """Requests without a token for a while, unless the power says that a long prompt is being read."""
+    for node, engine in live_engines(fleet):
+        running = engine.metrics.running if engine.metrics else None
+        still_s = engine.rates.progress_age_s if engine.rates else None
+        if not running or still_s is None or still_s < HELD_S or engine.state is EngineState.EXITED:
+            continue
+        # a finished prompt is counted shortly after its power dropped
+        now_w = node.first_gpu.power_w if node.first_gpu else None
+        power_w = max(now_w or 0.0, highest(node.power_history, COUNTED_WITHIN_S) or 0.0)
+        if power_w < WORKING_POWER_W or still_s >= LONG_PREFILL_S:
+            yield _no_tokens(node, engine, running, still_s)
+
+
+def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -> Finding:
+    gpu = node.first_gpu
+    gpu_load = ""
+    if gpu is not None and gpu.utilisation_percent is not None and gpu.power_w is not None:
+        gpu_load = f"SM {gpu.utilisation_percent:.0f} % at {gpu.power_w:.0f} W"
+    waiting = engine.metrics.waiting if engine.metrics else None
+    return Finding(
+        rule="engine.no-tokens",
+        severity=Severity.WARNING,
+        confidence=Confidence.CONFIRMED,
+        title=f"{engine.name} has {running:.0f} request{'s' if running != 1 else ''} in progress and gives no token",
+        explanation=(
+            "Its own counters of prompt and generated tokens stand still while requests are in progress. `/health` "
+            "stays green through this: it only tells that the web server lives. Whether the GPU spins, waits for its "
+            "other rank, or is busy with something else, its power, clock and the kernel log tell."
+        ),
+        distinction=("A long prompt also gives no token for a while, but draws 70 W and more: this does not.",),
+        evidence=(
+            of_engine(
+                engine,
+                node,
+                f"{running:.0f} running, {waiting or 0:.0f} waiting, token counters still for {still_s:.0f} s",
+                part="metrics",
+            ),
+            *([Evidence(source=f"{node.name} nvml", text=gpu_load)] if gpu_load else []),
+        ),
+        remedies=(
+            Remedy(title="Collect evidence before anything is restarted", cost="seconds", action="collect-evidence"),
+            Remedy(
+                title="Restart the engine safely",
+                cost="the requests it holds; the time to load",
+                action="safe-restart",
+            ),
+        ),
+        references=("eugr/spark-vllm-docker#260", "vllm-project/vllm#41725"),
+        nodes=(node.name,),
+        subject=engine.name,
+        brief=f"no token for {still_s:.0f} s" + (f", {gpu_load}" if gpu_load else ""),
+    )
+
+
+@live_rule(
+    "engine.load-stalled",
+    "A load that stands still with nothing at work",
+    Severity.WARNING,
+    scope="vLLM and SGLang",
+    sources=("field report 003",),
+    hold_s=10.0,
+    follows=("cluster.rank-died", "cluster.interface-wrong", "cluster.gid-index", "memory.pressure"),
+)
+def load_stalled(fleet: FleetState) -> Iterator[Finding]:
+    """A load whose count stands still for minutes while GPU, CPU and disk are idle."""
+    for node, engine in live_engines(fleet):
+        gpu, log, sample = node.first_gpu, engine.log, node.sample
+        if engine.state not in (EngineState.LOADING, EngineState.STARTING) or log is None or sample is None:
+            continue
+        if log.moved_wall_s is None or log.last_line_wall_s is None or engine.endpoint is None:
+            continue  # a rank without a server never reports that it is ready
+        still_s = sample.wall_s - max(log.moved_wall_s, log.last_line_wall_s)
+        is_busy = (
+            gpu is None
+            or (gpu.utilisation_percent or 0) >= 10
+            or (node.cpu_busy_percent or 100.0) >= BUSY_CPU_PERCENT
+            or (sample.io_pressure is not None and sample.io_pressure.some_avg60 >= 5)
+        )
+        if still_s >= STILL_S and not is_busy:
+            yield _load(node, engine, still_s)
+
+
+def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
+    at = f"{engine.progress.phase} {engine.progress.done}/{engine.progress.total}" if engine.progress else "its start"
+    return Finding(
+        rule="engine.load-stalled",
+        severity=Severity.WARNING,
+        confidence=Confidence.SUSPECTED,
+        title=f"{engine.name} has stood still at {at} for {still_s / 60:.0f} min",
+        explanation=(
+            "Its log says nothing new, and neither GPU, processor nor disk works: it waits for something. On two nodes "
+            "that is most often the other rank (its log, its interface names, a firewall on the fabric); on one a "
+            "download, a lock in the cache directory, or a question on a terminal that nobody sees."
+        ),
+        settles=f"what it waits in: `docker exec {engine.name} py-spy dump --pid 1`, and the other node's log",
+        evidence=(of_engine(engine, node, f"no line and no progress for {still_s:.0f} s"),),
+        remedies=(
+            Remedy(title="Look at the other rank's log, then restart both together", action="safe-restart"),
+            Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
+        ),
+        references=("field report 003",),
+        nodes=(node.name,),
+        subject=engine.name,
+        brief=f"still for {still_s / 60:.0f} min",
+    )
+
+
+@live_rule(
+    "engine.not-answering",
+    "A server that stopped answering",
+    Severity.WARNING,
+    scope="engines whose figures are read",
+    sources=("vllm-project/vllm#41725",),
+    hold_s=15.0,
+    follows=("memory.starved", "memory.falling", "memory.low", "memory.pressure"),
+)
+def not_answering(fleet: FleetState) -> Iterator[Finding]:
+    """A server that used to serve and no longer answers /metrics, though its process lives."""
+    for node, engine in live_engines(fleet):
+        served = engine.state in (EngineState.READY, EngineState.SERVING) and engine.metrics is not None
+        if served and engine.endpoint is not None and engine.endpoint.state is EndpointState.TIMED_OUT:
+            yield Finding(
+                rule="engine.not-answering",
+                severity=Severity.WARNING,
+                title=f"{engine.name} does not answer on port {engine.endpoint.port}",
+                explanation=(
+                    "The connection stands and no answer comes within the limit. The server process is there; it "
+                    "is starved of memory or processor, or its event loop is blocked. The figures shown are its "
+                    "last ones."
+                ),
+                evidence=(of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out"),),
+                remedies=(
+                    Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
+                    Remedy(title="Restart it safely", cost="the requests it holds", action="safe-restart"),
+                ),
+                references=("vllm-project/vllm#41725",),
+                nodes=(node.name,),
+                subject=engine.name,
+                brief="no answer to /metrics",
+            )

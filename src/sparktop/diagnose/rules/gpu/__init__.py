@@ -1,0 +1,1 @@
+"""GPU: spinning, stuck in capture, held back."""

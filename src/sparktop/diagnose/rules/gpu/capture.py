@@ -1,0 +1,179 @@
+"""Rule on a stalled CUDA graph capture: the GPU polls because two nodes wait for each other (field report 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.gpu.power import normal_power, spinning
+from sparktop.diagnose.rules.window import GpuStretch, of_engine, seen
+from sparktop.engines.cuda_graphs import change_without_graphs, flag_without_graphs, version_of
+from sparktop.engines.ranks import EngineRank, names_in_order, spans_nodes, teams
+from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, is_current, node_wall_s
+from sparktop.text.units import span
+
+SUSPECTED_S = 150.0
+"""Before this, a bar at 0 can be the first compilation."""
+CONFIRMED_S = 300.0
+ALONE = 2.0
+"""Factor on these times for an engine on one node: it has no other rank to wait for."""
+SPINS_S = 60.0
+COMPILING_PERCENT = 40.0
+"""Of all cores: compilation loads the CPU, polling takes one core for each rank."""
+
+REFERENCES = (
+    "field report 003",
+    "vllm-project/vllm#52504 (NCCL 2.28.9, fixed by 2.30.4)",
+    "eugr/spark-vllm-docker#35",
+    "sgl-project/sglang#29548",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StalledCapture:
+    rank: EngineRank
+    still_s: float
+    moved_wall_s: float
+    count: str
+    """"20/36"; empty before the first."""
+
+
+@live_rule(
+    "gpu.capture-stuck",
+    "CUDA graph capture stands still while the GPU polls",
+    Severity.CRITICAL,
+    scope="vLLM and SGLang, on two nodes above all",
+    sources=REFERENCES,
+    follows=("cluster.rank-died", "cluster.link-down"),
+)
+def capture_stuck(fleet: FleetState) -> Iterable[Finding]:
+    """gpu.capture-stuck: one finding for each engine, over all its nodes.
+
+    The capture's bar hasn't moved, the GPU has been busy at idle power for a minute, and the CPU isn't compiling.
+    Suspected after 150 s over two nodes, 300 s on one; confirmed after twice that.
+    """
+    for team in teams(fleet):
+        stalled = [capture for rank in team if (capture := _stalled_capture(rank, fleet)) is not None]
+        if not stalled:
+            continue
+        stretches = {
+            rank.node.name: stretch
+            for rank in team
+            if is_current(rank.node) and (stretch := spinning(rank.node, fleet, longest_s=CONFIRMED_S)) is not None
+        }
+        longest = max(stalled, key=lambda capture: capture.still_s)
+        if not stretches or max(stretch.seconds for stretch in stretches.values()) < SPINS_S:
+            continue
+        if any((rank.node.cpu_busy_percent or 0.0) > COMPILING_PERCENT for rank in team if rank.node.name in stretches):
+            continue
+        spans_two = len(team) > 1 or spans_nodes(longest.rank.engine)
+        patience = 1.0 if spans_two else ALONE
+        if longest.still_s < SUSPECTED_S * patience:
+            continue
+        is_confirmed = longest.still_s >= CONFIRMED_S * patience
+        nodes = names_in_order(team, fleet)
+        yield _finding(team, nodes, longest, stalled, stretches, is_confirmed=is_confirmed, spans_two=spans_two)
+
+
+def _stalled_capture(rank: EngineRank, fleet: FleetState) -> _StalledCapture | None:
+    engine, now_s = rank.engine, node_wall_s(rank.node, fleet)
+    if engine.state is not EngineState.CAPTURING or engine.log is None or now_s is None:
+        return None
+    moved_s = engine.log.moved_wall_s
+    progress = engine.progress or engine.log.progress
+    if moved_s is None or (progress is not None and progress.done >= progress.total):
+        return None
+    count = f"{progress.done}/{progress.total}" if progress else ""
+    return _StalledCapture(rank=rank, still_s=now_s - moved_s, moved_wall_s=moved_s, count=count)
+
+
+def _finding(
+    team: tuple[EngineRank, ...],
+    nodes: tuple[str, ...],
+    stalled: _StalledCapture,
+    captures: Sequence[_StalledCapture],
+    stretches: dict[str, GpuStretch],
+    *,
+    is_confirmed: bool,
+    spans_two: bool,
+) -> Finding:
+    engine = stalled.rank.engine
+    count = stalled.count or "its beginning"
+    stretch = next(iter(stretches.values()))
+    collective = " The ranks wait on one another in a collective inside the capture." if spans_two else ""
+    return Finding(
+        rule="gpu.capture-stuck",
+        severity=Severity.CRITICAL,
+        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
+        title=f"{engine.name}'s CUDA graph capture is stuck at {count}",
+        explanation=(
+            f"The capture has stood at {count} for {span(stalled.still_s)} while the GPU was "
+            f"{stretch.util_percent:.0f} % busy at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}."
+            f"{collective} It does not end by itself: it was still at 0/36 after 34 minutes in the report this "
+            "comes from."
+        ),
+        distinction=(
+            "Not a first compilation: that keeps the processor busy, and is over in some minutes.",
+            "Not slow: a capture that works draws power for every size it captures, and its count moves.",
+        ),
+        settles=""
+        if is_confirmed
+        else f"Whether the count moves before {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} are over.",
+        evidence=(
+            *(
+                of_engine(
+                    capture.rank.engine,
+                    capture.rank.node,
+                    f"capture {capture.count or 'begun'} unchanged for {span(capture.still_s)}",
+                    part="log",
+                    wall_s=capture.moved_wall_s,
+                )
+                for capture in captures
+            ),
+            *(
+                seen(
+                    rank.node,
+                    "GPU",
+                    f"SM {gpu.util_percent:.0f} % at {gpu.power_w:.1f} W for {span(gpu.seconds)}, "
+                    f"processor {rank.node.cpu_busy_percent or 0:.0f} % busy",
+                )
+                for rank in team
+                if (gpu := stretches.get(rank.node.name)) is not None
+            ),
+        ),
+        remedies=_remedies(stalled.rank, spans_two=spans_two),
+        references=REFERENCES,
+        nodes=nodes,
+        subject=engine.name,
+        brief=f"capture at {count} for {span(stalled.still_s)}, "
+        f"{stretch.util_percent:.0f} % SM at {stretch.power_w:.0f} W",
+    )
+
+
+def _remedies(rank: EngineRank, *, spans_two: bool) -> tuple[Remedy, ...]:
+    engine = rank.engine
+    flags = flag_without_graphs(engine)
+    steps = [f"stop every rank, and relaunch with {flags}"]
+    if engine.kind is EngineKind.SGLANG:
+        steps.append("the flag, not the variable: SGLANG_DISABLE_CUDA_GRAPH is read by no version")
+        if version_of(engine.version) is None:
+            steps.append(
+                "from SGLang 0.5.23 on: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
+            )
+    relaunch = Remedy(
+        title=f"Relaunch {'both nodes ' if spans_two else ''}without CUDA graphs: {flags}",
+        steps=tuple(steps),
+        cost="decode speed; the time to load",
+        action="relaunch",
+        change=change_without_graphs(engine),
+    )
+    newer = Remedy(
+        title="Or use an image with NCCL 2.30.4 or later, in which capture over two nodes completes",
+        steps=("python3 -c 'import torch; print(torch.cuda.nccl.version())' in the container says which it has",),
+        cost="another image, tested anew",
+    )
+    return (relaunch, newer) if spans_two else (relaunch,)

@@ -1,0 +1,296 @@
+"""Rule on spin deadlocks: requests wait, no token comes, and the GPU is busy waiting (field report 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sparktop.cmdline.engine_command import command_of
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT, low_power_w, normal_power, spinning
+from sparktop.diagnose.rules.window import GpuStretch, highest, of_engine, seen
+from sparktop.engines.cuda_graphs import without_graphs
+from sparktop.engines.ranks import EngineRank, is_alive, names_in_order, spans_nodes, teams
+from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView, is_current, node_wall_s
+from sparktop.text.units import span
+
+SUSPECTED_S = 20.0
+CONFIRMED_S = 45.0
+SILENT_S = 25.0
+"""Without metrics, the log must be silent this long too: SGLang writes every 40 decode steps, vLLM every 10 s."""
+SHARED_S = 90.0
+"""The same if another process computes on that GPU and could be what keeps it busy."""
+LOADING_S = 150.0
+"""During a load, compilation alone may keep a log silent for minutes."""
+STALE_FIGURES_S = 15.0
+FLAT_BYTES_PER_S = 1e6
+LONGEST_S = 600.0
+
+REFERENCES = (
+    "vllm-project/vllm#46097",
+    "eugr/spark-vllm-docker#260",
+    "vllm-project/vllm#52504 (NCCL below 2.30.4 with CUDA graphs over two nodes)",
+    "field report 003",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spin:
+    """An engine's ranks with queued requests and no tokens."""
+
+    team: tuple[EngineRank, ...]
+    stretches: dict[str, GpuStretch]
+    """The busy-waiting stretch by node name."""
+    still_s: float
+    has_counters: bool
+    """Its token counters were seen standing still, as opposed to inferring it from a silent log."""
+    is_loading: bool = False
+
+    @property
+    def head(self) -> EngineRank:
+        return self.team[0]
+
+    @property
+    def seconds(self) -> float:
+        return min(self.still_s, max(stretch.seconds for stretch in self.stretches.values()))
+
+
+@live_rule(
+    "gpu.spin-deadlock",
+    "An engine holds requests, no token comes, and the GPU is busy at the power of idleness",
+    Severity.CRITICAL,
+    scope="vLLM and SGLang on one or two nodes; power limits are GB10's or learned, so another GPU needs them "
+    "learned or a bandwidth counter that moves",
+    sources=REFERENCES,
+    clear_s=4.0,
+    follows=("cluster.rank-died", "cluster.link-down", "kernel.xid-79", "kernel.xid-119", "kernel.xid-120"),
+)
+def spin_deadlock(fleet: FleetState) -> Iterable[Finding]:
+    """gpu.spin-deadlock: one finding for each engine, over all its nodes.
+
+    The engine has requests or loads; its token counters (without metrics: its log) stand still; the GPU is busy at a
+    power near this machine's loaded idle, its clock not pinned low. Suspected after 20 s of standing counters (25 s of
+    a silent log, 150 s of a silent load), confirmed after 45 s if the counters can be read.
+    """
+    for team in teams(fleet):
+        spin = _spin_of(team, fleet)
+        if spin is not None:
+            yield _finding(spin, fleet)
+
+
+def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
+    engine = team[0].engine
+    if any(rank.engine.state is EngineState.CAPTURING for rank in team if is_alive(rank.engine)):
+        return None  # a stalled capture has its own rule and remedies
+    stretches = {
+        rank.node.name: stretch
+        for rank in team
+        if is_current(rank.node) and (stretch := spinning(rank.node, fleet, longest_s=LONGEST_S)) is not None
+    }
+    if not stretches:
+        return None
+    metrics, rates = engine.metrics, engine.rates
+    if metrics is not None and metrics.generation_tokens is not None:
+        pending = (metrics.running or 0) + (metrics.waiting or 0)
+        if not pending or rates is None or rates.progress_age_s is None or not is_current(team[0].node):
+            return None
+        is_fresh = fleet.wall_s - metrics.wall_s < STALE_FIGURES_S
+        spin = _Spin(team=team, stretches=stretches, still_s=rates.progress_age_s, has_counters=is_fresh)
+        return spin if spin.seconds >= SUSPECTED_S else None
+    return _by_silence(team, stretches, fleet)
+
+
+def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], fleet: FleetState) -> _Spin | None:
+    """The spin without token counters: a log silent for too long, if it would write while there is work."""
+    silences: list[float] = []
+    for rank in team:
+        engine, now_s = rank.engine, node_wall_s(rank.node, fleet)
+        last_s = engine.log.last_line_wall_s if engine.log else None
+        if not is_alive(engine) or engine.state is EngineState.READY:
+            return None
+        if engine.endpoint is None:  # a worker's log is always silent: only its RDMA traffic tells
+            flow = rank.node.rdma_bytes_per_s
+            if flow is not None and flow > FLAT_BYTES_PER_S:
+                return None
+            if flow is not None and len(team) == 1:
+                silences.append(stretches[rank.node.name].seconds if rank.node.name in stretches else 0.0)
+            continue
+        if last_s is None or now_s is None or command_of(engine).has("--disable-log-stats"):
+            return None
+        silences.append(now_s - last_s)
+    if not silences:
+        return None
+    is_loading = any(rank.engine.state in (EngineState.STARTING, EngineState.LOADING) for rank in team)
+    required_s = LOADING_S if is_loading else SILENT_S
+    if any(_is_shared(rank.node, fleet) for rank in team if rank.node.name in stretches):
+        required_s = max(required_s, SHARED_S)
+    spin = _Spin(team=team, stretches=stretches, still_s=min(silences), has_counters=False, is_loading=is_loading)
+    return spin if spin.seconds >= required_s else None
+
+
+def _is_shared(node: NodeView, fleet: FleetState) -> bool:
+    """Whether a process of no engine computes on the GPU too."""
+    gpu = node.first_gpu
+    ours = {pid for engine in node.engines for pid in engine.pids}
+    return any(row.kind == "C" and row.pid not in ours for row in (gpu.processes or ())) if gpu else False
+
+
+def _finding(spin: _Spin, fleet: FleetState) -> Finding:
+    engine, nodes = spin.head.engine, names_in_order(spin.team, fleet)
+    is_confirmed = spin.has_counters and spin.seconds >= CONFIRMED_S
+    idle = [rank for rank in spin.team if rank.node.name not in spin.stretches]
+    where = " and ".join(name for name in nodes if name in spin.stretches)
+    if len(spin.stretches) > 1:
+        title = f"Spin deadlock: {where} wait on one another"
+    elif idle:
+        title = f"Spin deadlock: {where} waits for {idle[0].node.name}"
+    else:
+        title = f"Spin deadlock on {where}: its GPU is busy waiting"
+    metrics = engine.metrics
+    pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
+    first = next(iter(spin.stretches.values()))
+    work = (
+        f"{pending} request{'s' * (pending != 1)} held"
+        if metrics
+        else ("it was loading" if spin.is_loading else "log silent")
+    )
+    brief = f"{first.util_percent:.0f} % SM at {first.power_w:.0f} W, 0 tok/s, {work}"
+    return Finding(
+        rule="gpu.spin-deadlock",
+        severity=Severity.CRITICAL,
+        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
+        title=title,
+        explanation=_explanation(spin, idle),
+        distinction=_distinction(spin),
+        settles="" if is_confirmed else _settles(spin),
+        evidence=tuple(_evidence(spin, idle, fleet)),
+        remedies=_remedies(spin, pending),
+        references=REFERENCES,
+        nodes=nodes,
+        subject=engine.name,
+        brief=brief,
+    )
+
+
+def _explanation(spin: _Spin, idle: Sequence[EngineRank]) -> str:
+    node = next(rank.node for rank in spin.team if rank.node.name in spin.stretches)
+    stretch = spin.stretches[node.name]
+    grounds = (
+        f"For {span(spin.seconds)} it has held work while its token counters stood still"
+        if spin.has_counters
+        else f"For {span(spin.seconds)} its log has been silent"
+    )
+    text = (
+        f"{grounds}, and the GPU ran at {stretch.util_percent:.0f} % with only {stretch.power_w:.0f} W; "
+        f"{normal_power(node)}. That is a kernel that polls for something that doesn't come"
+    )
+    if len(spin.team) > 1 and not idle:
+        text += (
+            ": the ranks wait on one another in an NCCL collective. No amount of waiting ends it, "
+            "and /health stays green throughout."
+        )
+    elif idle:
+        idle_rank = idle[0]
+        state = "has ended" if not is_alive(idle_rank.engine) else "is idle"
+        text += f": the rank on {idle_rank.node.name} {state}, so the collective it waits for can't complete."
+    else:
+        text += ". No amount of waiting ends it, and /health stays green throughout."
+    return text
+
+
+def _distinction(spin: _Spin) -> tuple[str, ...]:
+    name, stretch = next(iter(spin.stretches.items()))
+    clock = f"{stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else "its usual rate"
+    return (
+        "Not a long prefill: that freezes token counters too, but draws 46-100 W.",
+        f"Not starved of power: the SM clock of {name} stands at {clock}, not at 500-850 MHz, and nothing is produced.",
+        "Not loading or compiling: those keep the disk or the processor busy and the SMs not.",
+        "The memory-bandwidth counter says nothing here: it reads 0 on GB10 in healthy decode too.",
+    )
+
+
+def _settles(spin: _Spin) -> str:
+    if spin.has_counters:
+        return f"Token counters that stand still for {CONFIRMED_S:.0f} s; they have for {spin.still_s:.0f} s."
+    ras = (
+        "ask NCCL in the engine's container or on its node: `echo verbose status | nc -w 5 localhost 28028`, twice; "
+        "operation counts that don't move are a deadlock"
+    )
+    if spin.head.engine.kind is EngineKind.SGLANG and not command_of(spin.head.engine).has("--enable-metrics"):
+        return f"Start SGLang with --enable-metrics, so that its token counters can be seen; now, {ras}."
+    if spin.head.engine.endpoint is None:
+        return f"Watch the node of rank 0 too: only its server has token counters; or {ras}."
+    return f"Its own token counters, which can't be read now; or {ras}."
+
+
+def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Iterable[Evidence]:
+    for rank in spin.team:
+        stretch = spin.stretches.get(rank.node.name)
+        if stretch is not None:
+            limit_w = low_power_w(rank.node)
+            under = f" (work would take more than {limit_w:.0f} W)" if limit_w is not None else ""
+            clock = f", SM clock {stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else ""
+            yield seen(
+                rank.node,
+                "GPU",
+                f"SM {stretch.util_percent:.0f} % at {stretch.power_w:.1f} W for {span(stretch.seconds)}{under}{clock}",
+            )
+        if rank.node.rdma_bytes_per_s is not None and len(spin.team) > 1:
+            rate = rank.node.rdma_bytes_per_s
+            flat = "flat" if rate < FLAT_BYTES_PER_S else "moving"
+            yield seen(rank.node, "RDMA", f"byte counters {flat}: {rate / 1e6:.1f} MB/s")
+    for rank in idle:
+        util = highest(rank.node.utilisation_history, SUSPECTED_S)
+        if not is_alive(rank.engine):
+            detail = f": {rank.engine.exit_detail}" if rank.engine.exit_detail else ""
+            yield seen(rank.node, rank.engine.name, f"the rank has ended{detail}")
+        elif util is not None and util < IDLE_PERCENT:
+            yield seen(rank.node, "GPU", f"SM {util:.0f} % at most in the last {SUSPECTED_S:.0f} s: this rank is idle")
+    engine = spin.head.engine
+    if engine.metrics is not None and engine.rates is not None:
+        text = (
+            f"{engine.metrics.running or 0:.0f} running, {engine.metrics.waiting or 0:.0f} waiting; "
+            f"prompt and generation tokens unchanged for {span(engine.rates.progress_age_s or 0.0)}"
+        )
+        yield of_engine(engine, spin.head.node, text, part="metrics", wall_s=engine.metrics.wall_s)
+    now_s = node_wall_s(spin.head.node, fleet)
+    if engine.log is not None and engine.log.last_line_wall_s is not None and now_s is not None:
+        silent_s = max(0.0, now_s - engine.log.last_line_wall_s)
+        text = f"last line {span(silent_s)} ago"
+        yield of_engine(engine, spin.head.node, text, part="log", wall_s=engine.log.last_line_wall_s)
+
+
+def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
+    engine = spin.head.engine
+    spans_two = len(spin.team) > 1 or spans_nodes(engine)
+    pids = " ".join(str(pid) for pid in engine.pids[-2:])
+    lost = (
+        f"the {pending} request{'s' * (pending != 1)} it holds, and the time to load" if pending else "the time to load"
+    )
+    evidence = Remedy(
+        title="Keep the evidence first: which operation each rank is in",
+        steps=(
+            "echo verbose status | nc -w 5 localhost 28028   # on each node; NCCL 2.24 or later; twice, 10 s apart",
+            f"sudo py-spy dump --pid {pids.split()[-1] if pids else 'PID'}   # of each worker",
+        ),
+        cost="nothing",
+        action="collect-evidence",
+    )
+    restart = Remedy(
+        title="Restart every rank together" if spans_two else "Restart the engine",
+        steps=(
+            (
+                "stop the engine's containers on all its nodes",
+                "wait until memory is back on both",
+                "start them together",
+            )
+            if spans_two
+            else ("stop the container", "wait until its memory is back", "start it")
+        ),
+        cost=lost + ("; one rank alone would wait for the other again" if spans_two else ""),
+        action="safe-restart",
+    )
+    return (evidence, restart, *([without_graphs(engine)] if spans_two else []))

@@ -1,0 +1,1 @@
+"""Host: driver, disks, desktop, kernel log, blind spots."""

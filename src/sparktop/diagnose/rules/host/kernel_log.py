@@ -1,0 +1,335 @@
+"""Rules on the kernel log: recent failures, and older ones whose damage lasts.
+
+The texts come from diagnose/kernel/findings.py; this module decides how long they matter. Times are each node's boot
+clock: a line of hours ago is history, reported as information, unless it broke something that only a reboot fixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import lru_cache
+
+from sparktop.diagnose.kernel import findings as kernel_findings
+from sparktop.diagnose.kernel.findings import NO_MEMORY, OOM_KILL, OOM_LIMIT, is_restored, knowledge_of, rule_of
+from sparktop.diagnose.kernel.knowledge import Lasts
+from sparktop.diagnose.rule import RuleKind, live_rule
+from sparktop.diagnose.rules.window import seen
+from sparktop.engines.ranks import is_alive
+from sparktop.model.engine import Engine
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView, boot_s_now, current_nodes
+from sparktop.model.telemetry import CollectorState, Sample
+from sparktop.text.units import GIB, gib, span
+
+RECENT_S = 30 * 60.0
+
+
+PASSING_S = 10 * 60.0
+"""For what passes by itself: refused allocations, notes at information level."""
+
+
+SETTLE_S = 30.0
+"""A GPU that gives readings so long after an Xid has survived it."""
+
+
+HISTORY_S = 24 * 3600.0
+
+
+TOGETHER_S = 2.0
+"""What two nodes' kernels log this close together is one event."""
+
+
+GOES_ON_S = 60.0
+"""If it repeated for longer than this, the finding also tells when it last happened."""
+
+
+LOW_BYTES = 10 * GIB
+
+
+EASY_BYTES = 16 * GIB
+
+
+_SCOPE = "every node whose kernel log can be read"
+
+
+_OF_MEMORY = ("memory.first-request-spike", "memory.falling", "memory.starved", "memory.low")
+
+
+class Relevance(Enum):
+    """Whether an event still matters."""
+
+    NOW = "now"
+    PAST = "past"
+    OVER = "over"
+
+
+@live_rule(
+    OOM_KILL,
+    "The kernel killed a process for want of memory",
+    Severity.CRITICAL,
+    kind=RuleKind.KERNEL,
+    scope=_SCOPE,
+    sources=("Linux mm/oom_kill.c",),
+    hold_s=1.0,
+    follows=_OF_MEMORY,
+)
+def oom_kill(fleet: FleetState) -> Iterable[Finding]:
+    """kernel.oom-kill: after the live memory rules, which may be its cause."""
+    return [finding for finding in claims(fleet) if finding.rule == OOM_KILL]
+
+
+@live_rule(
+    NO_MEMORY,
+    "The NVIDIA driver was refused memory",
+    Severity.CRITICAL,
+    kind=RuleKind.KERNEL,
+    scope=_SCOPE,
+    sources=("NVIDIA/open-gpu-kernel-modules#1358",),
+    hold_s=1.0,
+    follows=_OF_MEMORY,
+)
+def nvrm_no_memory(fleet: FleetState) -> Iterable[Finding]:
+    """kernel.nvrm-no-memory: after the live memory rules, which may be its cause."""
+    return [finding for finding in claims(fleet) if finding.rule == NO_MEMORY]
+
+
+@live_rule(
+    "kernel.log",
+    "The kernel log tells of a failure: Xids, GSP, links, disks, crashes (rules kernel.*)",
+    Severity.CRITICAL,
+    scope=_SCOPE,
+    sources=("NVIDIA Xid catalogue", "Linux", "field report 000", "field report 002"),
+    hold_s=1.0,
+)
+def failures(fleet: FleetState) -> Iterable[Finding]:
+    """kernel.*: one finding for each kind of failure in the kernel log, on one node or on both together."""
+    return [finding for finding in claims(fleet) if finding.rule not in (OOM_KILL, NO_MEMORY)]
+
+
+@lru_cache(maxsize=1)
+def claims(fleet: FleetState) -> list[Finding]:
+    """All kernel findings of a fleet state; cached for the rules that share it."""
+    by_node = [_node_findings(node, sample, fleet) for node, sample in current_nodes(fleet) if node.kernel_events]
+    return _joined_over_nodes([finding for findings in by_node for finding in findings])
+
+
+def relevance_of(event: KernelEvent, node: NodeView, now_boot_s: float) -> Relevance:
+    """Whether a kernel event of this node matters now, is history, or is over."""
+    known, seen_s = knowledge_of(event), event.last_boot_s
+    if known is None or seen_s is None:
+        return Relevance.OVER
+    age_s = max(0.0, now_boot_s - seen_s)
+    past = Relevance.PAST if event.severity is not Severity.INFO and age_s < HISTORY_S else Relevance.OVER
+    if known.is_routine and event.severity is not Severity.CRITICAL:
+        past = Relevance.OVER
+    if known.lasts is Lasts.LINK_IS_DOWN and (is_restored(event, node.kernel_events) or _is_link_up(node, event)):
+        return Relevance.OVER
+    if known.lasts is Lasts.GPU_ANSWERS and event.code is None and _gpu_answers_after(node, seen_s):
+        return Relevance.OVER
+    if event.code == 154 and event.severity is Severity.INFO:
+        return Relevance.OVER  # "no recovery needed any more"
+    if event.code == 154 and any(
+        later.code == 154 and later.severity is Severity.INFO and (later.last_boot_s or 0.0) > seen_s
+        for later in node.kernel_events
+    ):
+        return past
+    if _still_lasts(known.lasts, event, node, seen_s):
+        return Relevance.NOW
+    engine = _engine_of(node, event) if event.code is not None else None
+    if engine is not None and (engine.started_boot_s or 0.0) > seen_s and is_alive(engine):
+        return past  # the engine was restarted since
+    lasts_s = known.lasts_s or (PASSING_S if event.severity is Severity.INFO else RECENT_S)
+    return Relevance.NOW if age_s < lasts_s else past
+
+
+def _still_lasts(lasts: Lasts, event: KernelEvent, node: NodeView, seen_s: float) -> bool:
+    """Whether a failure matters however old it is."""
+    match lasts:
+        case Lasts.REBOOT:
+            return event.severity is Severity.CRITICAL
+        case Lasts.GPU_ANSWERS:
+            return event.code is None or not _gpu_answers_after(node, seen_s + SETTLE_S)
+        case Lasts.LINK_IS_DOWN:
+            return _is_link_up(node, event) is False
+        case Lasts.TASK_IS_STUCK:
+            table = node.processes.processes if node.processes else ()
+            return any(process.pid == event.pid and process.state == "D" for process in table)
+    return False
+
+
+# --- what the fleet state adds to an event ---------------------------------------------------------------------------
+
+
+def _gpu_answers_after(node: NodeView, boot_s: float) -> bool:
+    collector = node.collectors.get("nvml")
+    return (
+        node.gpu is not None
+        and bool(node.gpu.gpus)
+        and node.gpu.boot_s > boot_s
+        and node.gpu.gpus[0].power_w is not None
+        and (collector is None or collector.state is CollectorState.OK)
+    )
+
+
+def _is_link_up(node: NodeView, event: KernelEvent) -> bool | None:
+    """Whether the interface that an event names is up; None where that isn't known."""
+    name = event.figure("interface")
+    return next((interface.is_up for interface in node.interfaces if interface.name == name), None)
+
+
+def _engine_of(node: NodeView, event: KernelEvent) -> Engine | None:
+    """The engine that an event is about: by container, by process, or because it is the only one of its kind."""
+    for engine in node.engines:
+        container = engine.container
+        if container is not None and event.container_id == container.container_id:
+            return engine
+        if event.pid is not None and event.pid in engine.pids:
+            return engine
+    table = node.processes.processes if node.processes else ()
+    container_id = next((process.container_id for process in table if process.pid == event.pid), None)
+    if container_id is not None:
+        by_container = {engine.container.container_id: engine for engine in node.engines if engine.container}
+        return by_container.get(container_id)
+    process_name = (event.process or "").lower()
+    if process_name.startswith(("vllm", "sglang")):
+        same_kind = [engine for engine in node.engines if process_name.startswith(engine.kind.value)]
+        return same_kind[0] if len(same_kind) == 1 else None
+    return None
+
+
+# --- the findings of a node ------------------------------------------------------------------------------------------
+
+
+def _node_findings(node: NodeView, sample: Sample, fleet: FleetState) -> list[Finding]:
+    now_boot_s = boot_s_now(node, sample, fleet)
+    relevances = [(event, relevance_of(event, node, now_boot_s)) for event in node.kernel_events]
+    if all(relevance is Relevance.OVER for _, relevance in relevances):
+        return []
+    current = {rule_of(event) for event, relevance in relevances if relevance is Relevance.NOW}
+    relevant = [
+        _with_engine_name(event, node)
+        for event, relevance in relevances
+        if relevance is Relevance.NOW or (relevance is Relevance.PAST and rule_of(event) not in current)
+    ]
+    spans: dict[str | None, tuple[float, float]] = {}
+    for event in relevant:
+        last_s = now_boot_s - (event.last_boot_s or now_boot_s)
+        first_s = spans[rule_of(event)][0] if rule_of(event) in spans else now_boot_s - (event.first_boot_s or 0.0)
+        spans[rule_of(event)] = (first_s, last_s)
+    # Of independent causes the most recent comes first.
+    findings = sorted(
+        _findings(tuple(relevant), node.name), key=lambda finding: spans.get(finding.caused_by, spans[finding.rule])[1]
+    )
+    return [
+        _with_node_state(finding, node, sample, fleet, *spans[finding.rule], finding.rule in current)
+        for finding in findings
+    ]
+
+
+@lru_cache(maxsize=16)
+def _findings(events: tuple[KernelEvent, ...], node: str) -> tuple[Finding, ...]:
+    """Cached: asked for every fleet state, while a kernel logs something relevant once an hour."""
+    return kernel_findings.findings(events, source=f"{node} kernel log", nodes=(node,))
+
+
+def _with_engine_name(event: KernelEvent, node: NodeView) -> KernelEvent:
+    engine = _engine_of(node, event)
+    return event if engine is None or event.container else replace(event, container=engine.name)
+
+
+def _with_node_state(
+    finding: Finding, node: NodeView, sample: Sample, fleet: FleetState, first_s: float, last_s: float, is_now: bool
+) -> Finding:
+    """The finding with its time on the operator's clock, severity and cause by the node's current state."""
+    brief = f"last {span(last_s)} ago" if first_s - last_s > GOES_ON_S else finding.brief
+    finding = replace(finding, since_wall_s=fleet.wall_s - first_s, brief=brief)
+    if not is_now:
+        return replace(
+            finding,
+            severity=Severity.INFO,
+            title=f"Earlier, {span(last_s) if last_s < 7200 else f'{last_s / 3600:.0f} h'} ago: {finding.title}",
+            remedies=(),
+            caused_by=None,
+        )
+    if finding.caused_by is None and (live_cause := kernel_findings.live_cause(finding.rule)):
+        return replace(finding, caused_by=live_cause)
+    if finding.rule == NO_MEMORY:
+        return _with_memory_severity(finding, node, sample.memory.available_bytes)
+    if finding.rule in (OOM_KILL, OOM_LIMIT):
+        return _with_holder(finding, node)
+    return finding
+
+
+def _with_memory_severity(finding: Finding, node: NodeView, available: int) -> Finding:
+    """The finding with its severity by available memory: routine with memory to spare, else the last warning."""
+    severity, low = finding.severity, available < LOW_BYTES
+    if severity is Severity.CRITICAL and available >= EASY_BYTES:
+        severity = Severity.WARNING
+    elif severity is Severity.WARNING and low:
+        severity = Severity.CRITICAL
+    sentence = f" {gib(available)} are available now" + (
+        ": this is how whole machines hung, with no kill and no way in." if severity is Severity.CRITICAL else "."
+    )
+    stop = Remedy(
+        title="Stop an engine now, while the machine still answers", cost="its requests", action="stop-engine"
+    )
+    remedies = (stop, *(remedy for remedy in finding.remedies if remedy.action != stop.action))
+    return replace(
+        finding,
+        severity=severity,
+        explanation=finding.explanation + sentence,
+        evidence=(*finding.evidence, seen(node, "memory", f"{gib(available)} available")),
+        remedies=remedies if severity is Severity.CRITICAL else finding.remedies,
+        brief=f"{gib(available)} available now",
+    )
+
+
+def _with_holder(finding: Finding, node: NodeView) -> Finding:
+    holders = node.holders("engine", "gpu", "processes", "unaccounted")
+    if not holders:
+        return finding
+    text = f"{holders[0].label} holds the most now: {gib(holders[0].held_bytes)}"
+    return replace(
+        finding,
+        explanation=f"{finding.explanation} {text[0].upper()}{text[1:]}.",
+        evidence=(*finding.evidence, seen(node, "memory", text)),
+    )
+
+
+# --- two nodes -------------------------------------------------------------------------------------------------------
+
+
+def _joined_over_nodes(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with one for both nodes where the same rule began on both at the same moment."""
+    joined: list[Finding] = []
+    indices_by_rule: dict[str, list[int]] = {}
+    for finding in findings:
+        indices = indices_by_rule.setdefault(finding.rule, [])
+        twin = next((index for index in indices if _is_same_event(joined[index], finding)), None)
+        if twin is None:
+            indices.append(len(joined))
+            joined.append(finding)
+            continue
+        joint = joined[twin]
+        joined[twin] = replace(
+            joint,
+            title=f"{joint.title}, on {joint.nodes[0]} and {finding.nodes[0]} at once",
+            explanation=f"{joint.explanation} It came on both nodes in the same moment: one cause, most likely the "
+            "engine that spans them.",
+            evidence=(*joint.evidence, *finding.evidence),
+            nodes=(*joint.nodes, *finding.nodes),
+            since_wall_s=min(joint.since_wall_s or 0.0, finding.since_wall_s or 0.0),
+        )
+    return joined
+
+
+def _is_same_event(first: Finding, second: Finding) -> bool:
+    """Whether two findings of one rule on different nodes are one event."""
+    if first.severity is not second.severity or first.severity is Severity.INFO:
+        return False
+    if set(first.nodes) & set(second.nodes) or first.since_wall_s is None or second.since_wall_s is None:
+        return False
+    return abs(first.since_wall_s - second.since_wall_s) <= TOGETHER_S

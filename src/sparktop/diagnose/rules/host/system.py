@@ -1,0 +1,258 @@
+"""Rules on the machine itself: drivers and kernels that wait for a reboot, full disks, zombies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sparktop.checks.host import (
+    SUPPORTED_BRANCH,
+    DiskFacts,
+    DriverFacts,
+    judge_disk_room,
+    judge_driver_branch,
+    judge_driver_pending,
+    judge_next_kernel,
+)
+from sparktop.checks.judgement import Judgement
+from sparktop.diagnose.rule import SEVERITY, check_rule, live_rule
+from sparktop.diagnose.rules.window import seen
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView, is_current
+from sparktop.model.telemetry import Disk, HostFacts
+from sparktop.text.units import gib
+
+MANY_ZOMBIES = 100
+ADVISORY_KERNEL = "7.0.0-1019"
+
+_REBOOT = Remedy(
+    title="Stop the engines and reboot at the next quiet moment",
+    steps=("sudo reboot",),
+    cost="everything on the machine, and the time to load the models again",
+    action="reboot",
+)
+_ADVISORY = ("hasso5703/dgx-spark-qwen38 (platforms.json)", "NVIDIA developer forum, threads 383254 and 383023")
+
+
+@check_rule(judge_driver_pending, Severity.CRITICAL)
+def driver_pending(fleet: FleetState) -> Iterator[Finding]:
+    """host.driver-pending: the installed driver is not the loaded one."""
+    for node, host, judgement in _problems(fleet, judge_driver_pending):
+        loaded, installed = node.driver_version, host.driver_installed
+        refused = judgement.case == "refused"
+        nvml = node.collectors.get("nvml")
+        yield Finding(
+            rule=judge_driver_pending.id,
+            severity=SEVERITY[judgement.state],
+            title=f"Driver {installed} is installed and {loaded} still runs: reboot to load it",
+            explanation=(
+                f"An update put the NVIDIA driver {installed} on disk while the kernel module {loaded} "
+                "stayed loaded. "
+                + (
+                    "NVML refuses already, so nothing new can use the GPU; engines that run keep going until they stop."
+                    if refused
+                    else 'Engines that run go on; a new one may fail with "Driver/library version mismatch".'
+                )
+            ),
+            distinction=("The GPU is well: it is a matter of versions only.",),
+            evidence=(
+                seen(
+                    node,
+                    "facts",
+                    f"/proc/driver/nvidia/version: {loaded}; module on disk: {installed}",
+                ),
+                *((seen(node, "nvml", nvml.detail),) if refused and nvml else ()),
+            ),
+            remedies=(_REBOOT,),
+            references=("NVIDIA driver", "NVIDIA DGX Spark user guide"),
+            nodes=(node.name,),
+            brief=f"{loaded} loaded, {installed} installed",
+        )
+
+
+@check_rule(judge_next_kernel, Severity.WARNING)
+def next_kernel(fleet: FleetState) -> Iterator[Finding]:
+    """host.next-kernel-without-driver: after the next boot there would be no GPU driver."""
+    for node, facts, judgement in _problems(fleet, judge_next_kernel):
+        upcoming = facts.kernel_next
+        yield Finding(
+            rule=judge_next_kernel.id,
+            severity=SEVERITY[judgement.state],
+            title=f"The next boot takes kernel {upcoming}, which has no NVIDIA module",
+            explanation=(
+                f"Kernel {upcoming} is the newest installed, so the boot loader most likely takes it, and no NVIDIA "
+                f"module is installed for it. The machine runs {facts.kernel} now, with a GPU; after a reboot it would "
+                "come up without one, and no engine would start."
+            ),
+            evidence=(seen(node, "facts", f"running {facts.kernel}; newest {upcoming}, without an NVIDIA module"),),
+            remedies=(
+                Remedy(
+                    title="Install the module for that kernel before the next reboot",
+                    steps=("run the update in the DGX Dashboard to its end", f"dkms status | grep {upcoming}"),
+                    cost="minutes",
+                ),
+                Remedy(
+                    title="Or boot the kernel that runs now",
+                    steps=(
+                        f'choose {facts.kernel} under "Advanced options" in GRUB',
+                        "or remove the newer kernel's package",
+                    ),
+                    cost="no security fixes of the newer kernel",
+                ),
+            ),
+            references=("hasso5703/dgx-spark-qwen38 (doctor.py)",),
+            nodes=(node.name,),
+            brief=f"{upcoming} has no NVIDIA module",
+        )
+
+
+@check_rule(judge_driver_branch, Severity.WARNING)
+def driver_branch(fleet: FleetState) -> Iterator[Finding]:
+    """host.driver-branch: a GB10 on a driver branch that isn't DGX OS's."""
+    for node, host, judgement in _problems(fleet, lambda node: judge_driver_branch(DriverFacts(node=node))):
+        version, gpu = node.driver_version, node.first_gpu
+        yield Finding(
+            rule=judge_driver_branch.id,
+            severity=SEVERITY[judgement.state],
+            title=f"Driver {version} is not of the {SUPPORTED_BRANCH} branch that DGX Spark is supported with",
+            explanation=(
+                f"DGX OS ships drivers {SUPPORTED_BRANCH}.x for GB10. NVIDIA says that 595 isn't supported on DGX "
+                f"Spark yet, and field report 002 tells of CUDA graphs that deadlock on 590.x. {version} may work; "
+                "with hangs or odd memory behaviour it is the first thing to take out of the question."
+            ),
+            evidence=(seen(node, "facts", f"driver {version}, {host.product or (gpu.name if gpu else 'GB10')}"),),
+            remedies=(
+                Remedy(
+                    title=f"Go back to the {SUPPORTED_BRANCH} driver that DGX OS brings",
+                    steps=("run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages",),
+                    cost="a reboot",
+                ),
+            ),
+            references=judge_driver_branch.sources,
+            scope="GB10 under DGX OS up to 7.6; a later release may ship another branch",
+            nodes=(node.name,),
+            brief=f"driver {version}",
+        )
+
+
+@live_rule("host.kernel-advisory", "Kernel with an advisory", Severity.WARNING, scope="GB10", sources=_ADVISORY)
+def kernel_advisory(fleet: FleetState) -> Iterator[Finding]:
+    """host.kernel-advisory: a kernel with known problems on DGX Spark."""
+    for node, facts in _nodes_with_facts(fleet):
+        if not facts.kernel.startswith(ADVISORY_KERNEL) or node.sample is None:
+            continue
+        memory = node.sample.memory
+        is_affected = memory.cma_total_bytes == 0 and bool(memory.cma_free_bytes)
+        kernel_text = f"kernel {facts.kernel}"
+        if is_affected:
+            kernel_text += f"; CmaTotal 0 with CmaFree {(memory.cma_free_bytes or 0) // 1024} kB"
+        yield Finding(
+            rule="host.kernel-advisory",
+            severity=Severity.WARNING if is_affected else Severity.INFO,
+            title=f"Kernel {facts.kernel} has an advisory for DGX Spark",
+            explanation=(
+                "Owners and NVIDIA's forum tell of trouble with this kernel on DGX Spark; its mark is a /proc/meminfo "
+                "that gives CmaTotal 0 and yet some CmaFree"
+                + (
+                    ", which is so here."
+                    if is_affected
+                    else ". That mark isn't there now, so it may be fixed or not concern you."
+                )
+            ),
+            evidence=(seen(node, "facts", kernel_text),),
+            remedies=(
+                Remedy(
+                    title="Update DGX OS, or boot the 6.17 kernel before it",
+                    steps=("run the update in the DGX Dashboard", "uname -r   # after the reboot"),
+                    cost="a reboot",
+                ),
+            ),
+            references=_ADVISORY,
+            nodes=(node.name,),
+            brief=kernel_text,
+        )
+
+
+@check_rule(judge_disk_room, Severity.CRITICAL)
+def disk_low(fleet: FleetState) -> Iterator[Finding]:
+    """host.disk-low: a filesystem for containers, logs or downloads is nearly full."""
+    for node, facts in _nodes_with_facts(fleet):
+        for disk in facts.disks:
+            judgement = judge_disk_room(DiskFacts(free_bytes=disk.free_bytes, disk=disk))
+            if judgement.is_problem:
+                yield _disk(node, disk, judgement)
+
+
+def _disk(node: NodeView, disk: Disk, judgement: Judgement) -> Finding:
+    is_full = judgement.case == "full"
+    free_text = f"{gib(disk.free_bytes)} of {gib(disk.total_bytes)} free"
+    return Finding(
+        rule=judge_disk_room.id,
+        severity=SEVERITY[judgement.state],
+        title=f"{disk.mount} {'is full' if is_full else 'is nearly full'}: {gib(disk.free_bytes)} free",
+        explanation=(
+            "Containers, their logs, compile caches and model downloads are written here. When it is full they fail "
+            'with "No space left on device", Docker can\'t start or log, and a download cut short looks like a broken '
+            "model."
+        ),
+        evidence=(seen(node, "facts", f"{disk.mount}: {free_text}"),),
+        remedies=(
+            Remedy(
+                title="See what holds it, then remove images and models nobody uses",
+                steps=(
+                    "docker system df",
+                    "docker image prune -a   # images without a container",
+                    "du -xhd1 ~/.cache/huggingface/hub | sort -h | tail",
+                    "sudo journalctl --vacuum-size=500M",
+                ),
+                cost="what is removed has to be pulled again",
+            ),
+        ),
+        references=("Docker documentation: docker system df, docker image prune",),
+        nodes=(node.name,),
+        subject=disk.mount,
+        brief=free_text,
+    )
+
+
+@live_rule(
+    "host.zombies",
+    "Many ended processes are uncollected",
+    Severity.INFO,
+    scope="every node",
+    sources=("Docker documentation",),
+)
+def zombies(fleet: FleetState) -> Iterator[Finding]:
+    """host.zombies: many ended processes that their parent doesn't collect."""
+    for node in fleet.nodes:
+        table = node.processes
+        if not is_current(node) or table is None or table.zombie_count < MANY_ZOMBIES:
+            continue
+        yield Finding(
+            rule="host.zombies",
+            severity=Severity.INFO,
+            title=f"{table.zombie_count} processes have ended and nobody collects them",
+            explanation=(
+                "They hold no memory, only their numbers. As a rule their parent is a container whose first process is "
+                "no init: the engine there leaves its dead workers lying."
+            ),
+            evidence=(seen(node, "processes", f"{table.zombie_count} of {table.total_count} processes in state Z"),),
+            remedies=(Remedy(title="Start that container with an init", steps=("docker run --init ...",)),),
+            references=("Docker documentation: docker run --init",),
+            nodes=(node.name,),
+            brief=f"{table.zombie_count} zombies",
+        )
+
+
+def _nodes_with_facts(fleet: FleetState) -> Iterator[tuple[NodeView, HostFacts]]:
+    for node in fleet.nodes:
+        if is_current(node) and node.facts is not None:
+            yield node, node.facts
+
+
+def _problems(
+    fleet: FleetState, judge: Callable[[NodeView], Judgement]
+) -> Iterator[tuple[NodeView, HostFacts, Judgement]]:
+    for node, facts in _nodes_with_facts(fleet):
+        if (judgement := judge(node)).is_problem:
+            yield node, facts, judgement

@@ -1,0 +1,1 @@
+"""Memory: how much is left, who holds it, does it come back."""

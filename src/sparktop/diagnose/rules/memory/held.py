@@ -1,0 +1,398 @@
+"""Rule on memory that an ended engine still holds.
+
+Two field reports disagree: memory comes back after a minute (004), or only by a reboot (003). Both are right in
+different cases, and measuring tells which: is memory still rising, does a living process hold it, is it page cache, or
+is it unaccounted for against this machine's figure after boot (docs/facts/engines.md section 1E, C5 and C6)?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparktop.cmdline.engine_command import command_of
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.window import newest, of_engine, seen
+from sparktop.engines.cuda_graphs import version_of
+from sparktop.engines.ranks import is_alive
+from sparktop.model.change import SMALLER_SHARE
+from sparktop.model.engine import Engine, EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView, current_nodes, node_wall_s
+from sparktop.model.telemetry import Process, Sample
+from sparktop.text.units import GIB, gib, span
+
+RULE = "memory.held-after-exit"
+
+
+TRAPPED_BYTES = 8 * GIB
+
+
+TRAPPED_BADLY_BYTES = 24 * GIB
+
+
+UNKNOWN_NORMAL_BYTES = 16 * GIB
+"""Unaccounted memory that counts as held on a machine whose normal figure isn't known."""
+
+
+CACHE_BYTES = 10 * GIB
+
+
+RECENT_S = 600.0
+
+
+RISING_BYTES_PER_S = 0.15 * GIB
+
+
+RISING_OVER_S = 5.0
+
+
+FLAT_S = 20.0
+"""Memory must have stood still this long to be called trapped; while it is released it rises."""
+
+
+WAIT_AT_MOST_S = 300.0
+
+
+_REFERENCES = (
+    "field report 003 (33 GiB until a reboot)",
+    "field report 004 (back after 60 s and more)",
+    "vllm-project/vllm#45179 (0.23 kept the memory of a failed load until a reboot, 0.24 does not)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AfterExit:
+    """A node without a living engine, after one ended."""
+
+    node: NodeView
+    engine: Engine | None
+    """The engine that ended last; None if not recently."""
+    ended_s: float | None
+    """Seconds since its end."""
+    available: int
+    target: int | None
+    """Available memory this machine had after its boot; None if unknown."""
+
+
+@live_rule(
+    RULE,
+    "An engine ended, and its memory is not back: on its way, held by a process, cache, or nobody's",
+    Severity.CRITICAL,
+    scope="unified memory; what is normal is this machine's own figure after its boot",
+    sources=_REFERENCES,
+    hold_s=2.0,
+    clear_s=8.0,
+)
+def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
+    """memory.held-after-exit: at most one finding a node, the first case that applies.
+
+    A living process that outlived its engine; else, with no engine alive: memory that is still rising, memory held by
+    nobody compared with this machine's figure after boot, page cache.
+    """
+    for node, sample in current_nodes(fleet):
+        if (orphan_finding := orphan(node)) is not None:
+            yield orphan_finding
+            continue
+        if any(is_alive(engine) for engine in node.engines):
+            continue
+        after = _after_exit(node, sample, fleet)
+        finding = _rising(after) or _trapped(after) or _cache(after)
+        if finding is not None:
+            yield finding
+
+
+def _after_exit(node: NodeView, sample: Sample, fleet: FleetState) -> _AfterExit:
+    now_s = node_wall_s(node, fleet)
+    ended = [
+        (now_s - engine.exited_wall_s, engine)
+        for engine in node.engines
+        if engine.exited_wall_s is not None and now_s is not None and now_s - engine.exited_wall_s < RECENT_S
+    ]
+    ended.sort(key=lambda row: row[0])
+    baseline = node.baseline
+    return _AfterExit(
+        node=node,
+        engine=ended[0][1] if ended else None,
+        ended_s=max(0.0, ended[0][0]) if ended else None,
+        available=sample.memory.available_bytes,
+        target=baseline.after_boot_available_bytes if baseline else None,
+    )
+
+
+# The cases
+
+
+def _rising(after: _AfterExit) -> Finding | None:
+    """Memory is still coming back: wait, with a forecast."""
+    if after.engine is None or after.ended_s is None or after.ended_s > WAIT_AT_MOST_S:
+        return None
+    points = list(newest(after.node.available_history, RISING_OVER_S))
+    if len(points) < 3:
+        return None
+    (newest_s, latest), (oldest_s, earliest) = points[0], points[-1]
+    rate = (latest - earliest) / max(0.1, newest_s - oldest_s)
+    if rate < RISING_BYTES_PER_S or latest <= points[1][1]:
+        return None
+    missing = (after.target or 0) - latest
+    if after.target is not None and missing < GIB:
+        return None
+    forecast = (
+        f" At this rate the {gib(after.target)} of after its boot are there in {span(missing / rate)}."
+        if after.target is not None
+        else ""
+    )
+    return Finding(
+        rule=RULE,
+        severity=Severity.INFO,
+        title=f"{after.node.name}: the memory of {after.engine.name} is coming back",
+        explanation=(
+            f"{after.engine.name} ended {span(after.ended_s)} ago, and available memory rises {rate / GIB:.1f} GiB/s, "
+            f"now {gib(latest)}. The driver gives unified memory back some time after the process; it has taken more "
+            f"than a minute.{forecast} A start before that is over is killed for want of memory."
+        ),
+        remedies=(
+            Remedy(
+                title="Wait until it stops rising before starting anything",
+                steps=(
+                    f"start the engine when {gib(after.target)} are available" if after.target else "watch it here",
+                ),
+                cost="a minute or two",
+                action="safe-restart",
+            ),
+        ),
+        references=_REFERENCES,
+        nodes=(after.node.name,),
+        brief=f"{gib(latest)} available, +{rate / GIB:.1f} GiB/s",
+        evidence=(
+            seen(
+                after.node,
+                "memory",
+                f"available {gib(earliest)} {newest_s - oldest_s:.0f} s ago, {gib(latest)} now",
+            ),
+        ),
+    )
+
+
+def _trapped(after: _AfterExit) -> Finding | None:
+    """Memory is missing against this machine's figure after boot, and no process holds it."""
+    node, ledger = after.node, after.node.ledger
+    unaccounted = ledger.unaccounted_bytes if ledger else None
+    if unaccounted is None or not _is_flat(node):
+        return None
+    baseline = node.baseline
+    if after.target is not None and baseline is not None:
+        trapped = min(after.target - after.available, unaccounted)
+        is_confirmed = not baseline.is_earlier_boot
+        limit = TRAPPED_BYTES
+        boot = "in an earlier boot" if baseline.is_earlier_boot else "earlier in this boot"
+        comparison = (
+            f"This machine had {gib(after.target)} available {boot}, with no engine; now {gib(after.available)}. "
+        )
+        settles = "The same figure seen in this boot, before any engine ran."
+    else:
+        trapped, is_confirmed, limit = unaccounted, False, UNKNOWN_NORMAL_BYTES
+        comparison = f"{gib(after.available)} are available, and "
+        settles = "What this machine has available after a reboot: it has not been seen without an engine yet."
+    if trapped < limit:
+        return None
+    name = after.engine.name if after.engine else "an engine that ended"
+    since = f" {name} ended {span(after.ended_s)} ago;" if after.ended_s is not None and after.engine else ""
+    is_severe = trapped >= TRAPPED_BADLY_BYTES or (after.ended_s is not None and after.ended_s > WAIT_AT_MOST_S)
+    return Finding(
+        rule=RULE,
+        severity=Severity.CRITICAL if is_severe and is_confirmed else Severity.WARNING,
+        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
+        settles="" if is_confirmed else settles,
+        title=f"{node.name}: {gib(trapped)} are held by nobody since {name} ended",
+        explanation=(
+            f"{comparison}{gib(trapped)} are missing that no process, no GPU process, no cache and no kernel table "
+            f"accounts for.{since} memory has stood still for {FLAT_S:.0f} s and more, so it is not on its way back. "
+            "The driver kept the allocations of a process that is gone: `docker rm`, dropping caches and "
+            "killing processes have not released them; a reboot has. The next engine starts into what is left."
+        ),
+        distinction=(
+            "Not page cache: MemAvailable counts cache as free already.",
+            "No process holds it: the GPU's process list and /proc were read.",
+        ),
+        evidence=(
+            *(
+                [seen(node, "baseline", f"{gib(after.target)} available after boot, without an engine")]
+                if after.target is not None
+                else []
+            ),
+            seen(node, "memory", f"available {gib(after.available)}, unaccounted {gib(unaccounted)}"),
+            *([_ended_evidence(after.engine, node)] if after.engine is not None else []),
+        ),
+        remedies=_reboot(after),
+        references=_REFERENCES,
+        nodes=(after.node.name,),
+        brief=f"{gib(trapped)} unaccounted, {gib(after.available)} available",
+    )
+
+
+def _cache(after: _AfterExit) -> Finding | None:
+    """No leak: the missing memory is page cache, and available memory is as it should be."""
+    if after.engine is None or after.node.sample is None:
+        return None
+    memory = after.node.sample.memory
+    if memory.page_cache_bytes < CACHE_BYTES or memory.free_bytes > memory.total_bytes // 2:
+        return None
+    if after.target is not None and after.target - after.available > TRAPPED_BYTES:
+        return None
+    return Finding(
+        rule=RULE,
+        severity=Severity.INFO,
+        title=f"{after.node.name}: {gib(memory.page_cache_bytes)} are page cache, which is no leak",
+        explanation=(
+            f"{after.engine.name} is gone and its memory is back: {gib(after.available)} are available. Of that "
+            f"{gib(memory.page_cache_bytes)} hold files that were read, weights most of all, and make the next load of "
+            "the same model faster. vLLM's and SGLang's own start-up checks count it as free; a large cudaMalloc and "
+            "the driver may stumble over it, and the other node of a pair may have less of it."
+        ),
+        remedies=(
+            Remedy(
+                title="Drop the caches only if a launch on this node stalls or fails for want of memory",
+                steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
+                cost="the next load reads its weights from disk again; it releases no leaked GPU memory",
+                action="drop-caches",
+            ),
+        ),
+        references=_REFERENCES,
+        nodes=(after.node.name,),
+        brief=f"{gib(memory.page_cache_bytes)} cache, {gib(after.available)} available",
+        evidence=(
+            seen(
+                after.node,
+                "memory",
+                f"available {gib(after.available)}, of it cache {gib(memory.page_cache_bytes)}",
+            ),
+        ),
+    )
+
+
+# Wording
+
+
+def _is_flat(node: NodeView) -> bool:
+    """Whether available memory changed by less than a GiB for FLAT_S: neither coming back nor just changed."""
+    points = list(newest(node.available_history, FLAT_S))
+    if len(points) < 5 or points[0][0] - points[-1][0] < FLAT_S - 3:
+        return False
+    values = [value for _, value in points]
+    return max(values) - min(values) < GIB
+
+
+def _ended_evidence(engine: Engine, node: NodeView) -> Evidence:
+    code = engine.container.exit_code if engine.container else None
+    detail = engine.exit_detail or (f"exit code {code}" if code is not None else "ended")
+    return of_engine(engine, node, detail, wall_s=engine.exited_wall_s)
+
+
+def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
+    remedies = []
+    if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S / 2:
+        remedies.append(
+            Remedy(
+                title="Wait until five minutes after its end, in case it begins to rise",
+                cost="minutes",
+            )
+        )
+    remedies.append(
+        Remedy(
+            title=f"Reboot {after.node.name}: the known way to have it back",
+            steps=("sudo systemctl reboot", "compare available memory afterwards with the figure here"),
+            cost="everything running there; about two minutes",
+            action="reboot",
+        )
+    )
+    engine = after.engine
+    if engine is not None and engine.kind is EngineKind.VLLM:
+        version = version_of(engine.version)
+        if version is None or version < (0, 24):
+            remedies.append(
+                Remedy(
+                    title="Use vLLM 0.24 or later, which gives back the memory of a failed load", cost="another image"
+                )
+            )
+    if engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization"):
+        remedies.append(
+            Remedy(
+                title="Or launch with a smaller share, into what is left",
+                cost="KV cache",
+                action="relaunch",
+                change=SMALLER_SHARE,
+            )
+        )
+    return tuple(remedies)
+
+
+HOLDER_BYTES = 2 * GIB
+
+
+_ENGINE_TITLES = ("VLLM::", "sglang::", "ray::")
+
+
+def _surviving_process(node: NodeView) -> tuple[Process, int, str] | None:
+    """(process, GPU bytes, reason) of an engine's process that outlived its server or container."""
+    bytes_by_pid = {row.pid: row.used_bytes or 0 for row in node.gpu_processes if row.kind == "C"}
+    table = {process.pid: process for process in (node.processes.processes if node.processes else ())}
+    ended_containers = {
+        container.container_id for container in node.containers.containers if container.status in ("exited", "dead")
+    }
+    served_pids = {pid for engine in node.engines if is_alive(engine) and _has_server(engine) for pid in engine.pids}
+    for pid in sorted(bytes_by_pid, key=lambda pid: -bytes_by_pid[pid]):
+        process = table.get(pid)
+        if bytes_by_pid[pid] < HOLDER_BYTES or process is None:
+            continue
+        if process.container_id in ended_containers:
+            return process, bytes_by_pid[pid], "its container has ended"
+        if process.parent_pid == 1 and process.container_id is None and pid not in served_pids and _is_titled(process):
+            return process, bytes_by_pid[pid], "its server has ended and left it to init"
+    return None
+
+
+def orphan(node: NodeView) -> Finding | None:
+    """memory.held-after-exit where a living process holds the memory: the finding names its pid."""
+    survivor = _surviving_process(node)
+    if survivor is None:
+        return None
+    process, size, reason = survivor
+    return Finding(
+        rule=RULE,
+        severity=Severity.WARNING,
+        title=f"{node.name}: {process.command} (pid {process.pid}) still holds {gib(size)} of an engine that ended",
+        explanation=(
+            f"The process lives on though {reason}, and holds {gib(size)} of GPU memory, which on this machine is the "
+            "host's memory. It gives nothing to anyone; the next engine will not find room beside it."
+        ),
+        distinction=("A living process holds it, so neither waiting nor dropping caches nor a reboot is called for.",),
+        evidence=(
+            seen(node, "GPU processes", f"pid {process.pid} {process.command}: {gib(size)}"),
+            seen(node, "processes", f"pid {process.pid}, parent {process.parent_pid}, state {process.state}: {reason}"),
+        ),
+        remedies=(
+            Remedy(
+                title=f"End pid {process.pid}: ask it first, then make it",
+                steps=(f"sudo kill {process.pid}", f"after 15 s: sudo kill -9 {process.pid}"),
+                cost="nothing: it serves nobody",
+                action="end-holder",
+                pid=process.pid,
+            ),
+        ),
+        references=("Blackwellboy/model-serving-minefield (trap 123)",),
+        nodes=(node.name,),
+        brief=f"pid {process.pid} {process.command} holds {gib(size)}",
+    )
+
+
+def _is_titled(process: Process) -> bool:
+    """Whether a process is named as engines name their workers (setproctitle)."""
+    title = process.argv[0] if process.argv else ""
+    return process.command.startswith(_ENGINE_TITLES) or title.startswith(_ENGINE_TITLES)
+
+
+def _has_server(engine: Engine) -> bool:
+    """Whether the engine's server process was found, and not only workers."""
+    return engine.endpoint is not None or not engine.argv[:1] or not engine.argv[0].startswith(_ENGINE_TITLES)

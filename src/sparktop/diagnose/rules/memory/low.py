@@ -1,0 +1,209 @@
+"""Rules on low memory, memory pressure and swap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.window import seen
+from sparktop.engines.ranks import is_alive
+from sparktop.model.change import SMALLER_SHARE
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState, current_nodes
+from sparktop.text.units import GIB, gib
+
+LOW_SHARE, LOW_BYTES = 0.07, 8 * GIB
+SCARCE_SHARE, SCARCE_BYTES = 0.033, 4 * GIB
+SMALL_MACHINE_BYTES = 64 * GIB
+"""A machine with less memory is no Spark: only the shares apply."""
+_HOLDERS = ("engine", "gpu", "desktop", "processes", "shared", "huge", "kernel", "unaccounted")
+PRESSURE_PERCENT = 10.0
+SWAP_STORM_BYTES_PER_S = 20e6
+SWAP_INFO_BYTES = 1 * GIB
+SWAP_WARNING_BYTES = 4 * GIB
+
+
+@live_rule(
+    "memory.low",
+    "Little memory is available",
+    Severity.CRITICAL,
+    scope="any node",
+    sources=("field report 001", "field report 003"),
+    hold_s=2.0,
+    follows=("memory.first-request-spike", "memory.falling"),
+)
+def low(fleet: FleetState) -> Iterable[Finding]:
+    """memory.low: little memory is available, rising or falling."""
+    for node, sample in current_nodes(fleet):
+        memory = sample.memory
+        warning, critical = _limits(memory.total_bytes)
+        left = memory.available_bytes
+        if left >= warning:
+            continue
+        is_critical = left < critical
+        holders = [holder for holder in node.holders(*_HOLDERS) if holder.held_bytes > GIB][:3]
+        top_holders = " and ".join(f"{holder.label} ({gib(holder.held_bytes)})" for holder in holders[:2])
+        yield Finding(
+            rule="memory.low",
+            severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+            title=f"{node.name} has {gib(left)} of memory available"
+            + (": one more allocation can hang it" if is_critical else ""),
+            explanation=(
+                f"Of {gib(memory.total_bytes)}, {gib(left)} can still be had (MemAvailable, cache counted as free)."
+                + (
+                    f" {top_holders} hold{'s' if ' and ' not in top_holders else ''} most of the rest."
+                    if top_holders
+                    else ""
+                )
+                + " On this machine CUDA allocations come out of the same memory and can take tens of GiB in seconds; "
+                "below 4 GiB SSH itself may no longer get any."
+            ),
+            evidence=(
+                seen(node, "memory", f"available {gib(left)}, swap used {gib(memory.swap_used_bytes)}"),
+                *(seen(node, "memory", f"{holder.label} {gib(holder.held_bytes)}") for holder in holders),
+            ),
+            remedies=(
+                Remedy(
+                    title="Give the engine less: --gpu-memory-utilization (SGLang: --mem-fraction-static)",
+                    steps=(
+                        "lower it so that 12 GiB (headless) or 20 GiB (with a desktop) stay available, and relaunch",
+                    ),
+                    cost="part of the KV cache; the time to load",
+                    action="relaunch",
+                    change=SMALLER_SHARE,
+                ),
+                Remedy(
+                    title="Stop what else holds memory there",
+                    steps=("the ledger of this node names the holders",),
+                    cost="what they do",
+                ),
+                Remedy(
+                    title="Arm the guard, which stops the engine before the host hangs",
+                    cost="nothing while memory is well",
+                    action="guard",
+                ),
+            ),
+            references=("field report 001", "field report 003"),
+            nodes=(node.name,),
+            brief=f"{100 * left / memory.total_bytes:.0f} % of {gib(memory.total_bytes)}",
+        )
+
+
+@live_rule(
+    "memory.pressure",
+    "Tasks wait for memory",
+    Severity.WARNING,
+    scope="any node",
+    sources=("field report 003",),
+    hold_s=5.0,
+    follows=("memory.first-request-spike", "memory.falling", "memory.low"),
+)
+def pressure(fleet: FleetState) -> Iterable[Finding]:
+    """memory.pressure: tasks wait for memory, or swap is busy both ways."""
+    for node, sample in current_nodes(fleet):
+        psi, swap_rate = sample.memory_pressure, node.swap_bytes_per_s
+        stalls = psi.full_avg10 if psi else 0.0
+        is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S
+        if stalls < PRESSURE_PERCENT and not is_swapping:
+            continue
+        memory = sample.memory
+        swap_text = f", swap moves {swap_rate / 1e6:.0f} MB/s" if swap_rate is not None and swap_rate > 1e6 else ""
+        yield Finding(
+            rule="memory.pressure",
+            severity=Severity.WARNING,
+            title=f"{node.name} stalls for want of memory",
+            explanation=(
+                f"In the last ten seconds all its tasks waited for memory {stalls:.0f} % of the time (PSI full avg10)"
+                f"{swap_text}. It is reclaiming or swapping instead of working: tokens slow down, and logins take long."
+            ),
+            distinction=(
+                f"{gib(memory.available_bytes)} are available by the kernel's count; stalls say what that is worth.",
+            ),
+            evidence=(
+                seen(node, "pressure", f"memory full avg10 {stalls:.1f} %, some avg10 {psi.some_avg10:.1f} %")
+                if psi
+                else seen(node, "swap", f"{(swap_rate or 0) / 1e6:.0f} MB/s"),
+                seen(
+                    node, "memory", f"available {gib(memory.available_bytes)}, swap used {gib(memory.swap_used_bytes)}"
+                ),
+            ),
+            remedies=(
+                Remedy(
+                    title="Free memory: stop what is not needed, or give the engine a smaller share",
+                    steps=("lower --gpu-memory-utilization or --mem-fraction-static, and relaunch",),
+                    cost="part of the KV cache; the time to load",
+                    action="relaunch",
+                    change=SMALLER_SHARE,
+                ),
+            ),
+            references=("field report 003",),
+            nodes=(node.name,),
+            brief=f"PSI full {stalls:.0f} %{swap_text}",
+        )
+
+
+@live_rule(
+    "memory.swap-used",
+    "Memory lies in swap",
+    Severity.WARNING,
+    scope="any node",
+    sources=("field report 003",),
+    hold_s=10.0,
+    follows=("memory.first-request-spike", "memory.falling", "memory.low", "memory.pressure"),
+)
+def swap_used(fleet: FleetState) -> Iterable[Finding]:
+    """memory.swap-used: memory has been swapped out."""
+    for node, sample in current_nodes(fleet):
+        used = sample.memory.swap_used_bytes
+        if used < SWAP_INFO_BYTES:
+            continue
+        is_heavy = used >= SWAP_WARNING_BYTES and any(is_alive(engine) for engine in node.engines)
+        swapped = sorted(
+            (
+                process
+                for process in (node.processes.processes if node.processes else ())
+                if process.swapped_bytes > GIB // 4
+            ),
+            key=lambda process: -process.swapped_bytes,
+        )[:3]
+        yield Finding(
+            rule="memory.swap-used",
+            severity=Severity.WARNING if is_heavy else Severity.INFO,
+            title=f"{node.name} has {gib(used)} in swap",
+            explanation=(
+                "Memory ran short here at some time, and these pages were moved out. "
+                + (
+                    "With an engine running this is where load times four times the other node's come from: "
+                    "weights are loaded through pages that are swapped meanwhile. Its share of memory is too large."
+                    if is_heavy
+                    else "As long as they lie still it costs nothing."
+                )
+            ),
+            evidence=(
+                seen(node, "memory", f"swap used {gib(used)} of {gib(sample.memory.swap_total_bytes)}"),
+                *(
+                    seen(node, "processes", f"{p.command} (pid {p.pid}): {gib(p.swapped_bytes)} swapped")
+                    for p in swapped
+                ),
+            ),
+            remedies=(
+                Remedy(
+                    title="Before the next launch, give the engine less: --mem-fraction-static 0.75, or a lower "
+                    "--gpu-memory-utilization",
+                    cost="part of the KV cache",
+                    action="relaunch" if is_heavy else None,
+                    change=SMALLER_SHARE if is_heavy else None,
+                ),
+            ),
+            references=("field report 003 (5 GiB in swap, load four times slower)",),
+            nodes=(node.name,),
+            brief=", ".join(f"{p.command} {gib(p.swapped_bytes)}" for p in swapped[:2]),
+        )
+
+
+def _limits(total: int) -> tuple[int, int]:
+    warning, critical = int(total * LOW_SHARE), int(total * SCARCE_SHARE)
+    if total < SMALL_MACHINE_BYTES:
+        return warning, critical
+    return max(warning, LOW_BYTES), max(critical, SCARCE_BYTES)

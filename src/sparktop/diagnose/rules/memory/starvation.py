@@ -1,0 +1,377 @@
+"""Rules on fast falling memory, the first request's spike, and a starved host.
+
+Facts: field report 001 (walls 1 and 4: 45 GiB gone in six seconds on the first request), docs/facts/engines.md MEM-01
+and MEM-02, docs/facts/gb10.md section 2. The measure is MemAvailable, not MemFree or the page cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT
+from sparktop.diagnose.rules.window import newest, of_engine, seen
+from sparktop.engines.memory_needs import floor_bytes, is_loading, loading, most_bytes, settling
+from sparktop.engines.ranks import is_alive
+from sparktop.model.change import Change
+from sparktop.model.engine import Engine
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach, current_nodes
+from sparktop.text.units import GIB, gib, span
+
+EMPTY_IN_S = 60.0
+
+
+LOOK_BACK_S = 20.0
+
+
+FALLEN_BYTES = 4 * GIB
+"""A smaller fall means nothing yet: a workspace, a compilation."""
+
+
+SPIKE_BYTES_PER_S = 2 * GIB
+
+
+SPIKE_WITHIN_S = 10.0
+"""At most this long from the first request's arrival to the fall (docs/facts/engines.md MEM-02)."""
+
+
+LOW_BYTES = 6 * GIB
+
+
+ROOMY_SHARE, TIGHT_SHARE = 0.5, 0.25
+
+
+_TAKERS = ("engine", "gpu", "processes")
+_REFERENCES = ("field report 001", "NVIDIA/dgx-spark-playbooks#116 (34 to 13 GiB in 1.5 s)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fall:
+    """A fall of available memory that is going on."""
+
+    available_bytes: float
+    fallen_bytes: float
+    """Since the maximum of the last LOOK_BACK_S."""
+    over_s: float
+    bytes_per_s: float
+    """Negative."""
+    empty_in_s: float
+
+
+def fall_of(node: NodeView) -> Fall | None:
+    """The node's current fall; None if memory stands, rises, or lasts for more than a minute at this rate."""
+    trend = node.trend
+    if trend is None or trend.time_to_empty_s is None or trend.time_to_empty_s >= EMPTY_IN_S:
+        return None
+    points = list(newest(node.available_history, LOOK_BACK_S))
+    if len(points) < 2 or points[0][1] >= points[1][1]:
+        return None  # the newest step doesn't fall: that fall has ended
+    now_s, now_bytes = points[0]
+    top_s, top_bytes = max(points, key=lambda point: (point[1], point[0]))
+    return Fall(
+        available_bytes=now_bytes,
+        fallen_bytes=top_bytes - now_bytes,
+        over_s=max(0.1, now_s - top_s),
+        bytes_per_s=trend.bytes_per_s,
+        empty_in_s=trend.time_to_empty_s,
+    )
+
+
+def is_dangerous(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
+    """Whether this fall would starve the host if nothing stops it, as far as can be told."""
+    floor = floor_bytes(node, fleet)
+    if floor is not None:  # a load takes what its command says: only more is a danger
+        return fall.available_bytes < min(floor, LOW_BYTES) and fall.empty_in_s < SPIKE_WITHIN_S
+    if fall.fallen_bytes < FALLEN_BYTES:
+        return False
+    total = node.sample.memory.total_bytes if node.sample else 0
+    if _is_the_end_of_a_load(node, fall, fleet):
+        return False
+    if any(is_alive(engine) for engine in node.engines):  # it holds what it reserved and takes no more by design
+        return fall.available_bytes <= ROOMY_SHARE * total
+    # An unknown job mostly takes what it needs: a danger only near the end.
+    return fall.available_bytes <= TIGHT_SHARE * total and fall.empty_in_s < SPIKE_WITHIN_S
+
+
+def _is_the_end_of_a_load(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
+    """Whether the fall is the end of a load: an engine just became ready and holds no more than its command allows.
+
+    A first request differs, however soon it comes: the GPU is at work, or the server counts it.
+    """
+    ready = settling(node, fleet)
+    if node.sample is None or not ready or fall.available_bytes < LOW_BYTES:
+        return False
+    engine, share = ready[0]
+    if any(process.pid not in engine.pids for process in node.growing):
+        return False
+    busy = next((util for _, util in newest(node.utilisation_history, 1.0)), 0.0)
+    held_bytes = fall.fallen_bytes if engine.gpu_bytes is None else engine.gpu_bytes
+    return busy < IDLE_PERCENT and held_bytes <= most_bytes(share, node.sample.memory.total_bytes)
+
+
+@live_rule(
+    "memory.falling",
+    "Available memory falls so fast that the host will be starved within a minute",
+    Severity.CRITICAL,
+    scope="any node; a load under way may fall to what its own command leaves",
+    sources=_REFERENCES,
+    follows=("memory.first-request-spike",),
+)
+def falling(fleet: FleetState) -> Iterable[Finding]:
+    """memory.falling: at its present rate available memory is gone within a minute.
+
+    While an engine serves: after a fall of 4 GiB into the lower half of memory. While one loads: only below what its
+    command leaves, and 10 s before the end. For other programs: only 10 s before the end. In the seconds after an
+    engine became ready, what it took by its command is the end of its load, not a fall.
+    """
+    for node, _ in current_nodes(fleet):
+        fall = fall_of(node)
+        if fall is None or not is_dangerous(node, fall, fleet):
+            continue
+        rate = -fall.bytes_per_s / GIB
+        due = f"in {fall.empty_in_s:.0f} s" if fall.empty_in_s >= 1.5 else "at any moment"
+        growing = _growing(node)
+        at_fault = f" {growing} {'is what grows.' if node.growing else 'holds most.'}" if growing else ""
+        yield Finding(
+            rule="memory.falling",
+            severity=Severity.CRITICAL,
+            title=f"{node.name} will be out of memory {due}",
+            explanation=(
+                f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} and stands at "
+                f"{gib(fall.available_bytes)}, falling {rate:.1f} GiB/s.{at_fault} On this machine the GPU takes from "
+                "the same memory: when nothing is left the host hangs, SSH with it, and often no process is killed."
+            ),
+            distinction=(
+                "This is MemAvailable, which counts page cache as free; a low MemFree alone would mean nothing.",
+            ),
+            evidence=(*trajectory(node), *_holders(node)),
+            remedies=_stop_now(node),
+            references=_REFERENCES,
+            nodes=(node.name,),
+            brief=f"{gib(fall.available_bytes)} available, {gib(fall.fallen_bytes)} gone in {span(fall.over_s)}",
+        )
+
+
+@live_rule(
+    "memory.first-request-spike",
+    "An engine's first request takes gigabytes a second that no budget counts",
+    Severity.CRITICAL,
+    scope="vLLM and SGLang on unified memory, after they are ready",
+    sources=(*_REFERENCES, "field report 002"),
+)
+def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
+    """memory.first-request-spike: memory falls with the first request after a load.
+
+    At 2 GiB/s or more, within 10 s after the GPU of an engine with hardly any tokens yet began to work.
+    """
+    for node, _ in current_nodes(fleet):
+        fall = None if loading(node, fleet) else fall_of(node)
+        if fall is None or -fall.bytes_per_s < SPIKE_BYTES_PER_S or not is_dangerous(node, fall, fleet):
+            continue
+        engine = next((engine for engine in node.engines if is_alive(engine) and _has_first_request(engine)), None)
+        began_s = _began_to_work_s(node)
+        if engine is None or began_s is None or began_s > SPIKE_WITHIN_S + fall.over_s:
+            continue
+        metrics = engine.metrics
+        running = metrics.running if metrics else None
+        made = f"{running or 0:.0f} running, {metrics.generation_tokens or 0:.0f} tokens made" if metrics else ""
+        yield Finding(
+            rule="memory.first-request-spike",
+            severity=Severity.CRITICAL,
+            confidence=Confidence.CONFIRMED if running else Confidence.SUSPECTED,
+            title=f"Stop {engine.name} now: its first request eats {node.name}'s memory",
+            explanation=(
+                f"It was loaded and idle; {span(began_s)} after its GPU began to work on the first request, "
+                f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. What the first forward "
+                'pass captures and compiles no --gpu-memory-utilization counts: "it loaded" is not "it serves". '
+                "A host that starved this way went from 45 GiB to nothing in six seconds."
+            ),
+            settles="" if running else "Its own count of running requests, which has not been read since.",
+            evidence=(
+                *trajectory(node),
+                *([of_engine(engine, node, made, part="metrics", wall_s=metrics.wall_s)] if metrics else []),
+                *_holders(node),
+            ),
+            remedies=(
+                Remedy(
+                    title="Stop the engine now, before the host hangs",
+                    steps=(f"docker stop -t 2 {engine.name}" if engine.container else "kill the engine's processes",),
+                    cost="the request",
+                    action="stop-engine",
+                ),
+                Remedy(
+                    title="Relaunch so that it fits: --enforce-eager turns capture and compilation off",
+                    steps=(
+                        "add --enforce-eager",
+                        """or first, if graphs alone grow: --compilation-config '{"cudagraph_mode":"PIECEWISE"}'""",
+                        "or lower --gpu-memory-utilization by what was missing, to 0.60 or so",
+                        "or take a smaller model, or one in FP8: MXFP4 has no native kernels on SM 12.1",
+                    ),
+                    cost="up to half of decode speed",
+                    action="relaunch",
+                    change=Change(
+                        by_engine={
+                            "vllm": Change(flags={"--enforce-eager": ""}),
+                            "sglang": Change(flags={"--disable-cuda-graph": ""}),
+                        }
+                    ),
+                ),
+            ),
+            references=(*_REFERENCES, "field report 002 (what --enforce-eager costs)"),
+            nodes=(node.name,),
+            subject=engine.name,
+            brief=f"{gib(fall.available_bytes)} left, falling {-fall.bytes_per_s / GIB:.1f} GiB/s",
+        )
+
+
+def _has_first_request(engine: Engine) -> bool:
+    """Whether it is ready and has made hardly any tokens, as far as its metrics say."""
+    if is_loading(engine):
+        return False
+    tokens = engine.metrics.generation_tokens if engine.metrics else None
+    return tokens is None or tokens < 200
+
+
+def _began_to_work_s(node: NodeView) -> float | None:
+    """Seconds since the GPU became busy after at least five seconds of rest; None if not recently."""
+    began_s: float | None = None
+    rested = 0
+    points = newest(node.utilisation_history, LOOK_BACK_S + SPIKE_WITHIN_S)
+    newest_s = node.utilisation_history.times[-1] if node.utilisation_history.times else 0.0
+    for time_s, util in points:
+        if util >= IDLE_PERCENT:
+            if rested:
+                break
+            began_s = newest_s - time_s
+        elif began_s is None or rested >= 4:
+            break
+        else:
+            rested += 1
+    return began_s if rested >= 4 else None
+
+
+def trajectory(node: NodeView) -> Iterable[Evidence]:
+    """The last seconds of available memory, one figure every two."""
+    points = list(newest(node.available_history, 10.0))
+    if not points:
+        return
+    end_s = points[0][0]
+    values: list[str] = []
+    due_s = end_s
+    for time_s, value in points:
+        if time_s <= due_s:
+            values.append(f"-{end_s - time_s:.0f} s {value / GIB:.1f}")
+            due_s = time_s - 1.9
+    yield seen(node, "memory", "available GiB: " + ", ".join(reversed(values)))
+
+
+def _growing(node: NodeView) -> str:
+    if node.growing:
+        first = node.growing[0]
+        return f"{first.label} (+{first.bytes_per_s / GIB:.1f} GiB/s)"
+    holders = node.holders(*_TAKERS)
+    return f"{holders[0].label} ({gib(holders[0].held_bytes)})" if holders else ""
+
+
+def _holders(node: NodeView) -> Iterable[Evidence]:
+    for grown in node.growing[:3]:
+        yield seen(
+            node, "GPU memory", f"{grown.label} holds {gib(grown.held_bytes)}, +{grown.bytes_per_s / GIB:.1f} GiB/s"
+        )
+    if not node.growing and (holders := node.holders(*_TAKERS)):
+        yield seen(node, "memory", f"largest holder: {holders[0].label}, {gib(holders[0].held_bytes)}")
+
+
+def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
+    engines = [engine for engine in node.engines if is_alive(engine)]
+    name = engines[0].name if engines else ""
+    stop = Remedy(
+        title=f"Stop {name} now" if name else "End the process that grows, now",
+        steps=(f"docker stop -t 2 {name}",) if name and engines[0].container else ("kill it by its pid",),
+        cost="what it is working on; every second counts",
+        action="stop-engine" if name else "end-holder",
+        pid=node.growing[0].pid if node.growing and not name else None,
+    )
+    guard = Remedy(
+        title="Let the guard do it next time",
+        steps=("arm the guard: it stops the engine before memory is gone",),
+        cost="nothing while memory is well",
+        action="guard",
+    )
+    return (stop, guard)
+
+
+@live_rule(
+    "memory.starved",
+    "The host completes TCP handshakes and gives no SSH banner",
+    Severity.CRITICAL,
+    scope="any node, after its samples stopped",
+    sources=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
+    follows=("memory.first-request-spike", "memory.falling", "memory.low"),
+)
+def starved(fleet: FleetState) -> Iterable[Finding]:
+    """memory.starved: the host accepts TCP connections and doesn't answer SSH.
+
+    Confirmed if memory was low or falling when last seen, else suspected.
+    """
+    for node in fleet.nodes:
+        if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.STARVED:
+            continue
+        last = node.available_history.values[-1] if node.available_history.values else None
+        trend = node.trend
+        fell = trend is not None and trend.time_to_empty_s is not None and trend.time_to_empty_s < EMPTY_IN_S
+        psi = node.sample.memory_pressure if node.sample else None
+        stalled = psi is not None and psi.full_avg10 > 20
+        is_confirmed = last is not None and (last < LOW_BYTES or fell or stalled)
+        silent_s = node.age_s(fleet.monotonic_s) or fleet.monotonic_s - node.link.since_s
+        if is_confirmed and last is not None:
+            rate = f", falling {-trend.bytes_per_s / GIB:.1f} GiB/s" if trend is not None and fell else ""
+            last_seen = f"The last that was seen was {gib(last)} available{rate}"
+        elif last is not None:
+            last_seen = f"Memory looked well when it was last seen ({gib(last)} available), so this may be another hang"
+        else:
+            last_seen = "Nothing was seen of its memory before"
+        yield Finding(
+            rule="memory.starved",
+            severity=Severity.CRITICAL,
+            confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
+            title=f"{node.name} is starved of memory: it takes connections and does not answer SSH"
+            if is_confirmed
+            else f"{node.name} takes connections and does not answer SSH: most likely starved of memory",
+            explanation=(
+                f"No sample has come for {span(silent_s)}; TCP answers and no SSH banner comes. {last_seen}. The "
+                "kernel has no memory to fork sshd with, or thrashes: it may take minutes to answer, kill something, "
+                "or stay so. It is neither down nor off the network."
+            ),
+            distinction=("The network is up: the node's kernel still completes TCP handshakes.",),
+            settles=""
+            if is_confirmed
+            else "The previous boot's kernel log after it returns: oom-kill or NV_ERR_NO_MEMORY.",
+            evidence=tuple(trajectory(node)),
+            remedies=(
+                Remedy(
+                    title="Wait a few minutes: the kernel may kill the engine, and SSH then returns",
+                    steps=("don't open more sessions: each asks it for memory it has not",),
+                    cost="time",
+                ),
+                Remedy(
+                    title="If it stays so, switch it off and on",
+                    steps=("hold the power button until it is off, then start it",),
+                    cost="everything running on it; about two minutes",
+                ),
+                Remedy(
+                    title="Before the engine runs again, leave the host more room",
+                    steps=(
+                        "lower --gpu-memory-utilization (or --mem-fraction-static) so that 20 GiB stay available",
+                        "after a first request starved it: --enforce-eager, or a smaller model",
+                    ),
+                    cost="some of the KV cache",
+                ),
+            ),
+            references=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
+            nodes=(node.name,),
+            brief=f"silent {span(silent_s)}" + (f", last seen {gib(last)} available" if last is not None else ""),
+        )

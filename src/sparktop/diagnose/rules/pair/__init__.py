@@ -1,0 +1,1 @@
+"""Two nodes: link, parity, ranks."""

@@ -1,0 +1,256 @@
+"""Rules on the cable between two Sparks: its MTU, its rate, whether it is up, and whether NCCL uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sparktop.checks.container import FLOWING_BYTES_PER_S
+from sparktop.checks.link import LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
+from sparktop.checks.nccl import named_ports
+from sparktop.diagnose.rule import check_rule, live_rule
+from sparktop.diagnose.rules.pair.nccl import hca_facts
+from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
+from sparktop.diagnose.rules.window import seen
+from sparktop.engines.pair import Pair, cables, pair_of, said, two_of
+from sparktop.engines.ranks import EngineRank
+from sparktop.model.change import INFINIBAND
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState
+from sparktop.model.telemetry import RdmaPort
+
+TOKENS_PER_S = 3.0
+"""A slower pair may just be between two requests."""
+FLAT_BYTES_PER_TOKEN = 1000.0
+"""A token's hidden state, passed on by pipeline stages, is about 10 kB; tensor parallel moves a thousand times that."""
+TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
+"""Log rules that report NCCL on TCP sockets."""
+
+
+@check_rule(judge_mtu, Severity.WARNING)
+def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.mtu-differs: the two ends of a cable have different MTUs."""
+    two = two_of(fleet)
+    differing = [
+        cable
+        for cable in (two.cables if two else ())
+        if judge_mtu((cable.interfaces[0].mtu, cable.interfaces[1].mtu)).is_problem
+    ]
+    if two is None or not differing:
+        return
+    first = differing[0]
+    sizes = [interface.mtu for interface in first.interfaces]
+    name = first.interfaces[0].name
+    yield Finding(
+        rule=judge_mtu.id,
+        severity=Severity.WARNING,
+        title=f"The MTU differs at the ends of the cable: {sizes[0]} on {two.names[0]}, {sizes[1]} on {two.names[1]}",
+        explanation=(
+            "What the larger end sends in one piece the smaller end drops: short messages pass and long ones stall, so "
+            "ping and ssh are well and a transfer or a rank's start hangs. RDMA falls back to the smaller of the two. "
+            "1500 at both ends works; 9000 at both gave 2 to 8 % more."
+        ),
+        evidence=tuple(
+            Evidence(source=f"{node} {interface.name}", text=f"mtu {interface.mtu}, network {cable.network}")
+            for cable in differing
+            for node, interface in zip(two.names, cable.interfaces, strict=True)
+        ),
+        remedies=(
+            Remedy(
+                title="Set the same MTU on both nodes, on each interface of the cable",
+                steps=(
+                    f"sudo ip link set {name} mtu 9000   # at once; on both nodes, and for its twin too",
+                    "write `mtu: 9000` into /etc/netplan/40-cx7.yaml on both, and run `sudo netplan apply`",
+                    "ping -c1 -W1 -M do -s 8972 PEER   # passes only where both ends take it",
+                ),
+                cost="the link pauses for a moment; restart an engine that hangs",
+            ),
+        ),
+        references=judge_link.sources,
+        nodes=two.names,
+        brief=f"{name}: {sizes[0]} and {sizes[1]}",
+    )
+
+
+@check_rule(judge_rate, Severity.WARNING, hold_s=10.0)
+def link_slow(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.link-slow: a port of the cable is up at less than 200 Gb/s."""
+    two = two_of(fleet)
+    if two is None:
+        return
+    for index, node in enumerate(two.nodes):
+        slow = [
+            port
+            for port in (cable.ports[index] for cable in two.cables)
+            if port.is_active and judge_rate(RateFacts(gbps=port.rate_gbps, is_spark=node.is_spark)).is_problem
+        ]
+        if not slow:
+            continue
+        rates = " and ".join(f"{port.device} {port.rate_gbps:.0f}" for port in _one_per_device(slow))
+        yield Finding(
+            rule=judge_rate.id,
+            severity=Severity.WARNING,
+            title=f"The cable runs slower than 200 Gb/s on {node.name}: {rates} Gb/s",
+            explanation=(
+                "A linked ConnectX-7 port of a Spark trains at 200 Gb/s, and tensor parallel moves megabytes for each "
+                "token. A lower rate comes of a cable or a transceiver made for less, one that isn't seated, or "
+                "a switch port set to less."
+            ),
+            evidence=tuple(
+                Evidence(source=f"{node.name} {port.device}", text=f"{port.state} at {port.rate_gbps:.0f} Gb/s")
+                for port in _one_per_device(slow)
+            ),
+            remedies=(
+                Remedy(
+                    title="Look at the cable, and bring the link up anew",
+                    steps=(
+                        f"ethtool {slow[0].interface or 'INTERFACE'} | grep -i speed   # 200000 on both nodes",
+                        "reseat it at both ends; use the QSFP cable that NVIDIA lists for two Sparks",
+                    ),
+                    cost="what runs over the cable",
+                ),
+            ),
+            references=judge_link.sources,
+            nodes=(node.name,),
+            brief=f"{rates} Gb/s",
+        )
+
+
+def _one_per_device(ports: Iterable[RdmaPort]) -> list[RdmaPort]:
+    return list({port.device: port for port in ports}.values())
+
+
+@check_rule(judge_link, Severity.CRITICAL, hold_s=2.0, follows=("kernel.link-unplugged", "kernel.link-down"))
+def link_down(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return
+    used_ports = [(rank, _used_ports(pair, rank)) for rank in pair.ranks]
+    down = [
+        (rank, ports)
+        for rank, ports in used_ports
+        if judge_link(LinkFacts(has_rdma=any(port.is_active for port in ports), needs_rdma=bool(ports))).is_problem
+    ]
+    if not down:
+        return
+    where = " and ".join(rank.node.name for rank, _ in down)
+    yield Finding(
+        rule=judge_link.id,
+        severity=Severity.CRITICAL,
+        title=f"The link that {pair.name} runs over is down on {where}",
+        explanation=(
+            "Its ranks talk over these ports, and none of them is up: the next collective can't complete, so the ranks "
+            "spin until a watchdog ends them, ten minutes later. A pulled or half-seated cable, "
+            "a port switched off, or the other machine without power."
+        ),
+        evidence=tuple(
+            Evidence(
+                source=f"{rank.node.name} {port.device}",
+                text=f"{port.state or 'state unknown'}" + (f", {port.interface}" if port.interface else ""),
+            )
+            for rank, ports in down
+            for port in ports
+        ),
+        remedies=(
+            Remedy(
+                title="Seat the cable, see the ports come up on both nodes, then restart every rank together",
+                steps=(
+                    "cat /sys/class/infiniband/*/ports/1/state   # `4: ACTIVE` on the cabled port's two devices",
+                    "sudo ip link set INTERFACE up",
+                    "restart both ranks: they don't recover from a lost link",
+                ),
+                cost="the running requests; the time to load",
+                action="safe-restart",
+            ),
+        ),
+        references=judge_link.sources,
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=f"no port of {where} is up",
+    )
+
+
+def _used_ports(pair: Pair, rank: EngineRank) -> list[RdmaPort]:
+    """The ports a rank is configured to use, else those in a network with the peer's addresses."""
+    ports = named_ports(hca_facts(pair, rank))
+    if ports is not None:
+        return ports
+    return [cable.ports[0] for cable in cables(rank.node, pair.other(rank).node)]
+
+
+@live_rule(
+    "cluster.nccl-on-tcp",
+    "The ranks talk over TCP",
+    Severity.WARNING,
+    scope=SPANNING_ENGINE,
+    sources=("field report 002", "NVIDIA/nccl"),
+    hold_s=12.0,
+    clear_s=15.0,
+    follows=("cluster.no-infiniband-device", "cluster.hca-wrong"),
+)
+def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.nccl-on-tcp: tokens flow between the ranks but no RDMA traffic, or NCCL's log says so."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return
+    active = {rank.node.name: [port.device for port in rank.node.rdma_ports if port.is_active] for rank in pair.ranks}
+    if not all(active.values()):
+        return  # nothing to fall back from
+    tcp_findings = [
+        (rank, log_finding)
+        for rank in pair.ranks
+        for log_finding in (rank.engine.log.findings if rank.engine.log else ())
+        if log_finding.rule in TCP_RULES
+    ]
+    rates = pair.head.engine.rates
+    speed = (rates.generation_tokens_per_s or 0.0) if rates else 0.0
+    flows = [rank.node.rdma_bytes_per_s for rank in pair.ranks]
+    known_flows = [flow for flow in flows if flow is not None]
+    is_flowing = any(flow > FLOWING_BYTES_PER_S for flow in known_flows)
+    is_flat = len(known_flows) == 2 and speed >= TOKENS_PER_S and max(known_flows) < FLAT_BYTES_PER_TOKEN * speed
+    if is_flowing or not (is_flat or tcp_findings):
+        return
+    yield Finding(
+        rule="cluster.nccl-on-tcp",
+        severity=Severity.WARNING,
+        confidence=Confidence.CONFIRMED,
+        title=f"{pair.name} talks between its nodes over TCP, not over RDMA",
+        explanation=(
+            (
+                f"It makes {speed:.0f} tokens a second over two nodes while the RDMA ports count next to nothing. "
+                if is_flat
+                else "NCCL said at its start that it found no RDMA device and took sockets. "
+            )
+            + "NCCL falls back without an error, to some 2 GB/s and a core busy on each node. Most often the container "
+            "was not given /dev/infiniband (`NET/IB : No device found`), or NCCL_IB_DISABLE=1 or NCCL_IB_HCA forbid it."
+        ),
+        distinction=("Not idle: tokens come at this moment.",) if is_flat else (),
+        evidence=(
+            *(
+                seen(rank.node, "RDMA", f"{flow / 1e6:.2f} MB/s both ways, ACTIVE: {', '.join(active[rank.node.name])}")
+                for rank, flow in zip(pair.ranks, flows, strict=True)
+                if flow is not None
+            ),
+            *((said(pair.head, f"{speed:.1f} tok/s"),) if is_flat else ()),
+            *(evidence for _, log_finding in tcp_findings for evidence in log_finding.evidence[:2]),
+        ),
+        remedies=(
+            Remedy(
+                title="Give both containers the RDMA devices, and start both ranks again",
+                steps=(
+                    "--device=/dev/infiniband --ulimit memlock=-1   # or --privileged, as the two-node launchers do",
+                    "leave NCCL_IB_DISABLE out (its default is 0)",
+                    "NCCL_DEBUG=INFO shows `NET/IB : Using` when it is right",
+                ),
+                cost="the time to load",
+                action="relaunch",
+                change=replace(INFINIBAND, environment={"NCCL_IB_DISABLE": None}),
+            ),
+        ),
+        references=("field report 002", "NVIDIA/nccl net_ib/init.cc", "NVIDIA developer forum 366325"),
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=f"{speed:.0f} tok/s, RDMA flat" if is_flat else "NET/Socket",
+    )

@@ -1,0 +1,231 @@
+"""Rule on nodes with different available memory before an engine takes the same share of both (field report 003)."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sparktop.checks.judgement import Judgement
+from sparktop.checks.parity import MemoryFacts, judge_memory_parity
+from sparktop.diagnose.rule import SEVERITY, check_rule
+from sparktop.diagnose.rules.window import seen
+from sparktop.engines.pair import Pair, Two, two_of
+from sparktop.engines.ranks import is_alive
+from sparktop.model.change import SMALLER_SHARE
+from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.telemetry import GpuProcess
+from sparktop.text.units import GIB, gib
+
+RETURNING_BYTES_PER_S = 100e6
+"""While memory still comes back after an engine's end, a comparison means nothing."""
+CACHE_BYTES = 10 * GIB
+WORTH_NAMING_BYTES = 1 * GIB
+JOB_BYTES = 16 * GIB
+"""A process of no engine that holds more GPU memory is a job of its own, not a service."""
+_NOT_HELD = ("free", "cache", "engine")
+_UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    rich: NodeView
+    poor: NodeView
+    rich_bytes: int
+    poor_bytes: int
+    pair: Pair | None = None
+    """The engine that is loading; None before a launch."""
+
+    @property
+    def size(self) -> int:
+        return self.rich_bytes - self.poor_bytes
+
+
+@check_rule(judge_memory_parity, Severity.CRITICAL, hold_s=15.0, follows=("memory.held-after-exit",))
+def memory_apart(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.memory-apart: before a launch, or during a load by the figures from before it."""
+    two = two_of(fleet)
+    if two is None:
+        return
+    gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
+    if gap is None:
+        return
+    facts = MemoryFacts(available=(gap.rich_bytes, gap.poor_bytes), is_loading=gap.pair is not None)
+    judgement = judge_memory_parity(facts)
+    if judgement.is_problem:
+        yield _finding(two, gap, judgement)
+
+
+def _largest_other_process(node: NodeView) -> GpuProcess | None:
+    """The process of no engine that holds the most GPU memory, if it is worth naming."""
+    pids = {pid for engine in node.engines for pid in engine.pids}
+    rows = [
+        row
+        for row in node.gpu_processes
+        if row.kind == "C" and row.pid not in pids and (row.used_bytes or 0) > WORTH_NAMING_BYTES
+    ]
+    return max(rows, key=lambda row: row.used_bytes or 0, default=None)
+
+
+def _unit_of(node: NodeView, row: GpuProcess) -> str:
+    """The system service that a process belongs to; empty if none."""
+    table = node.processes.processes if node.processes else ()
+    cgroup = next((process.cgroup for process in table if process.pid == row.pid), "") or ""
+    unit = cgroup.rpartition("/")[2]
+    return unit if cgroup.startswith("/system.slice/") and _UNIT.fullmatch(unit) else ""
+
+
+def _before_a_launch(two: Two) -> _Gap | None:
+    """The gap before a launch, only if no engine runs on either node: a serving one explains any difference."""
+    if any(is_alive(engine) for node in two.nodes for engine in node.engines):
+        return None
+    if any(_job_bytes(node) > JOB_BYTES for node in two.nodes):
+        return None  # a training run, say: nobody is about to launch
+    if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in two.nodes):
+        return None
+    return _gap(two, [node.sample.memory.available_bytes if node.sample else None for node in two.nodes])
+
+
+def _job_bytes(node: NodeView) -> int:
+    """GPU memory of the largest GPU process."""
+    return max((row.used_bytes or 0 for row in node.gpu_processes if row.kind == "C"), default=0)
+
+
+def _while_loading(two: Two, pair: Pair) -> _Gap | None:
+    """The gap before the load: what was available on each node before its rank started."""
+    rank_of = {rank.node.name: rank for rank in pair.ranks}
+    return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], pair)
+
+
+def _available_before(node: NodeView, ago_s: float | None) -> int | None:
+    if ago_s is None or node.sample_at_s is None:
+        return None
+    history, start_s = node.available_history, node.sample_at_s - ago_s
+    index = bisect_right(history.times, start_s) - 1
+    value = history.values[index] if index >= 0 else None
+    return None if value is None else int(value)
+
+
+def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
+    first_bytes, second_bytes = available
+    if first_bytes is None or second_bytes is None:
+        return None
+    first, second = two.nodes
+    if first_bytes >= second_bytes:
+        return _Gap(rich=first, poor=second, rich_bytes=first_bytes, poor_bytes=second_bytes, pair=pair)
+    return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, pair=pair)
+
+
+def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
+    rich, poor = gap.rich.name, gap.poor.name
+    reasons = _why(gap)
+    first_s = (
+        f"Most of the difference: {'; '.join(reasons)}. " if reasons else "What makes the difference is not known. "
+    )
+    return Finding(
+        rule=judge_memory_parity.id,
+        severity=SEVERITY[judgement.state],
+        title=f"{poor} had {gib(gap.size)} less memory available than {rich} before the load"
+        if gap.pair
+        else f"{poor} has {gib(gap.size)} less memory available than {rich}",
+        explanation=(
+            f"{rich} had {gib(gap.rich_bytes)} to give, {poor} {gib(gap.poor_bytes)}. {first_s}"
+            "An engine over both takes the same share of each: the poorer node swaps, loads several times slower, and "
+            "the other rank waits for it until it times out; SGLang may refuse to start (memory capacity unbalanced)."
+        ),
+        distinction=(
+            "An engine's own share, unequal while it serves, is normal; this compares what there was without it.",
+        ),
+        evidence=tuple(_evidence(gap)),
+        remedies=tuple(_remedies(gap)),
+        references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
+        nodes=two.names,
+        brief=f"{gap.rich_bytes / GIB:.0f} against {gap.poor_bytes / GIB:.0f} GiB before load",
+    )
+
+
+def _why(gap: _Gap) -> list[str]:
+    """What the node with less memory holds more of than the other, largest first."""
+    reasons: list[tuple[int, str]] = []
+    if gap.pair is None and gap.rich.ledger is not None and gap.poor.ledger is not None:
+        rich: dict[str, int] = {}
+        for holder in gap.rich.ledger.holders:
+            rich[holder.kind] = rich.get(holder.kind, 0) + holder.held_bytes
+        poor: dict[str, int] = {}
+        labels: dict[str, list[str]] = {}
+        for holder in gap.poor.ledger.holders:
+            poor[holder.kind] = poor.get(holder.kind, 0) + holder.held_bytes
+            labels.setdefault(holder.kind, []).append(holder.label)
+        for kind, held_bytes in poor.items():
+            difference = held_bytes - rich.get(kind, 0)
+            if kind not in _NOT_HELD and difference > WORTH_NAMING_BYTES:
+                reasons.append(
+                    (difference, f"{' and '.join(labels[kind])} of {gap.poor.name} hold {gib(difference)} more")
+                )
+    reasons.sort(reverse=True)
+    totals = [node.sample.memory.total_bytes for node in (gap.rich, gap.poor) if node.sample]
+    if len(totals) == 2 and totals[0] - totals[1] > WORTH_NAMING_BYTES:
+        reasons.insert(0, (0, f"{gap.poor.name} has {gib(totals[0] - totals[1])} less memory altogether"))
+    return [text for _, text in reasons[:3]]
+
+
+def _evidence(gap: _Gap) -> Iterable[Evidence]:
+    when = " before it began to load" if gap.pair else ""
+    for node, available in ((gap.rich, gap.rich_bytes), (gap.poor, gap.poor_bytes)):
+        yield seen(node, "memory", f"available {gib(available)}{when}")
+        if node.sample is not None:
+            memory = node.sample.memory
+            yield seen(
+                node, "memory", f"page cache {gib(memory.page_cache_bytes)}, swap used {gib(memory.swap_used_bytes)}"
+            )
+    for text in _why(gap):
+        yield seen(gap.poor, "ledger", text)
+
+
+def _remedies(gap: _Gap) -> Iterable[Remedy]:
+    name = gap.poor.name
+    other_process = _largest_other_process(gap.poor)
+    unit = _unit_of(gap.poor, other_process) if other_process is not None else ""
+    process_text = (
+        f", most of it {other_process.name} (pid {other_process.pid}) with {gib(other_process.used_bytes or 0)}"
+        if other_process
+        else ""
+    )
+    yield Remedy(
+        title=f"Make room on {name}: stop what runs beside the engine there{process_text}",
+        steps=(
+            *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
+            "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
+        ),
+        cost="what those services do",
+        action="end-holder" if other_process is not None else None,
+        pid=other_process.pid if other_process is not None else None,
+    )
+    sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
+    share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
+    smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
+    yield Remedy(
+        title=f"Give the engine what {name} can spare, with a smaller {share} on both ranks",
+        steps=(
+            f"{share} no more than (available on {name} - 12 GiB) / total; 20 GiB where a desktop runs",
+            *(("--dist-timeout 1800, so that the faster rank waits for the slower",) if sglang else ()),
+        ),
+        cost="part of the KV cache; the time to load",
+        action="relaunch" if gap.pair is not None else None,  # before a launch there is nothing to relaunch
+        change=None if gap.pair is None else smaller,
+    )
+    cached = [
+        node for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES
+    ]
+    if cached:
+        yield Remedy(
+            title=f"Drop the page cache of {' and '.join(node.name for node in cached)} before the launch",
+            steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
+            cost="files are read from disk again; it counts as available already, so it only helps allocations that "
+            "won't wait for it",
+            action="drop-caches",
+        )

@@ -1,0 +1,193 @@
+"""Rules on what must be the same on both nodes of an engine: driver, kernel, DGX OS, image, engine version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparktop.checks.host import judge_driver_pending
+from sparktop.checks.node_facts import COMPONENTS, versions
+from sparktop.checks.parity import (
+    ImageFacts,
+    judge_driver_parity,
+    judge_image_parity,
+    judge_kernel_parity,
+    judge_release_parity,
+)
+from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
+from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
+from sparktop.engines.pair import pair_of, said, two_of
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.fleet import FleetState
+
+_UPDATE = Remedy(
+    title="Bring the older node up to the other, and restart it",
+    steps=(
+        "nvidia-spark-ota-check summary   # on each: which release is installed, and whether it is whole",
+        "update the older one with the DGX Dashboard (localhost:11000), firmware too, then reboot it",
+    ),
+    cost="an update and a reboot of one node",
+)
+
+
+def _version_rule(
+    component: str, severity: Severity, title: str, explanation: str, references: tuple[str, ...]
+) -> LiveRule:
+    """The live rule on one component that both nodes should have in one version."""
+    check, _ = COMPONENTS[component]
+
+    @check_rule(check, severity, follows=("host.driver-pending",) if component == "driver" else ())
+    def differs(fleet: FleetState) -> Iterable[Finding]:
+        two = two_of(fleet)
+        if two is None:
+            return
+        (first, second), judgement = versions(component, *two.nodes)
+        if judgement.state not in SEVERITY:
+            return
+        waiting = [
+            f" On {node.name} {node.facts.driver_installed} is installed and waits for a reboot."
+            for node in (two.nodes if component == "driver" else ())
+            if node.facts and judge_driver_pending(node).is_problem
+        ]
+        by_release = check is not judge_release_parity and versions("DGX OS", *two.nodes)[1].state in SEVERITY
+        yield Finding(
+            rule=check.id,
+            severity=SEVERITY[judgement.state],
+            title=f"{title}: {first} on {two.names[0]}, {second} on {two.names[1]}",
+            explanation=explanation + "".join(waiting),
+            evidence=tuple(
+                Evidence(source=f"{name} facts", text=f"{component} {version}")
+                for name, version in zip(two.names, (first, second), strict=True)
+            ),
+            remedies=(_UPDATE,),
+            references=references,
+            nodes=two.names,
+            brief=f"{first} and {second}",
+            # Information alone causes nothing; here it is the other half of one update.
+            caused_by=judge_release_parity.id if by_release else None,
+        )
+
+    return differs
+
+
+driver_differs = _version_rule(
+    "driver",
+    Severity.WARNING,
+    "The NVIDIA drivers differ",
+    "Both ranks run one set of collectives and CUDA graphs, and each driver brings its own faults to them: 590.x is "
+    "reported to deadlock in CUDA graphs on GB10, 580.x is the supported branch. A pair that hangs or crashes on one "
+    "side only is first of all made alike.",
+    judge_driver_parity.sources,
+)
+kernel_differs = _version_rule(
+    "kernel",
+    Severity.WARNING,
+    "The kernels differ",
+    "Memory management, the network driver and the NVIDIA module belong to the kernel: what one node survives the "
+    "other may not, and a comparison of the two misleads. Most often one was updated and the other not, or one has "
+    "not been restarted since.",
+    judge_kernel_parity.sources,
+)
+dgx_os_differs = _version_rule(
+    "DGX OS",
+    Severity.INFO,
+    "DGX OS differs",
+    "A release brings a driver, a kernel and firmware that were tested with one another. By itself it harms nothing; "
+    "keep both nodes at one release.",
+    ("/etc/dgx-release of both nodes (the last DGX_OTA_VERSION)",),
+)
+
+
+@check_rule(judge_image_parity, Severity.WARNING, hold_s=1.0)
+def image_differs(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.image-differs: the ranks' containers were created from different images."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return
+    first, second = (rank.engine.container for rank in pair.ranks)
+    if first is None or second is None:
+        return
+    judgement = judge_image_parity(ImageFacts(ids=(first.image_id, second.image_id)))
+    if not judgement.is_problem:
+        return
+    same_name = first.image == second.image
+    yield Finding(
+        rule=judge_image_parity.id,
+        severity=SEVERITY[judgement.state],
+        title=f"The ranks of {pair.name} run different images",
+        explanation=(
+            (
+                f"Both are called {first.image}, and that name stands for another image on each node: "
+                if same_name
+                else ""
+            )
+            + "the image ids differ, so engine, NCCL, PyTorch and kernels may differ too. Ranks of different builds "
+            "disagree about what comes next: they hang in a collective, or fail with errors that name no cause. "
+            "A tag such as `latest`, or a build made on each node for itself, is how it usually comes about."
+        ),
+        distinction=(
+            "An image's id is made of its content: names and tags don't count.",
+            "Only where one Docker Engine uses the containerd image store and the other doesn't has one image two ids.",
+        ),
+        evidence=tuple(
+            said(rank, f"image {rank.engine.container.image} {rank.engine.container.image_id[:19]}")
+            for rank in pair.ranks
+            if rank.engine.container
+        ),
+        remedies=(
+            Remedy(
+                title="Copy the one that is known to work to the other node, and start both ranks from it",
+                steps=(
+                    "docker image inspect --format '{{.Id}}' IMAGE   # on both",
+                    "docker save IMAGE | ssh OTHER docker load",
+                    "start both ranks again",
+                ),
+                cost="some minutes to copy, and the time to load",
+            ),
+        ),
+        references=("eugr/spark-vllm-docker launch-cluster.sh, which refuses to start such a pair",),
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=f"{first.image_id[7:19]} and {second.image_id[7:19]}",
+    )
+
+
+@live_rule(
+    "cluster.engine-version-differs",
+    "The ranks are of different versions",
+    Severity.WARNING,
+    scope=SPANNING_ENGINE,
+    sources=("eugr/spark-vllm-docker",),
+    hold_s=1.0,
+    follows=("cluster.image-differs",),
+)
+def engine_version_differs(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.engine-version-differs: the ranks report different versions."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return
+    first, second = (rank.engine.version for rank in pair.ranks)
+    if not first or not second or first == second:
+        return
+    kind = pair.head.engine.kind
+    yield Finding(
+        rule="cluster.engine-version-differs",
+        severity=Severity.WARNING,
+        title=f"The ranks of {pair.name} are of different {kind} versions: {first} and {second}",
+        explanation=(
+            "What the ranks tell one another has no version of its own: another release lays out its messages, its "
+            "cache and its graphs in another way. It hangs, or it fails somewhere that doesn't say why."
+        ),
+        evidence=tuple(said(rank, f"{kind} {rank.engine.version}") for rank in pair.ranks),
+        remedies=(
+            Remedy(
+                title="Start both ranks from one image",
+                steps=("docker save IMAGE | ssh OTHER docker load", "start both ranks again"),
+                cost="some minutes to copy, and the time to load",
+            ),
+        ),
+        references=("eugr/spark-vllm-docker launch-cluster.sh",),
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=f"{first} and {second}",
+    )

@@ -1,0 +1,172 @@
+"""Rule on variables and flags that must be the same on both ranks, except those of each host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from sparktop.cmdline.engine_command import command_of
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
+from sparktop.engines.pair import MASK, Pair, pair_of, said, variables
+from sparktop.model.change import Change
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState
+
+_PREFIXES = (
+    "NCCL_", "GLOO_", "TP_", "VLLM_", "SGLANG_", "SGL_", "RAY_", "UCX_", "TORCH_", "PYTORCH_", "CUDA_", "FLASHINFER_",
+    "TRITON_", "OMP_",
+)  # fmt: skip
+PER_HOST = frozenset(
+    {
+        "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES", "VLLM_HOST_IP",
+        "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS", "SGLANG_HOST_IP", "SGLANG_LOCAL_IP_NIC", "NCCL_IB_HCA",
+        "NCCL_IB_GID_INDEX", "NCCL_OOB_NET_IFNAME", "CUDA_VISIBLE_DEVICES", "VLLM_DP_RANK", "VLLM_DP_RANK_LOCAL",
+        "RAY_ADDRESS", "SGLANG_DP_RANK", "TORCH_NCCL_RANK",
+    }
+)  # fmt: skip
+"""Settings of each host (docs/facts/engines.md section 4.5); other rules check the HCA and the GID index."""
+_HARMLESS = (
+    "_DEBUG",
+    "_LOG",
+    "LOGGING",
+    "_CACHE",
+    "_DIR",
+    "_FILE",
+    "_PATH",
+    "_USAGE",
+    "_PORT",
+    "_VERSION",
+    "_BUILD",
+    "_COMMIT",
+)
+"""Settings that affect logs or paths, not what the ranks exchange."""
+_SHARED_FLAGS: tuple[tuple[str, ...], ...] = (
+    ("--tensor-parallel-size",),
+    ("--pipeline-parallel-size",),
+    ("--nnodes",),
+    ("--master-addr",),
+    ("--master-port",),
+    ("--dist-init-addr", "--nccl-init-addr"),
+    ("--dtype",),
+    ("--quantization",),
+    ("--kv-cache-dtype",),
+    ("--max-model-len", "--context-length"),
+    ("--block-size", "--page-size"),
+    ("--attention-backend",),
+    ("--moe-backend", "--moe-runner-backend"),
+    ("--linear-backend",),
+    ("--speculative-config",),
+    ("--speculative-algorithm",),
+    ("--compilation-config", "-O"),
+    ("--distributed-executor-backend",),
+)
+_SHARED_SWITCHES = ("--enforce-eager", "--disable-cuda-graph", "--enable-expert-parallel", "--enable-dp-attention")
+MOST_SHOWN = 8
+
+
+@live_rule(
+    "cluster.environment-differs",
+    "The ranks were started differently",
+    Severity.WARNING,
+    scope=SPANNING_ENGINE,
+    sources=("vllm-project/vllm#40991",),
+    hold_s=1.0,
+)
+def environment_differs(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.environment-differs: variables or flags that both ranks must share differ."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return
+    differing = {**_differing_variables(pair), **_differing_flags(pair)}
+    if not differing:
+        return
+    names = list(differing)
+    listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    yield Finding(
+        rule="cluster.environment-differs",
+        severity=Severity.WARNING,
+        title=f"The ranks of {pair.name} were started differently: {listed}",
+        explanation=(
+            "Both ranks must take the same decisions at the same step: which kernels, which graphs, which NCCL "
+            "settings. Where one was told otherwise they wait for one another, or give wrong results without a word. "
+            "Variables that name this host's own interface or address may differ, and are left out here."
+        ),
+        evidence=tuple(
+            said(rank, f"{name} {_value_text(values[index])}")
+            for name, values in list(differing.items())[:MOST_SHOWN]
+            for index, rank in enumerate(pair.ranks)
+        ),
+        remedies=(
+            Remedy(
+                title="Start both ranks with the same variables and flags",
+                steps=(
+                    "write them once, in one file that both start scripts read",
+                    f"start both ranks again; here {pair.other(pair.head).node.name} is given what rank 0 was",
+                ),
+                cost="the time to load",
+                action="relaunch",
+                change=_to_head_values(pair, differing),
+            ),
+        ),
+        references=("NVIDIA/dgx-spark-playbooks two-node scripts", "vllm-project/vllm#40991"),
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=listed,
+    )
+
+
+def _differing_variables(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
+    first, second = (variables(rank) for rank in pair.ranks)
+    if not first or not second:
+        return {}
+    names = sorted(
+        name
+        for name in first.keys() | second.keys()
+        if name.startswith(_PREFIXES) and name not in PER_HOST and not any(word in name for word in _HARMLESS)
+    )
+    values = {name: (first.get(name), second.get(name)) for name in names}
+    return {
+        name: pair_values
+        for name, pair_values in values.items()
+        if pair_values[0] != pair_values[1] and MASK not in pair_values
+    }
+
+
+def _differing_flags(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
+    if not all(any(word in ("serve", "sglang.launch_server") for word in rank.engine.argv) for rank in pair.ranks):
+        return {}  # a Ray worker gets its configuration from the head
+    first, second = (command_of(rank.engine) for rank in pair.ranks)
+    values_by_flag = {names[0]: (first.value(*names), second.value(*names)) for names in _SHARED_FLAGS}
+    for name in _SHARED_SWITCHES:
+        values_by_flag[name] = ("given" if first.has(name) else None, "given" if second.has(name) else None)
+    return {
+        name: pair_values
+        for name, pair_values in values_by_flag.items()
+        if _plain(pair_values[0]) != _plain(pair_values[1])
+    }
+
+
+def _to_head_values(pair: Pair, differing: Mapping[str, tuple[str | None, str | None]]) -> Change:
+    """The change that gives the other rank the head's values."""
+    index = 0 if pair.ranks[0] is pair.head else 1
+    head_values = {name: pair_values[index] for name, pair_values in differing.items()}
+    flags = {name: value for name, value in head_values.items() if name.startswith("-")}
+    head_flags = {name: "" if name in _SHARED_SWITCHES and value else value for name, value in flags.items()}
+    environment = {name: value for name, value in head_values.items() if name not in flags}
+    return Change(by_node={pair.other(pair.head).node.name: Change(environment=environment, flags=head_flags)})
+
+
+def _plain(value: str | None) -> object:
+    """JSON is compared by value, not by spacing."""
+    if value is not None and value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _value_text(value: str | None) -> str:
+    return "is not set" if value is None else f"= {value[:120]}"

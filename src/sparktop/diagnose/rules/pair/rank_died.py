@@ -1,0 +1,110 @@
+"""Rule on a two-node engine of which one rank has ended while the other waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
+from sparktop.diagnose.rules.window import seen
+from sparktop.engines.pair import Pair, pair_of, said
+from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.fleet import FleetState, node_wall_s
+from sparktop.text.units import span
+
+SAME_LIFE_S = 60.0
+"""Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
+BUSY_PERCENT = 50.0
+
+
+@live_rule(
+    "cluster.rank-died",
+    "One rank has ended and the other waits",
+    Severity.CRITICAL,
+    scope=SPANNING_ENGINE,
+    sources=("field report 003",),
+    hold_s=5.0,
+    follows=("guard.fired", "kernel.oom-kill", "memory.starved", "memory.falling", "memory.low", "cluster.link-down"),
+)
+def rank_died(fleet: FleetState) -> Iterable[Finding]:
+    """cluster.rank-died: which rank ended, when and how, and what the other does meanwhile."""
+    pair = pair_of(fleet)
+    if pair is None or pair.is_whole:
+        return
+    dead, alive = (pair.head, pair.worker) if is_alive(pair.worker.engine) else (pair.worker, pair.head)
+    age_s = _ended_ago_s(dead, fleet)
+    uptime_s = alive.engine.uptime_s
+    if age_s is None or uptime_s is None or age_s > uptime_s + SAME_LIFE_S or not _are_of_one_engine(dead, alive):
+        return
+    yield _finding(pair, dead, alive, age_s)
+
+
+def _ended_ago_s(rank: EngineRank, fleet: FleetState) -> float | None:
+    now_s = node_wall_s(rank.node, fleet)
+    if now_s is None or rank.engine.exited_wall_s is None:
+        return None
+    return max(0.0, now_s - rank.engine.exited_wall_s)
+
+
+def _are_of_one_engine(dead: EngineRank, alive: EngineRank) -> bool:
+    """Whether both are ranks of one engine.
+
+    An ended container reports little: its command must be that of a rank, with the same model.
+    """
+    if not spans_nodes(dead.engine):
+        return False
+    models = [(engine.model or "").rstrip("/").rpartition("/")[2] for engine in (dead.engine, alive.engine)]
+    return "" in models or models[0] == models[1]
+
+
+def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> Finding:
+    metrics, gpu = alive.engine.metrics, alive.node.first_gpu
+    pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
+    is_polling = gpu is not None and gpu.utilisation_percent is not None and gpu.utilisation_percent >= BUSY_PERCENT
+    activities = [
+        *([f"holds {pending} request{'s' * (pending != 1)}"] if pending else []),
+        *([f"its GPU polls at {gpu.utilisation_percent:.0f} %"] if is_polling and gpu is not None else []),
+    ] or ["answers its health check"]
+    role = "the head, which serves requests," if dead is pair.head else "the worker"
+    detail = dead.engine.exit_detail or "why is not known"
+    evidence = [said(dead, f"ended {span(age_s)} ago: {detail}")]
+    if dead.engine.log is not None and dead.engine.log.failure:
+        evidence.append(said(dead, dead.engine.log.failure))
+    if metrics is not None:
+        evidence.append(said(alive, f"{metrics.running or 0:.0f} running, {metrics.waiting or 0:.0f} waiting"))
+    if gpu is not None and gpu.utilisation_percent is not None:
+        power = f" at {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
+        evidence.append(seen(alive.node, "GPU", f"SM {gpu.utilisation_percent:.0f} %{power}"))
+    return Finding(
+        rule="cluster.rank-died",
+        severity=Severity.CRITICAL,
+        title=f"{dead.engine.name} on {dead.node.name} has ended; {alive.node.name} waits for it",
+        explanation=(
+            f"{dead.engine.name} on {dead.node.name}, {role} ended {span(age_s)} ago ({detail}). The other rank can't "
+            f"know: it {' and '.join(activities)}, and stays so until a watchdog ends it. A rank started again alone "
+            "doesn't rejoin: both must start anew."
+        ),
+        distinction=(f"Not a fault of {alive.node.name}: its rank lives and does what it can.",),
+        evidence=tuple(evidence),
+        remedies=(
+            Remedy(
+                title="Read why it ended, then restart every rank together",
+                steps=(
+                    f"the last lines of {dead.engine.name}'s log, and the kernel log of {dead.node.name}",
+                    f"stop the rank on {alive.node.name}",
+                    "wait until memory is back on both nodes",
+                    "start them together",
+                ),
+                cost=f"the {pending} request{'s' * (pending != 1)} it holds; the time to load"
+                if pending
+                else "the time to load",
+                action="safe-restart",
+            ),
+        ),
+        references=("field report 003", "eugr/spark-vllm-docker#352"),
+        nodes=pair.nodes,
+        subject=pair.name,
+        brief=f"{dead.node.name}: {detail}"[:100],
+    )

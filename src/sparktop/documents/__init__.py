@@ -1,0 +1,1 @@
+"""What is shown, built once: findings, plans, runs, prospects, recipes, status."""

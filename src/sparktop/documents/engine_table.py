@@ -1,0 +1,360 @@
+"""Engines as a table whose columns fit a width, and the details of one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sparktop.documents.finding_tree import SIGNS
+from sparktop.engines.labels import starter_words
+from sparktop.model.engine import EndpointState, Engine, EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.text.bars import progress
+from sparktop.text.lines import Line, hanging, joined
+from sparktop.text.units import NA, clock_time, count, duration, latency, ratio, size, speed
+
+STATES: dict[EngineState, tuple[str, str]] = {
+    EngineState.UNKNOWN: ("?", "quiet"),
+    EngineState.STARTING: ("◌", "info"),
+    EngineState.LOADING: ("◔", "info"),
+    EngineState.CAPTURING: ("◑", "info"),
+    EngineState.READY: ("○", "ok"),
+    EngineState.SERVING: ("●", "ok"),
+    EngineState.EXITED: ("✖", "critical"),
+}
+"""State -> (glyph, tone)."""
+
+
+STALLS = ("gpu.spin-deadlock", "gpu.capture-stuck", "engine.no-tokens", "engine.load-stalled")
+"""Rules whose findings mean that an engine makes no progress."""
+
+
+STILL_S = 15.0
+"""Seconds without a token, with requests held, from which they are marked; a long prefill takes less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One engine on one node."""
+
+    node: str
+    engine: Engine
+    is_old: bool = False
+    """The node's link is lost: this is the last known state."""
+    stalled: Severity | None = None
+    """Severity of the finding that the engine makes no progress; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column; those of the highest `rank` are left out first, 0 never."""
+
+    title: str
+    rank: int
+    cell: Callable[[EngineRow], Line]
+    width: int
+    widest: int = 0
+    """Most cells of a column that grows with its content; 0: fixed width."""
+    is_left: bool = False
+    is_figure: bool = False
+    """The value comes from the engine's endpoint."""
+
+
+def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
+    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– removed", "◌ was serving"."""
+    engine = row.engine
+    if row.is_old:
+        return Line.of((f"◌ was {engine.state}", "quiet"))
+    glyph, tone = STATES[engine.state]
+    word = str(engine.state)
+    if row.stalled is not None and engine.state is not EngineState.EXITED:
+        (glyph, tone), word = SIGNS[row.stalled], "stalled"
+    runs = Line.of((f"{glyph} {word}", tone))
+    if engine.progress is not None and engine.progress.total > 0:
+        done_count, total = engine.progress.done, engine.progress.total
+        runs += Line.of((f" {done_count}/{total}", "value"))
+        return runs + Line.of((f" {progress(done_count, total, 6)}", tone)) if bar else runs
+    if engine.state is EngineState.EXITED and engine.container is not None:
+        code = engine.container.exit_code
+        why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
+        if engine.container.is_gone:
+            runs, why = Line.of(("– removed", "quiet")), "" if code == 0 else why
+        elif code == 0 and not engine.container.oom_killed:
+            runs = Line.of((f"{glyph} {engine.state}", "quiet"))
+        return runs + Line.of((f" {why}", "value")) if why else runs
+    return runs
+
+
+def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
+    """The engines of all nodes."""
+    return tuple(
+        EngineRow(
+            node=view.name,
+            engine=engine,
+            is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
+            stalled=stall_of(engine, view.name, fleet.findings),
+        )
+        for view in fleet.nodes
+        for engine in view.engines
+    )
+
+
+def stall_of(engine: Engine, node: str, findings: Sequence[Finding]) -> Severity | None:
+    """The worst severity of the findings that this engine makes no progress; one over several nodes is of all ranks."""
+    severities = [
+        finding.severity
+        for finding in findings
+        if finding.rule in STALLS
+        and finding.phase is Phase.FIRING
+        and node in finding.nodes
+        and (finding.subject in ("", engine.name) or len(finding.nodes) > 1)
+    ]
+    return Severity.CRITICAL if Severity.CRITICAL in severities else severities[0] if severities else None
+
+
+def _figure_cell(text: str, tone: str = "value") -> Line:
+    return Line.of((text, "quiet" if text == NA else tone))
+
+
+def _count_cell(value: float | None, tone: str) -> Line:
+    return _figure_cell(count(value), tone if value else "quiet")
+
+
+def _kv_cell(row: EngineRow) -> Line:
+    used = row.engine.metrics.kv_cache_ratio if row.engine.metrics else None
+    if used is not None and used >= 0.95:
+        return Line.of((f"▲{ratio(used)}", "warning"))
+    return _figure_cell(ratio(used))
+
+
+def _tokens_cell(row: EngineRow) -> Line:
+    """Tokens a second; marked while requests are held and no token has come for STILL_S."""
+    rates = row.engine.rates
+    is_busy = (_run(row) or 0) > 0
+    if rates is not None and is_busy and (rates.progress_age_s or 0.0) >= STILL_S:
+        return Line.of((f"▲{speed(rates.generation_tokens_per_s)}", "warning"))
+    return _figure_cell(speed(_generated(row)), "strong")
+
+
+def _metric(name: str) -> Callable[[EngineRow], float | None]:
+    return lambda row: getattr(row.engine.metrics, name) if row.engine.metrics else None
+
+
+def _rate(name: str) -> Callable[[EngineRow], float | None]:
+    return lambda row: getattr(row.engine.rates, name) if row.engine.rates else None
+
+
+def _latency_cell(name: str) -> Callable[[EngineRow], Line]:
+    """A cell for a latency; "~" marks a median over the engine's whole life instead of the last window."""
+
+    def cell(row: EngineRow) -> Line:
+        rates = row.engine.rates
+        value = getattr(rates, name) if rates else None
+        if value is not None and rates is not None and rates.lifetime_latency:
+            return _figure_cell(f"~{latency(value)}", "quiet")
+        return _figure_cell(latency(value))
+
+    return cell
+
+
+_run, _wait = _metric("running"), _metric("waiting")
+
+
+_generated, _prompted, _prefix = (
+    _rate("generation_tokens_per_s"),
+    _rate("prompt_tokens_per_s"),
+    _rate("prefix_hit_ratio"),
+)
+
+
+_preempted = _metric("preemptions")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        title="ENGINE", rank=0, width=10, widest=28, is_left=True, cell=lambda r: Line.of((r.engine.name, "strong"))
+    ),
+    Column(title="NODE", rank=2, width=6, widest=14, is_left=True, cell=lambda r: Line.of(r.node)),
+    Column(title="STATE", rank=0, width=9, widest=26, is_left=True, cell=state_cell),
+    Column(title="MODEL", rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model_cell(r.engine)),
+    Column(title="RUN", rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),
+    Column(title="WAIT", rank=3, width=4, is_figure=True, cell=lambda r: _count_cell(_wait(r), "warning")),
+    Column(title="TOK/S", rank=1, width=6, is_figure=True, cell=_tokens_cell),
+    Column(title="KV", rank=4, width=5, is_figure=True, cell=_kv_cell),
+    Column(title="PREFIX", rank=9, width=6, is_figure=True, cell=lambda r: _figure_cell(ratio(_prefix(r)))),
+    Column(title="TTFT", rank=6, width=7, is_figure=True, cell=_latency_cell("ttft_p50_s")),
+    Column(title="ITL", rank=8, width=7, is_figure=True, cell=_latency_cell("itl_p50_s")),
+    Column(title="PROMPT/S", rank=11, width=8, is_figure=True, cell=lambda r: _figure_cell(speed(_prompted(r)))),
+    Column(title="PREEMPT", rank=12, width=7, is_figure=True, cell=lambda r: _count_cell(_preempted(r), "value")),
+    Column(title="GPU MEM", rank=13, width=9, cell=lambda r: _figure_cell(size(r.engine.gpu_bytes))),
+    Column(title="UP", rank=7, width=9, cell=lambda r: _figure_cell(duration(r.engine.uptime_s))),
+    Column(title="RESTARTS", rank=10, width=8, cell=lambda r: _restarts_cell(r.engine)),
+)
+
+
+GAP = 2
+
+
+FIGURES_BEFORE_NAMES = 4
+"""Columns up to this rank take room before names grow."""
+
+
+MODEL_FIRST = 20
+"""Cells of a model's name that take room before the last figures."""
+
+
+def _model_cell(engine: Engine) -> Line:
+    name = engine.model or NA
+    return _figure_cell(name.rstrip("/").rsplit("/", 1)[-1] if name != NA else name, "")
+
+
+def _restarts_cell(engine: Engine) -> Line:
+    number = engine.restarts
+    return _figure_cell(count(number), "warning" if number else "quiet")
+
+
+def choose(rows: Sequence[EngineRow], width: int, *, nodes: int) -> list[tuple[Column, int]]:
+    """The columns that fit, with their widths: the lowest ranks first; growing columns share the remaining cells."""
+    chosen: dict[str, int] = {}
+    full_widths: dict[str, int] = {}
+    free = width + GAP
+    for column in sorted(COLUMNS, key=lambda column: column.rank):
+        if column.title == "NODE" and nodes < 2:
+            continue
+        content = max((column.cell(row).width for row in rows), default=0)
+        full_widths[column.title] = min(column.widest, max(column.width, content)) if column.widest else column.width
+        min_width = full_widths[column.title] if column.title == "NODE" else column.width
+        if column.title == "STATE":
+            min_width = max([column.width, *(state_cell(row, bar=False).width for row in rows)])
+        # Rather leave out a column of figures than cut a name or a state.
+        if column.rank > FIGURES_BEFORE_NAMES:
+            for title in ("ENGINE", "STATE", "MODEL"):
+                if title in chosen:
+                    grown = min(
+                        full_widths[title], chosen[title] + max(0, free), MODEL_FIRST if title == "MODEL" else 99
+                    )
+                    free -= max(0, grown - chosen[title])
+                    chosen[title] = max(chosen[title], grown)
+        if min_width + GAP <= free:
+            chosen[column.title] = min_width
+            free -= min_width + GAP
+    for title in ("ENGINE", "STATE", "MODEL"):
+        if title in chosen:
+            grown = min(full_widths[title], chosen[title] + free)
+            free -= grown - chosen[title]
+            chosen[title] = grown
+    return [(column, chosen[column.title]) for column in COLUMNS if column.title in chosen]
+
+
+def heading(columns: Sequence[tuple[Column, int]], hidden: int = 0) -> Line:
+    """The line of column titles; `hidden` is the number of rows that have no room."""
+    cells: list[Line] = []
+    for column, width in columns:
+        title = f"{column.title} +{hidden}" if hidden and column.title == "ENGINE" else column.title
+        cell = Line.of((title, "quiet"))
+        cells.append(cell.fit(width) if column.is_left else cell.right(width))
+    return joined(cells, " " * GAP)
+
+
+def table_row(row: EngineRow, columns: Sequence[tuple[Column, int]]) -> Line:
+    """One row of the table; without figures from the endpoint, the reason is shown in their place."""
+    cells: list[Line] = []
+    why = no_figures(row.engine)
+    figures = [width for column, width in columns if column.is_figure]
+    is_reason_shown = False
+    for column, width in columns:
+        if column.is_figure and why:
+            if not is_reason_shown:
+                room = sum(figures) + GAP * (len(figures) - 1)
+                cells.append(Line.of((why, "quiet")).fit(room))
+                is_reason_shown = True
+            continue
+        cell = column.cell(row)
+        if column.title == "STATE" and cell.width > width:
+            cell = state_cell(row, bar=False)
+        cells.append(cell.fit(width) if column.is_left else cell.right(width))
+    line = joined(cells, " " * GAP)
+    return line.faded() if row.is_old else line
+
+
+def no_figures(engine: Engine) -> str:
+    """Why an engine has no figures; "" when it has."""
+    if engine.metrics is not None:
+        return ""
+    if engine.state in (EngineState.EXITED, EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING):
+        return engine.exit_detail if engine.state is EngineState.EXITED and engine.exit_detail else "–"
+    endpoint = engine.endpoint
+    if endpoint is None:
+        return f"{NA}: no endpoint found"
+    if endpoint.state is EndpointState.NOT_ASKED:
+        return f"{NA}: endpoint not asked yet"
+    return f"{NA}: endpoint {endpoint.state}"
+
+
+def details(engine: Engine, width: int) -> list[Line]:
+    """The details of one engine: model, image, container, endpoint, command line, figures."""
+    container = engine.container
+    pairs: list[tuple[str, str]] = [("engine", identity(engine))]
+    if container is not None:
+        image = container.image + (f"  ({container.image_id[:19]})" if container.image_id else "")
+        pairs += [("image", image), ("container", _container_text(engine))]
+        if starter := starter_words(container.labels):
+            pairs.append(("started by", starter))
+    elif engine.pids:
+        pairs.append(("process", f"pid {', '.join(map(str, engine.pids[:6]))}, in no container that can be read"))
+    if engine.endpoint is not None:
+        endpoint_text = f"http://{engine.endpoint.host}:{engine.endpoint.port}  {engine.endpoint.state}"
+        pairs.append(("endpoint", endpoint_text + (f": {engine.endpoint.detail}" if engine.endpoint.detail else "")))
+    elif why := no_figures(engine):
+        pairs.append(("endpoint", why))
+    argv = engine.argv or (container.argv if container else ())
+    if argv:
+        pairs.append(("command", " ".join(argv)))
+    if engine.rates is not None:
+        pairs.append(("figures", _figures_text(engine)))
+    if engine.exit_detail:
+        pairs.append(("ended", engine.exit_detail))
+    lines: list[Line] = []
+    for label, text in pairs:
+        lines += hanging(Line.of((label.ljust(11), "quiet")), text, width, limit=4)
+    return lines
+
+
+def identity(engine: Engine) -> str:
+    """ "vllm 0.21.0 · Qwen/Qwen3.6-35B-A3B-FP8"."""
+    return " · ".join(text for text in (f"{engine.kind} {engine.version or ''}".strip(), engine.model) if text)
+
+
+def _container_text(engine: Engine) -> str:
+    container = engine.container
+    assert container is not None
+    texts = [container.name, container.container_id[:12], "removed" if container.is_gone else container.status]
+    if container.exit_code is not None and container.status == "exited":
+        texts.append(f"exit code {container.exit_code}")
+    if container.oom_killed:
+        texts.append("killed by the kernel for memory")
+    if container.started_wall_s is not None:
+        texts.append(f"started {clock_time(container.started_wall_s)}")
+    texts.append(f"restart policy {container.restart_policy or 'none'}, {container.restart_count} restarts")
+    if container.network_mode:
+        texts.append(f"network {container.network_mode}")
+    if container.auto_remove:
+        texts.append("removed when it ends (--rm)")
+    return " · ".join(text for text in texts if text)
+
+
+def _figures_text(engine: Engine) -> str:
+    rates, metrics = engine.rates, engine.metrics
+    assert rates is not None
+    span = "since it started" if rates.lifetime_latency else "lately"
+    texts = [
+        f"{speed(rates.generation_tokens_per_s)} tok/s out, {speed(rates.prompt_tokens_per_s)} tok/s in",
+        f"first token {latency(rates.ttft_p50_s)}, between tokens {latency(rates.itl_p50_s)} ({span}, median)",
+    ]
+    if metrics is not None:
+        texts.append(f"{count(metrics.preemptions)} preemptions")
+    if engine.gpu_bytes is not None:
+        texts.append(f"{size(engine.gpu_bytes)} of GPU memory")
+    return " · ".join(texts)

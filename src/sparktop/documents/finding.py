@@ -1,0 +1,238 @@
+"""One finding as lines of a width: all details, or a summary for below the list. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.findings import cause_of
+from sparktop.documents.finding_tree import SIGNS, AttentionState, columns, cuts_brief, row_line, rows, unmarked
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Phase, Remedy
+from sparktop.text.lines import BLANK, UNCUT, Line, hanging, indented, is_uncut, spaced, titled, wrapped
+from sparktop.text.units import clock_time, duration
+
+INDENT = 2
+
+
+SOURCE_CELLS = 30
+"""Longer source names are cut, to leave room for the evidence's text."""
+
+
+SHORT_EVIDENCE = 3
+
+
+LISTED_EVIDENCE = 2
+
+
+MUCH = 14
+"""From this height on the beginning of the details is shown instead of a summary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView:
+    """One finding with what is needed to show it."""
+
+    finding: Finding
+    findings: tuple[Finding, ...] = ()
+    """All findings of the fleet state, to find its cause and its consequences."""
+    standing: AttentionState = AttentionState.OPEN
+    snoozed_until_s: float | None = None
+    now_wall_s: float = 0.0
+    """0: not known."""
+
+
+def details(view: FindingView, width: int, *, is_printed: bool = False) -> list[Line]:
+    """All details of a finding; `is_printed`: its steps on one line each, to be pasted."""
+    return [*heading(view, width), BLANK, *_details_body(view, width, is_printed=is_printed)]
+
+
+def pages(findings: Sequence[Finding], width: int) -> list[Line]:
+    """All details of several findings, for the command line."""
+    views = [FindingView(finding=finding, findings=tuple(findings)) for finding in findings]
+    return spaced(
+        [*heading(view, width), BLANK, *indented(_details_body(view, width - INDENT, is_printed=True))]
+        for view in views
+    )
+
+
+def listing(findings: Sequence[Finding], width: int, fleet: Sequence[str], now_wall_s: float) -> list[Line]:
+    """The findings as a tree, each with a summary below and the rule that found it, for the command line."""
+
+    tree = rows(findings, unmarked)
+    to = columns(tree, width, fleet, now_wall_s)
+    blocks: list[list[Line]] = []
+    for row in tree:
+        cells = len(row.stem) + INDENT
+        figures = wrapped(row.finding.figures, width - cells, "value") if cuts_brief(row, to, fleet) else []
+        summary = [
+            *figures,
+            *_explanation(row.finding, width - cells),
+            *_evidence(row.finding.evidence[:LISTED_EVIDENCE], width - cells),
+            *_first_remedy(row.finding, width - cells),
+            Line.of((f"rule {row.finding.rule}", "quiet")),
+        ]
+        blocks.append([row_line(row, to, fleet, now_wall_s), *indented(summary, cells)])
+    return spaced(blocks)
+
+
+def _details_body(view: FindingView, width: int, *, is_printed: bool = False) -> list[Line]:
+    """The details without the heading."""
+    finding = view.finding
+    lines = indented(wrapped(finding.explanation, width - INDENT)) if finding.explanation else []
+    lines += _section("What was seen", _evidence(finding.evidence, width - INDENT))
+    if finding.confidence is Confidence.SUSPECTED and finding.settles:
+        lines += _section("What would settle it", wrapped(finding.settles, width - INDENT))
+    remedies = [
+        line
+        for number, remedy in enumerate(finding.remedies, 1)
+        for line in remedy_lines(number, remedy, width - INDENT, is_printed=is_printed)
+    ]
+    lines += _section("What to do, the surest and cheapest first" if finding.remedies[1:] else "What to do", remedies)
+    lines += _section("Why this and nothing else", _points(finding.distinction, width - INDENT))
+    lines += _section("Holds for", wrapped(finding.scope, width - INDENT) if finding.scope else [])
+    lines += _relations(view, width)
+    sources = [*finding.references, f"rule {finding.rule}"]
+    return lines + _section("Sources", _points(sources, width - INDENT, tone="quiet"))
+
+
+def short(view: FindingView, width: int, height: int, *, with_brief: bool = False) -> list[Line]:
+    """The details if they fit in `height` lines, else a summary: explanation, best evidence, first remedy.
+
+    `with_brief`: begin with the figures, which had no room in the list.
+    """
+    finding = view.finding
+    brief = wrapped(finding.figures, width, "value", 1) if with_brief and finding.figures else []
+    return [*brief, *_summary(view, width, height - len(brief))]
+
+
+def _summary(view: FindingView, width: int, height: int) -> list[Line]:
+    whole = _details_body(view, width)
+    if len(whole) <= height:
+        return whole
+    if height >= MUCH:
+        return [*whole[: height - 1], Line.of(("  … ", "quiet"), ("d", "key"), (" shows all", "quiet"))]
+    finding = view.finding
+    remedy_end = [line.cut(width) for line in _first_remedy(finding, UNCUT)[:3]]
+    explanation = _explanation(finding, width)
+    evidence = _evidence(finding.evidence[:SHORT_EVIDENCE], width, one_line=True)
+    for drop in (0, 2):  # the remedy's steps go before the evidence does
+        shown_end = remedy_end[: len(remedy_end) - drop] if drop else remedy_end
+        if len(explanation) + len(evidence) + len(shown_end) + 2 <= height:
+            return [*explanation, BLANK, *evidence, BLANK, *shown_end][:height]
+    explanation = (
+        wrapped(finding.explanation, width, "", max(1, height - len(remedy_end[:1]))) if finding.explanation else []
+    )
+    return [*explanation, *remedy_end[:1]][:height]
+
+
+def _explanation(finding: Finding, width: int) -> list[Line]:
+    """The explanation, and what would make a suspected finding sure."""
+    lines = wrapped(finding.explanation, width) if finding.explanation else []
+    if finding.confidence is Confidence.SUSPECTED and finding.settles:
+        lines += wrapped(f"To be sure: {finding.settles}", width, "quiet")
+    return lines
+
+
+def _first_remedy(finding: Finding, width: int) -> list[Line]:
+    """The first remedy with its cost, and its steps as they would be typed."""
+    if not finding.remedies:
+        return []
+    remedy = finding.remedies[0]
+    lines = hanging(Line.of(("→ ", "info")), remedy.title, width, "value")
+    lines[-1] += Line.of((f"  costs {remedy.cost}" if remedy.cost else "", "quiet"))
+    return [*lines, *(Line.of("  ", (step, "quiet")) for step in remedy.steps)]
+
+
+def heading(view: FindingView, width: int) -> list[Line]:
+    """The title, then severity, confidence, duration, nodes and figures."""
+    finding = view.finding
+    glyph, tone = SIGNS[finding.severity]
+    is_resolved = finding.phase is Phase.RESOLVED
+    head = Line.of((f"{glyph} ", "quiet" if is_resolved else tone))
+    lines = hanging(head, finding.title, width, "quiet" if is_resolved else "title")
+    facts = [str(finding.severity), str(finding.confidence)]
+    if finding.since_wall_s is not None and not is_resolved:
+        lasted = f", {duration(view.now_wall_s - finding.since_wall_s)}" if view.now_wall_s else ""
+        facts.append(f"since {clock_time(finding.since_wall_s)}{lasted}")
+    if finding.resolved_wall_s is not None and is_resolved:
+        facts.append(f"resolved {duration(view.now_wall_s - finding.resolved_wall_s)} ago")
+    if finding.nodes:
+        facts.append(" + ".join(finding.nodes))
+    if finding.is_unseen:
+        facts.append("as last seen: the node doesn't answer")
+    if view.snoozed_until_s is not None:
+        facts.append(f"snoozed until {clock_time(view.snoozed_until_s)}")
+    elif view.standing is AttentionState.ACKNOWLEDGED:
+        facts.append("acknowledged")
+    tone = tone if finding.severity is not Severity.INFO and not is_resolved else "quiet"
+    state = Line.of((facts[0], tone), (" · " + " · ".join(facts[1:]), "quiet"))
+    lines += [Line.of("  ") + state] if state.width + 2 <= width else indented(wrapped(state.plain, width - 2, "quiet"))
+    if finding.figures:
+        lines += indented(wrapped(finding.figures, width - INDENT, "value"))
+    return lines
+
+
+def _section(title: str, body: Sequence[Line]) -> list[Line]:
+    return [BLANK, *titled(title, body, indent=INDENT)] if body else []
+
+
+def _points(texts: Sequence[str], width: int, tone: str = "") -> list[Line]:
+    return [line for text in texts for line in hanging(Line.of(("· ", "faint")), text, width, tone)]
+
+
+def _evidence(evidence: Sequence[Evidence], width: int, *, one_line: bool = False) -> list[Line]:
+    """The evidence: time, source and text, in columns where there is room."""
+    times = [clock_time(item.wall_s) if item.wall_s is not None else "" for item in evidence]
+    sources = [item.source + (f":{item.line}" if item.line is not None else "") for item in evidence]
+    time_cells = max(map(len, times), default=0)
+    longest = UNCUT if is_uncut(width) else SOURCE_CELLS
+    columned = [len(source) for source in sources if one_line or len(source) <= longest]
+    source_cells = min(longest, max(columned, default=0))
+    lines: list[Line] = []
+    for time_text, source, item in zip(times, sources, evidence, strict=True):
+        head = Line.of((f"{time_text:<{time_cells}}  ", "quiet")) if time_cells else Line()
+        head += Line.of((source, "quiet")).fit(source_cells) + Line.of("  ")
+        if head.width > width // 2 or (len(source) > longest and not one_line):  # a file's line number is never cut
+            lines.append(Line.of((f"{time_text}  {source}".strip(), "quiet")))
+            lines += indented(wrapped(item.text, width - 2)[: 1 if one_line else None])
+            continue
+        lines += hanging(head, item.text, width, "", 1 if one_line else 0)
+    return lines
+
+
+def remedy_lines(number: int, remedy: Remedy, width: int, *, is_printed: bool = False) -> list[Line]:
+    """A remedy with its number, steps and cost; `is_printed`: steps on one line each, to be pasted."""
+    lines = hanging(Line.of((f"{number}  ", "info")), remedy.title, width, "value")
+    for step in remedy.steps:
+        tone = {"- ": "critical", "+ ": "ok"}.get(step[:2], "")  # lines of a diff
+        lines += (
+            [Line.of("     ", (step, tone))]
+            if is_printed
+            else hanging(Line.of("   ", ("› ", "faint")), step, width, tone)
+        )
+    if remedy.cost:
+        lines += indented(wrapped(f"costs {remedy.cost}", width - 3, "quiet"), 3)
+    return lines
+
+
+def _relations(view: FindingView, width: int) -> list[Line]:
+    """The finding's cause and its consequences."""
+    finding, findings = view.finding, view.findings
+    cause = cause_of(finding, findings)
+    lines = _section("Follows from", [_named(cause, width - INDENT)] if cause is not None else [])
+    if cause is None and finding.caused_by:
+        lines += _section("Follows from", [Line.of((finding.caused_by, "quiet"))])
+    consequences = [other for other in findings if other.key != finding.key and cause_of(other, findings) is finding]
+    return lines + _section("What follows from it", [_named(other, width - INDENT) for other in consequences])
+
+
+def _named(finding: Finding, width: int) -> Line:
+    glyph, tone = SIGNS[finding.severity]
+    nodes = f"{' + '.join(finding.nodes)}  " if finding.nodes else ""
+    return Line.of((f"{glyph} ", tone), (nodes, "quiet"), (finding.title, "")).cut(width)
+
+
+def evidence_log(finding: Finding) -> LogPlace | None:
+    """The log of the first evidence that is from a log; None where none is."""
+    return next((evidence.log for evidence in finding.evidence if evidence.log is not None), None)

@@ -1,0 +1,103 @@
+"""The nodes' kernel events as lines, and what is said where there are none. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.kernel.incident import counted, victim_text
+from sparktop.documents.finding_tree import SIGNS
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.telemetry import CollectorState
+from sparktop.text.lines import Line, joined
+from sparktop.text.units import clock_time
+
+TONES = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: ""}
+
+
+NODE_CELLS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of one node, and when it last happened by that node's clock."""
+
+    node: str
+    event: KernelEvent
+    wall_s: float | None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Identifies the event while its count grows."""
+        event = self.event
+        return (self.node, event.kind, event.code, event.first_boot_s, event.first_wall_s, event.text)
+
+
+def rows(fleet: FleetState) -> tuple[EventRow, ...]:
+    """The events of all nodes, sorted by when they last happened, the newest last."""
+    event_rows = [
+        EventRow(node.name, event, event_wall_s(node, event)) for node in fleet.nodes for event in node.kernel_events
+    ]
+    event_rows.sort(key=lambda row: row.wall_s if row.wall_s is not None else 0.0)
+    return tuple(event_rows)
+
+
+def event_wall_s(node: NodeView, event: KernelEvent) -> float | None:
+    """When an event last happened: its wall-clock stamp, else computed from its boot clock, else None."""
+    wall_s = event.last_wall_s if event.last_wall_s is not None else event.first_wall_s
+    boot_s = event.last_boot_s if event.last_boot_s is not None else event.first_boot_s
+    if wall_s is None and boot_s is not None and node.sample is not None:
+        return node.sample.wall_s - (node.sample.boot_s - boot_s)
+    return wall_s
+
+
+def event_line(row: EventRow, width: int, *, show_node: bool) -> Line:
+    """One row of the pane: time, node, sign, what happened and how often, then which process or container."""
+    sign, tone = SIGNS[row.event.severity]
+    title, culprit = counted(row.event), victim_text(row.event)
+    node = (f"{row.node[:NODE_CELLS]} ", "quiet") if show_node else ("", "")
+    line = Line.of(
+        (f"{clock_time(row.wall_s)} ", "quiet"), node, (f"{sign} ", tone), (title, TONES[row.event.severity])
+    )
+    return (line + Line.of("  ", culprit) if culprit else line).cut(width)
+
+
+def summary(visible: Sequence[EventRow]) -> Line:
+    """The summary in the pane's title: "2 Xids", "3 to look at", "quiet"."""
+    xids = sum(row.event.count for row in visible if row.event.kind == "xid")
+    worst = Counter(row.event.severity for row in visible)
+    texts: list[Line] = []
+    if xids:
+        tone = (
+            "critical" if any(r.event.kind == "xid" and r.event.severity is Severity.CRITICAL for r in visible) else ""
+        )
+        texts.append(Line.of((f"{xids:,} Xid{'s' if xids > 1 else ''}", tone or "warning")))
+    other_count = sum(
+        row.event.count for row in visible if row.event.kind != "xid" and row.event.severity != Severity.INFO
+    )
+    if other_count:
+        tone = "critical" if worst[Severity.CRITICAL] and not xids else "warning"
+        texts.append(Line.of((f"{other_count:,} other" if xids else f"{other_count:,} to look at", tone)))
+    if not texts:
+        return Line.of((f"{len(visible)} noted" if visible else "quiet", "quiet"))
+    return joined(texts, " · ", "quiet")
+
+
+def troubles(fleet: FleetState) -> list[tuple[str, str]]:
+    """(node, why its kernel log can't be read and how to permit it), for each such node."""
+    unreadable = []
+    for node in fleet.nodes:
+        collector = node.collectors.get("kernel")
+        if collector is not None and collector.state is not CollectorState.OK:
+            unreadable.append((node.name, collector.detail or f"kernel log: {collector.state}"))
+    return unreadable
+
+
+def nothing(fleet: FleetState) -> str:
+    """The text shown where there is no event; "" where `troubles` explains it."""
+    reading = [f"{node.name} ({node.kernel_source})" for node in fleet.nodes if node.kernel_source]
+    if not reading:
+        return "" if troubles(fleet) else "The kernel log has not been read yet."
+    return f"No kernel line that matters since the boot: {', '.join(reading)}."

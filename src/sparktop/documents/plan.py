@@ -1,0 +1,167 @@
+"""A plan or a refusal as lines of a width, for the review and for `act` and `launch`; as text for the clipboard. Pure.
+
+`is_printed` is the plan of the command line: with its title and all of a launch's prospect, for there is no screen
+before it, and with each command on one line, to be pasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines
+from sparktop.documents.step_text import masked, step_lines
+from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
+from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
+from sparktop.text.units import duration
+
+RISKS: dict[Risk, tuple[str, str, str]] = {
+    Risk.SAFE: ("✓", "ok", "nothing that runs is disturbed"),
+    Risk.DISRUPTIVE: ("▲", "warning", "what runs is interrupted"),
+    Risk.DESTRUCTIVE: ("✖", "critical", "what is lost doesn't come back"),
+}
+"""Risk -> (sign, tone, what it means)."""
+
+
+def plan_lines(plan: Plan, width: int, *, is_printed: bool = False) -> list[Line]:
+    """The whole plan; a launch begins with whether it fits."""
+    prospect = masked_prospect(plan.prospect, plan.secrets) if plan.prospect is not None else None
+    lines = _wrapped_masked(plan.title, width, plan.secrets, "title") if is_printed else []
+    lines += [*compact_lines(prospect, width, is_printed=is_printed), BLANK] if prospect is not None else []
+    lines += _head(plan, width)
+    if plan.effect:
+        lines += [BLANK, *_wrapped_masked(plan.effect, width, plan.secrets)]
+    if plan.outcome:
+        lines += _wrapped_masked(f"When all of it is done it {plan.outcome}.", width, plan.secrets)
+    gate_sentences = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
+    if warnings := [
+        item for item in plan.warnings if item not in gate_sentences
+    ]:  # the gates' own warnings are shown below, with their remedies
+        lines += [BLANK]
+        for warning in warnings:
+            lines += hanging(Line.of(("▲ ", "warning")), masked(warning, plan.secrets), width)
+    if prospect is not None:  # after the effect and warnings, which must not scroll out of sight
+        levers = prospect.budget.levers if prospect.budget is not None else ()
+        checks = printed_lines(prospect, width, levers=levers) if is_printed else plan_gate_lines(prospect, width)
+        lines += [BLANK, *checks] if checks else []
+    if plan.differences:
+        lines += [BLANK, Line.of(("What changes", "title"))]
+        lines += [line for item in plan.differences for line in _difference(item, width, plan.secrets)]
+    count = len(plan.steps)
+    lines += [BLANK, Line.of((f"{count} steps in this order" if count > 1 else "One step", "title"))]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step(number, step, plan, width, is_printed=is_printed)
+    if plan.way_back:
+        lines += [BLANK, Line.of(("If it goes wrong, the way back", "title"))]
+        for number, step in enumerate(plan.way_back, 1):
+            lines += _step(number, step, plan, width, is_short=not is_printed, is_printed=is_printed)
+    if plan.equivalent:
+        lines += [BLANK, *_commands("The same by hand", plan.equivalent, width, plan.secrets, is_printed=is_printed)]
+    if plan.outcome_command:
+        lines += [BLANK, Line.of(("To ask it then", "title"))]
+        lines += _command(plan.outcome_command, width, plan.secrets, is_printed=is_printed)
+    return lines
+
+
+def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> list[Line]:
+    """The reason and the remedies of a refusal; a launch also shows verdict, memory and gates."""
+    secrets = order_secrets(refusal.request)
+    reason = masked(refusal.reason, secrets)
+    if refusal.prospect is not None:
+        prospect = masked_prospect(refusal.prospect, secrets)
+        checks = printed_lines(prospect, width) if is_printed else plan_gate_lines(prospect, width)
+        lines = compact_lines(prospect, width, reason=reason, is_printed=is_printed)
+        lines += [*([BLANK] if is_printed else []), *checks]
+    else:
+        lines = hanging(Line.of(("✖ ", "critical")), reason, width, "strong")
+    lines += [BLANK, Line.of(("Nothing was done.", "quiet"))]
+    if refusal.remedies:
+        title = "What would make it possible"
+        lines += [BLANK, *_commands(title, refusal.remedies, width, secrets, is_printed=is_printed)]
+    return lines
+
+
+def order_secrets(request: Request) -> tuple[str, ...]:
+    """The secrets of a request's launch order; empty without one."""
+    return tuple(value for value in request.order.secrets.values() if value) if request.order is not None else ()
+
+
+def plan_text(plan: Plan) -> str:
+    """The equivalent commands for the clipboard; without any, the commands of the steps."""
+    step_commands = [line for step in plan.steps for line in (f"# {step.node}: {step.title}", *step_lines(step, plan))]
+    lines = [*(plan.equivalent or step_commands), *([plan.outcome_command] if plan.outcome_command else [])]
+    return "\n".join(masked(line, plan.secrets) for line in lines)
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """The remedies of a refusal for the clipboard; without any, its reason."""
+    return "\n".join(masked(line) for line in (refusal.remedies or (refusal.reason,)))
+
+
+def _head(plan: Plan, width: int) -> list[Line]:
+    sign, tone, meaning = RISKS[plan.risk]
+    nodes = " and ".join(masked(name) for name in plan.nodes)
+    risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))
+    longest = duration(sum(step.limit_s for step in plan.steps))
+    nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (", at most ", "quiet"), longest)
+    if risk.width + nodes_and_time.width + 3 <= width:
+        return [risk + Line.of("   ") + nodes_and_time]
+    return [risk.cut(width), nodes_and_time.cut(width)]
+
+
+def _step(
+    number: int, step: Step, plan: Plan, width: int, *, is_short: bool = False, is_printed: bool = False
+) -> list[Line]:
+    head = f"{number:>2}  "
+    node = Line.of((masked(step.node), "quiet")) if len(plan.nodes) > 1 else BLANK
+    room = width - len(head) - (node.width + 2 if node.runs else 0)
+    first, *rest = _wrapped_masked(step.title, room, plan.secrets, "" if is_short else "value")
+    lines = [spread(width, Line.of((head, "info")) + first, node), *indented(rest, len(head))]
+    if is_short:
+        return lines
+    for command in step_lines(step, plan):
+        lines += _command(command, width, (), cells=len(head), is_printed=is_printed)
+    notes = [("verified: ", step.verifies), ("undone by: ", step.undone_by)]
+    for word, text in notes:
+        if text:
+            lines += indented(_wrapped_masked(f"{word}{text}", width - len(head), plan.secrets, "quiet"), len(head))
+    return lines
+
+
+def _difference(difference: Difference, width: int, secrets: Sequence[str]) -> list[Line]:
+    """A difference as in a diff: "-" for the value before, "+" for the value after."""
+    name = masked(f"{difference.what} {difference.name}".strip(), secrets)
+    lines = []
+    for sign, tone, value in (("-", "critical", difference.before), ("+", "ok", difference.after)):
+        if value is None:
+            continue
+        text = masked(value, secrets)
+        if difference.what in ("flag", "environment"):
+            joined = f"{masked(difference.name)}={text}" if text else masked(difference.name)
+            # Masked again as a pair: the name can show that the value is a secret.
+            text = masked(joined, secrets)
+        else:
+            text = f"{name}  {text}"
+        first, *rest = broken(text, width - 4)
+        lines.append(Line.of((f"  {sign} {first}", tone)))
+        lines += [Line.of(("    " + more, tone)) for more in rest]
+    return lines
+
+
+def _commands(
+    title: str, commands: Sequence[str], width: int, secrets: Sequence[str], *, is_printed: bool
+) -> list[Line]:
+    lines = [line for command in commands for line in _command(command, width, secrets, is_printed=is_printed)]
+    return titled(title, lines, aside="" if is_printed else "y copies it")
+
+
+def _command(text: str, width: int, secrets: Sequence[str], *, cells: int = 2, is_printed: bool = False) -> list[Line]:
+    """A command as it would be typed; a long one continues on indented lines, or when printed stays whole."""
+    if is_printed:
+        return [Line.of(" " * cells, (masked(text, secrets), ""))]
+    first, *rest = broken(masked(text, secrets), width - cells - 2)
+    lines = [Line.of(" " * cells, ("› ", "faint"), (first, ""))]
+    return [*lines, *(Line.of(" " * (cells + 4), (line, "")) for line in rest)]
+
+
+def _wrapped_masked(text: str, width: int, secrets: Sequence[str], tone: str = "") -> list[Line]:
+    return wrapped(masked(text, secrets), max(10, width), tone)

@@ -1,0 +1,249 @@
+"""The prospect of a launch as lines of a width: verdict, picture of memory, gates, downloads, risks. Pure.
+
+Shown by the launch screen while parameters change, by the review above the steps, by the run's screen on request, and
+by `sparktop launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sparktop.documents.budget import budget_lines
+from sparktop.documents.step_text import masked
+from sparktop.model.prospect import Budget, Fit, Gate, GateState, OnDisk, Prospect
+from sparktop.text.lines import UNCUT, Line, broken, hanging, indented, spaced, titled, wrapped
+from sparktop.text.units import size
+
+FIT_SIGNS: dict[Fit, tuple[str, str]] = {
+    Fit.FITS: ("✔", "ok"),
+    Fit.TIGHT: ("▲", "warning"),
+    Fit.NO: ("✖", "critical"),
+    Fit.UNKNOWN: ("?", "info"),
+}
+"""Fit -> (sign, tone)."""
+GATE_SIGNS: dict[GateState, tuple[str, str]] = {
+    GateState.FAILED: ("✖", "critical"),
+    GateState.WARNED: ("▲", "warning"),
+    GateState.UNKNOWN: ("?", "info"),
+    GateState.PASSED: ("✔", "ok"),
+}
+"""Gate state -> (sign, tone), in the order of display."""
+_LOUD = {"ok": "verdict-ok", "warning": "warning", "critical": "critical", "info": "verdict-info"}
+"""A verdict's tone -> the bold tone of the same colour."""
+ON_DISK_AT_MOST = 8
+_WORDS = {Fit.FITS: "Fits", Fit.TIGHT: "Tight", Fit.NO: "Does not fit", Fit.UNKNOWN: "Not known whether it fits"}
+
+
+def verdict(budget: Budget) -> str:
+    """The verdict's sentence, which begins with "Fits", "Tight" ..."""
+    sentence = masked(budget.sentence)
+    word = _WORDS[budget.fit]
+    if sentence.lower().startswith((word.lower(), str(budget.fit).lower(), "not known")):
+        return sentence
+    return f"{word}: {sentence}" if sentence else word
+
+
+def verdict_lines(prospect: Prospect | None, width: int, *, reason: str = "", limit: int = 3) -> list[Line]:
+    """The verdict in at most `limit` lines; a refusal's `reason` comes first."""
+    budget = prospect.budget if prospect is not None else None
+    sentence = verdict(budget) if budget is not None else ""
+    if not reason:
+        return [] if budget is None else _verdict(budget.fit, sentence, width, limit)
+    text = masked(reason)
+    is_said = (
+        budget is None
+        or sentence.rstrip(".") in text
+        or (budget.sentence and masked(budget.sentence).strip(".") in text)
+    )
+    if budget is not None and budget.fit is Fit.NO and is_said:
+        return _verdict(budget.fit, text, width, limit)
+    lines = signed("✖", "critical", text, width, "strong", limit)
+    if budget is None or is_said:
+        return lines
+    return [*lines, *_verdict(budget.fit, sentence, width, max(1, limit - len(lines)) if limit else 0)]
+
+
+def _verdict(fit: Fit, sentence: str, width: int, limit: int) -> list[Line]:
+    """A verdict with its sign and first word in bold."""
+    sign, tone = FIT_SIGNS[fit]
+    first, *rest = signed(sign, tone, sentence, width, "value", limit)
+    word, colon, _ = sentence.partition(":")
+    if colon and len(word) < 30 and first.plain.startswith(f"{sign} {word}:"):
+        first = Line.of((f"{sign} {word}", _LOUD[tone]), (first.plain[len(sign) + 1 + len(word) :], "value"))
+    return [first, *rest]
+
+
+def picture_lines(prospect: Prospect, width: int, *, is_brief: bool = False) -> list[Line]:
+    """Each node's memory before and after the launch; empty where the budget is not known."""
+    return budget_lines(prospect.budget, width, is_brief=is_brief) if prospect.budget is not None else []
+
+
+def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True, is_printed: bool = False) -> list[Line]:
+    """Gates that failed, warn or could not be checked, each with its remedy; those that passed in one line.
+
+    `is_printed`: those that passed with their details too.
+    """
+    lines: list[Line] = []
+    for state, (sign, tone) in GATE_SIGNS.items():
+        if state is GateState.PASSED and not is_printed:
+            continue
+        for gate in (other for other in gates if other.state is state):
+            lines += _gate(gate, sign, tone, width, names_node=names_node, is_printed=is_printed)
+    passed = [gate for gate in gates if gate.state is GateState.PASSED]
+    if passed and not is_printed:
+        sign, tone = GATE_SIGNS[GateState.PASSED]
+        count = "1 gate passed" if len(passed) == 1 else f"{len(passed)} gates passed"
+        names = ", ".join(dict.fromkeys(masked(gate.name) for gate in passed))
+        lines.append(Line.of((f"{sign} ", tone), (count, ""), (f"  {names}", "quiet")).cut(width))
+    return lines
+
+
+def without_verdict(gates: Sequence[Gate], budget: Budget | None) -> list[Gate]:
+    """The gates without the memory gate that repeats the verdict: does not fit, or tight."""
+    verdict_state = (
+        {Fit.NO: GateState.FAILED, Fit.TIGHT: GateState.WARNED}.get(budget.fit) if budget is not None else None
+    )
+    return [gate for gate in gates if gate.name != "memory" or gate.state is not verdict_state]
+
+
+def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool, is_printed: bool) -> list[Line]:
+    name = masked(gate.name)
+    place = f" on {masked(gate.node)}" if gate.node and names_node else ""
+    state = "" if gate.state is not GateState.UNKNOWN else "not known: "
+    head = Line.of((f"{sign} ", tone), (f"{name}{place}", "value"), ("  ", ""))
+    detail = f"{state}{masked(gate.detail)}"
+    if head.width + len(detail) <= width:
+        lines = [head + Line.of((detail, ""))]
+    else:
+        lines = [head.cut(width), *indented(wrapped(detail, width - 2))]
+    remedy = "" if gate.state is GateState.PASSED else gate.remedy
+    return [*lines, *remedy_lines(remedy, width, is_printed=is_printed)]
+
+
+def remedy_lines(text: str, width: int, *, is_printed: bool = False) -> list[Line]:
+    """A remedy as it would be typed, never cut; `is_printed`: on one line, to be pasted."""
+    if not text:
+        return []
+    first, *rest = broken(masked(text), UNCUT if is_printed else max(10, width - 4))
+    return [Line.of("  ", ("› ", "key"), (first, "quiet")), *(Line.of("    ", (line, "quiet")) for line in rest)]
+
+
+def fetch_lines(prospect: Prospect, width: int) -> list[Line]:
+    """The downloads needed before the launch."""
+    return [line for download in prospect.fetches for line in signed("↓", "info", masked(download.text), width)]
+
+
+def risk_lines(texts: Iterable[str], width: int) -> list[Line]:
+    """The recipe's known risks."""
+    return [line for text in texts for line in signed("▲", "warning", masked(text), width)]
+
+
+def unknown_lines(budget: Budget | None, width: int) -> list[Line]:
+    """What the budget had to guess."""
+    return [line for text in (budget.unknowns if budget else ()) for line in signed("~", "info", masked(text), width)]
+
+
+def share_lines(budget: Budget | None, width: int) -> list[Line]:
+    """The engine's share of memory with its source, and how many tokens its cache holds."""
+    lines: list[Line] = []
+    if budget is None:
+        return lines
+    if budget.share is not None:
+        head = Line.of(("share  ", "quiet"), (f"{budget.share:.2f}  ", "value"))
+        lines += hanging(head, masked(budget.share_source), width, "quiet")
+    if budget.cache_tokens is not None:
+        line = Line.of(("cache  ", "quiet"), (f"{budget.cache_tokens:,} tokens", "value"))
+        if budget.context_tokens:
+            line += Line.of((f"  for a context of {budget.context_tokens:,}", "quiet"))
+        lines.append(line.cut(width))
+    return lines
+
+
+def prospect_lines(prospect: Prospect, width: int) -> list[Line]:
+    """Gates, memory, downloads and risks: all but the verdict and the picture."""
+    several = len(prospect.nodes) > 1
+    blocks = [
+        titled("Gates", gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=several)),
+        titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
+        titled("Would be fetched first", fetch_lines(prospect, width)),
+        titled("Known risks", risk_lines(prospect.risks, width)),
+    ]
+    return spaced(blocks)
+
+
+def printed_lines(prospect: Prospect, width: int, *, levers: Sequence[str] = ()) -> list[Line]:
+    """All but the verdict and the picture, for the command line: also the models on disk and the `levers`."""
+    several = len(prospect.nodes) > 1
+    shown_gates = without_verdict(prospect.gates, prospect.budget)
+    gates = gate_lines(shown_gates, width, names_node=several, is_printed=True)
+    lever_lines = [line for text in levers for line in remedy_lines(text, width, is_printed=True)]
+    return spaced(
+        [
+            titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
+            titled("What would change it", lever_lines),
+            titled("On disk already", _on_disk_lines(prospect.on_disk, width)),
+            titled("Would be fetched first", fetch_lines(prospect, width)),
+            titled("Known risks", risk_lines(prospect.risks, width)),
+            titled("Gates", gates),
+        ]
+    )
+
+
+def _on_disk_lines(models: Sequence[OnDisk], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for model in models[:ON_DISK_AT_MOST]:
+        sign, tone = ("✔", "ok") if model.is_wanted and model.is_complete else ("·", "faint")
+        about = ", ".join(filter(None, (size(model.size_bytes), masked(model.quantisation))))
+        lines += signed(sign, tone, f"{masked(model.name)} ({about}): {masked(model.note)}", width)
+    hidden_count = len(models) - ON_DISK_AT_MOST
+    return [*lines, Line.of((f"  and {hidden_count} more", "quiet"))] if hidden_count > 0 else lines
+
+
+def masked_prospect(prospect: Prospect, secrets: Sequence[str]) -> Prospect:
+    """The prospect without these secrets in what is shown of it."""
+
+    def text(value: str) -> str:
+        return masked(value, secrets)
+
+    def texts(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(text, values))
+
+    budget = prospect.budget
+    if budget is not None:
+        budget = replace(
+            budget, sentence=text(budget.sentence), levers=texts(budget.levers), unknowns=texts(budget.unknowns)
+        )
+    return replace(
+        prospect,
+        title=text(prospect.title),
+        values={name: text(value) for name, value in prospect.values.items()},
+        budget=budget,
+        gates=tuple(replace(gate, detail=text(gate.detail), remedy=text(gate.remedy)) for gate in prospect.gates),
+        on_disk=tuple(
+            replace(model, name=text(model.name), path=text(model.path), note=text(model.note))
+            for model in prospect.on_disk
+        ),
+        fetches=tuple(
+            replace(download, name=text(download.name), source=text(download.source)) for download in prospect.fetches
+        ),
+        risks=texts(prospect.risks),
+    )
+
+
+def compact_lines(prospect: Prospect, width: int, *, reason: str = "", is_printed: bool = False) -> list[Line]:
+    """Verdict and picture, for above a plan's steps."""
+    return [
+        *verdict_lines(prospect, width, reason=reason, limit=0 if is_printed else 3),
+        *picture_lines(prospect, width, is_brief=width < 90 and not is_printed),
+    ]
+
+
+def plan_gate_lines(prospect: Prospect, width: int) -> list[Line]:
+    """The gates, for below a plan's effect and warnings."""
+    return gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1)
+
+
+def signed(sign: str, tone: str, text: str, width: int, text_tone: str = "", limit: int = 0) -> list[Line]:
+    """A sign with its text beside it, wrapped to at most `limit` lines (0: any number)."""
+    return hanging(Line.of((f"{sign} ", tone)), text, width, text_tone, limit)

@@ -1,0 +1,304 @@
+"""Recipes as rows of a table, and all details of one recipe. Pure.
+
+A recipe's text comes from somebody's file: it is sanitised and masked like text from a remote machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rich.cells import cell_len
+
+from sparktop.documents.prospect import FIT_SIGNS, risk_lines, signed
+from sparktop.documents.step_text import masked
+from sparktop.model.fleet import FleetState
+from sparktop.model.prospect import Fit
+from sparktop.model.recipe import Executor, Expected, Order, Provenance, Recipe
+from sparktop.recipe.problems import Problem
+from sparktop.recipe.read import shelf
+from sparktop.recipe.template import text_of
+from sparktop.recipe.weigh.settings import EAGER, read
+from sparktop.text.lines import Line, hanging, spaced, titled, wrapped
+from sparktop.text.table import GAP, Column, table_row
+from sparktop.text.units import bare_gib, duration
+
+_QUANTISATIONS = re.compile(r"(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq|bf16|fp16|int4|int8|q4|q8)(?![a-z])", re.IGNORECASE)
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+Origin = Literal["shipped", "yours", "a file"]
+LABEL_CELLS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeRow:
+    """One recipe file as the list shows it."""
+
+    id: str
+    path: str = ""
+    origin: Origin = "shipped"
+    recipe: Recipe | None = None
+    """None where the file can't be read as a recipe."""
+    problems: tuple[str, ...] = ()
+    """Errors, with file, line and key."""
+    notes: tuple[str, ...] = ()
+    """Warnings: what was read, but perhaps not as its author meant it."""
+
+
+_JOINED = {Executor.RAY: ", joined by Ray", Executor.NATIVE: ", joined by the engine itself"}
+_ORIGINS: Mapping[shelf.Origin, Origin] = {
+    shelf.Origin.SHIPPED: "shipped",
+    shelf.Origin.OWN: "yours",
+    shelf.Origin.FILE: "a file",
+}
+
+
+def recipe_row(entry: shelf.Entry) -> RecipeRow:
+    """A recipe file as the list shows it; problems name the file without its folder, which the details have."""
+
+    def text(problem: Problem) -> str:
+        return str(replace(problem, file=Path(problem.file).name))
+
+    return RecipeRow(
+        id=entry.id,
+        path=entry.path,
+        origin=_ORIGINS[entry.origin],
+        recipe=entry.recipe,
+        problems=tuple(text(problem) for problem in entry.problems if problem.is_error),
+        notes=(
+            *((f"it stands in for {entry.covers}",) if entry.covers else ()),
+            *(text(problem) for problem in entry.problems if not problem.is_error),
+        ),
+    )
+
+
+def one_line(text: str) -> str:
+    """A recipe's text on one line, masked."""
+    return masked(" ".join(text.split()))
+
+
+def quantisation(recipe: Recipe) -> str:
+    """The quantisation that the recipe names, else the one in its model's name, else ""."""
+    for key in ("quantization", "model_dtype"):
+        if named := str(recipe.metadata.get(key) or recipe.defaults.get(key) or ""):
+            return _SHORT.get(one_line(named).lower(), one_line(named).lower())
+    names = _QUANTISATIONS.findall(recipe.model)
+    return names[-1].lower() if names else ""
+
+
+def nodes_text(recipe: Recipe) -> str:
+    """ "1", "2", "1-2"."""
+    low, high = recipe.min_nodes, recipe.max_nodes
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def speed_text(expected: Expected) -> str:
+    """Expected tokens/s of a single stream: "52", "38-52"; "" where not known."""
+    if expected.tokens_s is None:
+        return ""
+    highest = expected.tokens_s_most
+    return f"{expected.tokens_s:.0f}" + (
+        f"-{highest:.0f}" if highest is not None and highest != expected.tokens_s else ""
+    )
+
+
+def columns(rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, has_titles: bool = False) -> list[Column]:
+    """The columns that fit: the name first, the model in the remaining cells; `has_fits` adds the verdicts,
+    `has_titles` titles where the models leave room."""
+    name = min(max([len("RECIPE"), *(len(one_line(row.id)) for row in rows)]), max(12, width * 2 // 5))
+    shown = [Column("RECIPE", name)]
+    used = name
+    for column in (
+        Column("ENGINE", 6),
+        Column("NODES", 5, True),
+        Column("QUANT", 6),
+        Column("TOK/S", 6, True),
+        Column("FROM", 7),
+        Column("FIT", 3),
+    ):
+        if column.title == "FIT" and not has_fits:
+            continue
+        if used + len(GAP) + column.cells <= width:
+            shown.append(column)
+            used += len(GAP) + column.cells
+    room = width - used - len(GAP)
+    if room < 16:
+        return shown
+    recipes = [row.recipe for row in rows if row.recipe is not None]
+    model = max((cell_len(one_line(recipe.model)) for recipe in recipes), default=0)
+    shown.insert(3, Column("MODEL", min(room, max(16, model)) if has_titles else room))
+    room -= shown[3].cells + len(GAP)
+    if has_titles and room >= 16:
+        title = max((cell_len(one_line(recipe.title)) for recipe in recipes), default=0)
+        shown.append(Column("TITLE", min(room, max(5, title))))
+    return shown
+
+
+def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mapping[str, Fit]) -> Line:
+    """One recipe in these columns; a broken one shows its first problem."""
+    if row.recipe is None:
+        more = f" (and {len(row.problems) - 1} more)" if row.problems[1:] else ""
+        problem = one_line(row.problems[0]) + more if row.problems else "can't be read"
+        name = Line.of((one_line(row.id), "quiet")).fit(columns[0].cells) if columns else Line()
+        return (name + Line.of((GAP, ""), ("✖ ", "critical"), (problem, "warning"))).cut(width)
+    recipe = row.recipe
+    sign, tone = FIT_SIGNS[fits[row.id]] if row.id in fits else ("", "")
+    values = {
+        "RECIPE": (one_line(row.id), "value"),
+        "ENGINE": (str(recipe.engine), ""),
+        "NODES": (nodes_text(recipe), ""),
+        "MODEL": (one_line(recipe.model), "quiet"),
+        "QUANT": (quantisation(recipe) or "–", ""),
+        "TOK/S": (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet"),
+        "FROM": (row.origin, "quiet" if row.origin == "shipped" else "info"),
+        "FIT": (sign, tone),
+        "TITLE": (one_line(recipe.title), "quiet"),
+    }
+    return table_row(columns, {title: Line.of(value) for title, value in values.items()})
+
+
+def matches(row: RecipeRow, typed: str) -> bool:
+    """Whether the recipe's texts contain all the typed words."""
+    recipe = row.recipe
+    texts = [row.id, row.origin, *row.problems]
+    if recipe is not None:
+        texts += [recipe.title, recipe.model, str(recipe.engine), quantisation(recipe), recipe.description]
+    text = " ".join(texts).lower()
+    return all(word in text for word in typed.lower().split())
+
+
+def available_line(fleet: FleetState) -> Line:
+    """The memory available on each node: "spark1 45.4 GiB available   spark2 46.0 GiB available"."""
+    line = Line()
+    for view in fleet.nodes:
+        free = bare_gib(view.sample.memory.available_bytes) if view.sample is not None else None
+        line += Line.of(("   " if line.runs else "", ""), (f"{masked(view.name)} ", "quiet"))
+        line += Line.of((f"{free} GiB" if free else "not known", "value" if free else "quiet"), (" available", "quiet"))
+    return line
+
+
+def detail_lines(
+    row: RecipeRow, width: int, *, values: Mapping[str, str] | None = None, command: Sequence[str] = ()
+) -> list[Line]:
+    """All details of a recipe, those that matter before a launch first.
+
+    `values` are parameters in place of the recipe's own, `command` its head's command, a line each.
+    """
+    recipe = row.recipe
+    if recipe is None:
+        lines = [
+            Line.of(("✖ ", "critical"), (f"{one_line(row.id)} can't be launched as it stands", "strong")).cut(width)
+        ]
+        for problem in row.problems:
+            lines += hanging(Line.of(("› ", "faint")), one_line(problem), width)
+        return [*lines, *_entry("file", row.path, width)]
+    environment = {**recipe.environment, **recipe.node_environment}
+    head = [*wrapped(one_line(recipe.title or recipe.id), width, "title")]
+    if recipe.description and recipe.description != recipe.title:
+        head += wrapped(one_line(recipe.description), width)
+    return spaced(
+        [
+            head,
+            titled("Known risks", risk_lines(map(one_line, recipe.risks), width)),
+            titled("As it was read", [line for n in row.notes for line in signed("•", "info", one_line(n), width)]),
+            _facts(recipe, width),
+            titled("Where it comes from", [line for source in recipe.provenance for line in _source(source, width)]),
+            titled("Parameters", _parameters(recipe, values or {}, width)),
+            titled("Environment", [line for pair in environment.items() for line in _variable(*pair, width)]),
+            titled("Container", [
+                line for name, value in recipe.options.items() for line in _variable(name, str(value), width)
+            ]),
+            titled("Command", [Line.of("  ", masked(line)) for line in command]),
+            titled("Against our own linter", [
+                line for muted in recipe.muted for line in _entry(muted.rule, muted.reason, width)
+            ]),
+            [*_entry("file", row.path or recipe.path, width), *_entry("written as", str(recipe.dialect), width)],
+        ]
+    )  # fmt: skip
+
+
+def _eager_note(recipe: Recipe) -> str:
+    """The note for a memory spike that the recipe avoids by eager mode, and that its budget doesn't count."""
+    return f" unless {EAGER} is set, as it is here" if read(Order(recipe=recipe), {}).is_eager else ""
+
+
+def _facts(recipe: Recipe, width: int) -> list[Line]:
+    revision = f" at {recipe.model_revision}" if recipe.model_revision else ""
+    several = recipe.max_nodes > 1
+    nodes = f"{nodes_text(recipe)} node{'s' if several else ''}{_JOINED.get(recipe.executor, '') if several else ''}"
+    need = recipe.need
+    takes = [
+        f"weights {need.weights_gib:g} GiB{' on all nodes together' if recipe.max_nodes > 1 else ''}"
+        if need.weights_gib is not None else "",
+        f"{need.spike_gib:g} GiB more at the first request{_eager_note(recipe)}"
+        if need.spike_gib is not None else "",
+        f"{need.reserve_gib:g} GiB left to the host" if need.reserve_gib is not None else "",
+        f"{need.active_gib:g} GiB read for a token" if need.active_gib is not None else "",
+        f"{need.kv_bytes_per_token:g} bytes of cache for a token" if need.kv_bytes_per_token is not None else "",
+        f"a share of {need.share:g} at the most" if need.share is not None else "",
+    ]  # fmt: skip
+    requires = recipe.requires
+    requirements = [
+        f"driver {requires.driver}" if requires.driver else "",
+        "an image that carries Ray" if requires.ray else "",
+        "an image that carries fastsafetensors" if requires.fastsafetensors else "",
+        "lingering for the user (loginctl enable-linger)" if requires.linger else "",
+    ]
+    expected = recipe.expected
+    speeds = [
+        f"{speed_text(expected)} tokens/s" if expected.tokens_s is not None else "",
+        f"first token in {expected.first_token_s:g} s" if expected.first_token_s is not None else "",
+        f"loads in {duration(expected.load_s)}" if expected.load_s is not None else "",
+        f"{expected.available_gib:g} GiB available when it serves" if expected.available_gib is not None else "",
+    ]
+    expectation = ", ".join(text for text in speeds if text)
+    expectation += (f" ({expected.source})" if expectation else expected.source) if expected.source else ""
+    pairs = (
+        ("model", recipe.model + revision),
+        ("with", ", ".join(recipe.more_models)),
+        ("quantised", quantisation(recipe)),
+        ("image", recipe.container),
+        ("engine", f"{recipe.engine} on {nodes}"),
+        ("takes", ", ".join(text for text in takes if text)),
+        ("requires", ", ".join(text for text in requirements if text)),
+        ("expected", expectation),
+    )
+    return [line for label, text in pairs for line in _entry(label, text, width)]
+
+
+def _source(provenance: Provenance, width: int) -> list[Line]:
+    date = f"  {one_line(provenance.date)}" if provenance.date else ""
+    lines = [Line.of("› ", (one_line(provenance.source), "value"), (date, "quiet"))]
+    if lines[0].width > width:
+        lines = hanging(Line.of("› "), f"{one_line(provenance.source)}{date}", width, "value")
+    for word, text in (("says ", provenance.says), ("here ", provenance.resolved)):
+        if text:
+            head = Line.of("  ", (word, "info"))
+            lines += hanging(head, one_line(text), width, "" if word == "here " else "quiet")
+    return lines
+
+
+def _parameters(recipe: Recipe, set_values: Mapping[str, str], width: int) -> list[Line]:
+    values = {str(name): text_of(value) for name, value in recipe.defaults.items()} | dict(set_values)
+    if not values:
+        return []
+    cells = min(28, max(len(one_line(name)) for name in values))
+    lines = []
+    for name, value in values.items():
+        head = Line.of((one_line(name), "quiet")).fit(cells) + Line.of(GAP)
+        lines += hanging(head, one_line(f"{value}{'  (as you set it)' if name in set_values else ''}"), width, "value")
+    return lines
+
+
+def _variable(name: str, value: str, width: int) -> list[Line]:
+    joined = masked(" ".join(f"{name}={value}".split()))  # as a pair: the name can show that the value is a secret
+    return wrapped(joined, width, "quiet")
+
+
+def _entry(label: str, text: str, width: int) -> list[Line]:
+    if not text:
+        return []
+    cells = max(LABEL_CELLS, len(label) + 2)
+    return hanging(Line.of((f"{one_line(label):<{cells}}", "quiet")), one_line(text), width)

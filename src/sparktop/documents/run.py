@@ -1,0 +1,266 @@
+"""A run as lines of a width: state, steps, figures; also its progress in one line and how it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote, Run, RunState, StepRun, StepState
+from sparktop.operate.run.run_text import brief, ending, figures_text, short_detail, waiting
+from sparktop.text.bars import progress
+from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spaced, spread, titled, wrapped
+from sparktop.text.units import countdown
+
+STEP_SIGNS: dict[StepState, tuple[str, str]] = {
+    StepState.WAITING: ("·", "quiet"),
+    StepState.RUNNING: ("▸", "info"),
+    StepState.DONE: ("✓", "ok"),
+    StepState.FAILED: ("✖", "critical"),
+    StepState.SKIPPED: ("–", "quiet"),
+    StepState.UNKNOWN: ("?", "warning"),
+}
+"""State -> (sign, tone)."""
+RUN_SIGNS: dict[RunState, tuple[str, str]] = {
+    RunState.RUNNING: ("▸", "info"),
+    RunState.LINK_LOST: ("?", "warning"),
+    RunState.ABORTING: ("▸", "warning"),
+    RunState.ROLLING_BACK: ("◂", "warning"),
+    RunState.DONE: ("✓", "ok"),
+    RunState.NO_HELP: ("▲", "warning"),
+    RunState.FAILED: ("✖", "critical"),
+    RunState.ROLLED_BACK: ("▲", "warning"),
+    RunState.ABORTED: ("–", "warning"),
+    RunState.CUT_OFF: ("▲", "warning"),
+    RunState.REFUSED: ("✖", "critical"),
+}
+BAR_CELLS = 24
+_WAY_BACK = "The way back can be taken"
+"""The part of a hint from here on is left out where the key b is shown."""
+KEY_FIGURES = ("available_gib",)
+"""The figures before and after that a short text includes."""
+_DONE_PREFIX = re.compile(r"^Done in [\d:]+\. ?")
+ENDED_DETAIL_LINES = 2
+"""Most lines of a successful step's detail; the copied text has all of them."""
+
+
+def current(run: Run) -> StepRun | None:
+    """The step under way."""
+    return next((step for step in run.steps if step.state in (StepState.RUNNING, StepState.UNKNOWN)), None)
+
+
+def watched_engine(run: Run) -> tuple[str, str] | None:
+    """(node, engine) whose log shows the progress: of the wait under way or failed, else of the head, else any wait."""
+    waits = [step for step in run.steps if isinstance(step.step.act, AwaitReady)]
+    chosen = [step for step in waits if step.state in (StepState.RUNNING, StepState.FAILED)]
+    chosen += [step for step in waits if isinstance(step.step.act, AwaitReady) and not step.step.act.is_worker] + waits
+    wait = chosen[0].step if chosen else None
+    return None if wait is None or not isinstance(wait.act, AwaitReady) else (wait.node, wait.act.name)
+
+
+def elapsed_s(run: Run, now_wall_s: float) -> float | None:
+    """Seconds from the start of the first step to the end of the last one, or to now; None before the start."""
+    starts = [step.began_wall_s for step in run.steps if step.began_wall_s is not None]
+    if not starts:
+        return None
+    ends = [step.ended_wall_s for step in run.steps if step.ended_wall_s is not None]
+    return max(0.0, (max(ends) if run.state.is_over and ends else now_wall_s) - min(starts))
+
+
+def state_line(run: Run, now_wall_s: float) -> Line:
+    """ "▸ running   step 3 of 9   1:24", "✓ done in 4:22   21 of 21 steps"."""
+    sign, tone = RUN_SIGNS[run.state]
+    line = Line.of((f"{sign} {run.state}", tone))
+    spent = elapsed_s(run, now_wall_s)
+    if run.state.is_over:
+        if spent is not None:
+            line += Line.of((f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}", tone))
+        if len(run.steps) == 1:
+            return line
+        done_count = sum(step.state is StepState.DONE for step in run.steps)
+        return line + Line.of((f"   {done_count} of {len(run.steps)} steps done", "quiet"))
+    if (step_run := current(run)) is not None:
+        line += Line.of((f"   step {run.steps.index(step_run) + 1} of {len(run.steps)}", "quiet"))
+    return line if spent is None else line + Line.of((f"   {countdown(spent)}", "quiet"))
+
+
+def summary(run: Run) -> Line:
+    """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB"."""
+    sign, tone = RUN_SIGNS[run.state]
+    if run.state is RunState.CUT_OFF:  # what it left comes first, as a narrow screen cuts the rest
+        leftover, _, _ = run.message.partition(". ")
+        return Line.of((f"{sign} {run.state}  ", tone), (leftover, "strong"), (f"  {run.plan.title}", "quiet"))
+    line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
+    if run.state.is_over:
+        return line + Line.of((f"  {run.state}", tone), (f"  {brief(run)}" if run.message else "", ""))
+    if run.state is not RunState.RUNNING:
+        line += Line.of((f"  {run.state}", tone))
+    if (step := current(run)) is not None:
+        # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
+        text = step.step.title if isinstance(step.step.act, Remote) or not step.detail else step.detail
+        line += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
+    return line
+
+
+def end_text(run: Run) -> str:
+    """How the run ended, for a notification: "✓ Safe restart of vllm on spark1: done in 4:22"."""
+    sign, _ = RUN_SIGNS[run.state]
+    message = _DONE_PREFIX.sub("", brief(run)) if run.state is RunState.DONE else brief(run)
+    spent = elapsed_s(run, 0.0)
+    when = "" if spent is None else f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}"
+    figures = [
+        f"{node}: {figures_text(before, run.after.get(node, {}), only=KEY_FIGURES)}"
+        for node, before in run.before.items()
+    ]
+    serves = run.plan.outcome if run.state is RunState.DONE else ""
+    lines = [f"{sign} {run.plan.title}: {run.state}{when}", serves, message, *(figures if run.after else [])]
+    return "\n".join(line for line in lines if line)
+
+
+def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0, has_keys: bool = True) -> list[Line]:
+    """The fixed lines above the steps: state, or how the run ended and what to do next, with its key if `has_keys`.
+
+    `limit`: the most lines, 0 for any number; message and hint are then cut, keys are not.
+    """
+    lines = [state_line(run, now_wall_s).cut(width)]
+    if not run.state.is_over:
+        return lines
+    tail = [*_outcome(run, width), *_measurement(run, width), *_last_lines(run, width, has_keys=has_keys)]
+    room = max(2, limit - 1 - len(tail)) if limit else 0
+    next_words = run.hint.partition(_WAY_BACK)[0].rstrip(" ·") if limit and run.can_go_back else run.hint
+    text = brief(run) if limit else ending(run)
+    if run.state is RunState.DONE and limit:
+        text = _DONE_PREFIX.sub("", text)  # the state line has that
+    message = wrapped(text, width, "strong", room and max(1, room - bool(next_words))) if text else []
+    room = max(1, room - len(message)) if limit else 0
+    hint = wrapped(next_words, width, "", room) if next_words else []
+    return [*lines, *message, *hint, *tail]
+
+
+def _outcome(run: Run, width: int) -> list[Line]:
+    """The plan's outcome, once the run is done: where the engine serves, and under what name."""
+    if run.state is not RunState.DONE or not run.plan.outcome:
+        return []
+    word, _, rest = run.plan.outcome.partition(" ")
+    head = f"{word:<8}  "  # as wide as "measured"
+    first, *more = broken(rest, max(10, width - len(head)))
+    return [
+        Line.of((head, "quiet"), (first, "strong")),
+        *indented((Line.of((line, "strong")) for line in more), len(head)),
+    ]
+
+
+def _measurement(run: Run, width: int) -> list[Line]:
+    """The result of a launch's measurement."""
+    measured = next((step for step in run.steps if isinstance(step.step.act, Measure) and step.detail), None)
+    if measured is None or measured.state is not StepState.DONE:
+        return []
+    return hanging(Line.of(("measured  ", "quiet")), measured.detail, width, "value", 3)
+
+
+def _last_lines(run: Run, width: int, *, has_keys: bool) -> list[Line]:
+    lines = []
+    if run.can_go_back and has_keys:
+        lines.append(Line.of(("b", "key"), (" shows the way back", "")))
+    if run.evidence_path:
+        path = f"evidence: {run.evidence_path}"
+        lines += [Line.of((path[start : start + width], "quiet")) for start in range(0, len(path), max(10, width))]
+    return lines
+
+
+def body_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = False) -> tuple[list[Line], int | None]:
+    """The lines of figures and steps, and the index of the line of the step under way, if any; `is_whole`: uncut.
+
+    The figures come before the steps once the run is over, and after them until then.
+    """
+    figures = _figures(run, width)
+    lines = [*figures, BLANK] if figures and run.state.is_over else []
+    watched: int | None = None
+    several = len({step.step.node for step in run.steps}) > 1
+    plan_step_count = len(run.plan.steps)
+    for index, step in enumerate(run.steps):
+        if index == plan_step_count:
+            lines += [BLANK, Line.of(("The way back", "title"))]
+        lines += _step(step, width, now_wall_s, names_node=several, is_whole=is_whole)
+        if step.state in (StepState.RUNNING, StepState.UNKNOWN) and not run.state.is_over:
+            watched = len(lines) - 1
+    if figures and not run.state.is_over:
+        lines += [BLANK, *figures]
+    return lines, watched
+
+
+def printed_lines(run: Run, width: int, *, has_steps: bool) -> list[Line]:
+    """An ended run without a screen, uncut: for the clipboard with its steps, after `act` without."""
+    now_wall_s = max((step.ended_wall_s or step.began_wall_s or 0.0 for step in run.steps), default=0.0)
+    body = body_lines(run, width, now_wall_s, is_whole=True)[0] if has_steps else _figures(run, width)
+    is_served = run.state is RunState.DONE and run.plan.outcome_command
+    to_ask = [Line.of((run.plan.outcome_command, ""))] if is_served else []  # whole, to be pasted
+    return spaced([
+        [*wrapped(run.plan.title, width, "title"), Line.of((f"run {run.id}", "quiet")),
+         *head_lines(run, width, now_wall_s, has_keys=False)], body, to_ask,
+    ])  # fmt: skip
+
+
+def step_line(number: int, run: Run) -> Line:
+    """A step's progress: "✓ 3/8 Stop vllm-qwen36, 60 s grace: exited with 0"."""
+    step = run.steps[number - 1]
+    sign, tone = STEP_SIGNS[step.state]
+    detail = short_detail(step)
+    text = f"{number}/{len(run.steps)} {step.step.title}{': ' if detail else ''}{detail}"
+    return Line.of((f"{sign} ", tone), (text, ""))
+
+
+def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_whole: bool) -> list[Line]:
+    sign, tone = STEP_SIGNS[step.state]
+    is_now = step.state in (StepState.RUNNING, StepState.UNKNOWN)
+    waits = step.state in (StepState.WAITING, StepState.SKIPPED)
+    right = Line.of((step.step.node, "quiet")) if names_node else BLANK
+    if step.began_wall_s is not None:
+        spent = max(0.0, (now_wall_s if step.ended_wall_s is None else step.ended_wall_s) - step.began_wall_s)
+        right += Line.of((f"{countdown(spent):>7}", "" if is_now else "quiet"))
+    elif names_node:
+        right += Line.of(" " * 7)
+    title = Line.of((f"{sign} ", tone), (step.step.title, "strong" if is_now else "quiet" if waits else ""))
+    detail = step.detail if is_whole else short_detail(step)
+    if step.state is StepState.DONE and detail and title.width + 2 + cell_len(detail) + 2 + right.width <= width:
+        return [spread(width, title + Line.of((f"  {detail}", "quiet")), right)]
+    lines = [spread(width, title, right)]
+    if (stop := waiting(step, now_wall_s)) is not None:
+        return [*lines, *_stop_lines(*stop, width)]
+    if detail:
+        tone = "warning" if step.state is StepState.FAILED else "" if is_now else "quiet"
+        limit = 0 if is_whole or is_now or step.state is StepState.FAILED else ENDED_DETAIL_LINES
+        lines += indented(wrapped(detail, width - 4, tone, limit), 4)
+    elif step.state is StepState.UNKNOWN:
+        lines.append(Line.of(("    the link broke here; the node is asked when it is back", "warning")).cut(width))
+    if is_now and step.ratio is not None:
+        share = f"{min(1.0, max(0.0, step.ratio)) * 100:.0f} %"
+        is_wait = not isinstance(step.step.act, Remote | CollectEvidence)
+        lines.append(_bar(step.ratio, f"{share}, at most {countdown(step.step.limit_s)}" if is_wait else share, width))
+    return lines
+
+
+def _stop_lines(since_s: float, grace_s: float, width: int) -> list[Line]:
+    """A stop under way: a bar of its grace period."""
+    text = (
+        f"asked to end, killed after {countdown(grace_s)}" if since_s <= grace_s else "its time is over: it is killed"
+    )
+    share = min(1.0, since_s / grace_s)
+    return [
+        Line.of("    ", (text, "")).cut(width),
+        _bar(share, f"{countdown(min(since_s, grace_s))} of {countdown(grace_s)}", width),
+    ]
+
+
+def _bar(share: float, label: str, width: int) -> Line:
+    bar = progress(round(min(1.0, max(0.0, share)) * 1000), 1000, min(BAR_CELLS, max(4, width - 20)))
+    return Line.of("    ", (bar, "graph"), (f"  {label}", "quiet")).cut(width)
+
+
+def _figures(run: Run, width: int) -> list[Line]:
+    """The figures before and after, one line per node."""
+    rows: list[Line] = []
+    for node, before in run.before.items():
+        if parts := figures_text(before, run.after.get(node, {})):
+            rows += hanging(Line.of((f"{node}  ", "strong")), parts, width)
+    return titled("Before and after" if run.after else "Before", rows)

@@ -1,0 +1,203 @@
+"""A plan's acts as text: the exact commands and calls, one line each, secrets masked, remote text sanitised. Pure.
+
+Both the review and `sparktop act --dry-run` print these lines, so they can't differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+from sparktop import sanitise
+from sparktop.masking import MASK, is_secret_name, mask_argv
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
+from sparktop.model.plan import (
+    Act,
+    AwaitBack,
+    AwaitGone,
+    AwaitMemory,
+    AwaitReady,
+    AwaitResolved,
+    CollectEvidence,
+    GuardOrder,
+    Measure,
+    Plan,
+    Remote,
+    Run,
+    SmokeTest,
+    Step,
+    StepState,
+    only_fetches,
+)
+from sparktop.operate.secrets.masking import Masker
+from sparktop.text.lines import Line
+from sparktop.text.units import gib
+
+MAX_BODY_CHARS = 300
+"""A longer body is shown by its size only: it is docker inspect's, with the differences that the review shows."""
+_SHOWN_VARIABLE = re.compile(r"HF_\w+=(?:\d{1,3}|/[\w./-]*)")
+"""Variables of the hub's command line that are shown; the values of all others are masked."""
+_CONTAINER_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+
+
+def masked(text: str, secrets: Sequence[str] = ()) -> str:
+    """Text that is safe to show: without control characters, known secrets, or what looks like a secret."""
+    return _masked(text, tuple(secrets))
+
+
+@lru_cache(maxsize=1024)
+def _masked(text: str, secrets: tuple[str, ...]) -> str:
+    return _masker(secrets).text(text)
+
+
+@lru_cache(maxsize=8)
+def _masker(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets)
+
+
+def masked_lines(lines: Iterable[Line], secrets: Sequence[str]) -> list[Line]:
+    """The lines with secrets masked once more: a run masks its texts itself, but neither is relied on alone."""
+    return [Line(tuple((masked(text, secrets), tone) for text, tone in line.runs)) for line in lines]
+
+
+def step_lines(step: Step, plan: Plan) -> tuple[str, ...]:
+    """The commands and calls of a step."""
+    return tuple(masked(line, plan.secrets) for line in _act(step.act))
+
+
+def abort_means(run: Run) -> str:
+    """What an abort would do during the step under way, in sentences."""
+    current = next((step for step in run.steps if step.state not in _OVER), None)
+    if current is None:
+        return "Nothing is under way."
+    act, node = current.step.act, masked(current.step.node)
+    title = masked(current.step.title, run.plan.secrets)
+    if only_fetches(act):
+        return (
+            f"{title}: it is ended on {node}. What has come stays, and it goes on from there the next time. "
+            f"Nothing is begun after it.{_rollback_sentence(run)}"
+        )
+    if isinstance(act, Remote):
+        return (
+            f"{title}: this step is on {node} and is not cut in half. "
+            f"It is finished there, or undone; nothing is begun after it.{_rollback_sentence(run)}"
+        )
+    if isinstance(act, AwaitBack):
+        return "The waiting ends; the node goes on booting. Nothing is begun after it."
+    stays = _rollback_sentence(run) or " What has been done stays done; nothing is begun after it."
+    return f"{title}: the waiting ends at once.{stays}"
+
+
+def _rollback_sentence(run: Run) -> str:
+    """The sentence that an abort rolls back, for an all-or-nothing plan that has changed something; else ""."""
+    acts = (step.step.act for step in run.steps if step.state is not StepState.WAITING)
+    has_changed = any(isinstance(act, Remote) and not only_fetches(act) for act in acts)
+    if not (has_changed and run.plan.is_all_or_nothing and run.plan.way_back):
+        return ""
+    return " Then the way back is taken by itself, as half of it is worse than none."
+
+
+_OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
+
+
+def _act(act: Act) -> Iterator[str]:
+    match act:
+        case Remote():
+            for operation in act.operations:
+                yield from _operation(operation)
+            for operation in act.undo:
+                for line in _operation(operation):
+                    yield f"if it fails: {line}"
+        case CollectEvidence():
+            of = f" of {', '.join(act.engines)}" if act.engines else ""
+            yield f"logs, tables and metrics{of} from {' and '.join(act.nodes)}, redacted, into one archive here"
+        case AwaitGone():
+            pids = f"pid {', '.join(map(str, act.pids))}" if act.pids else "its processes"
+            yield f"until {pids} and every GPU process of the container are gone"
+        case AwaitMemory():
+            yield f"until {gib(act.target_bytes)} are available, and stay so for {act.stable_s:g} s"
+        case AwaitReady():
+            yield f"until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}"
+        case AwaitResolved():
+            yield f"until {act.finding[0]} is no longer found"
+        case AwaitBack():
+            yield "until the node is back with another boot id"
+        case SmokeTest():
+            yield (
+                f"POST /v1/chat/completions of {act.engine}: {act.max_tokens} tokens at most, asked from here; fails "
+                f"when less than {gib(act.floor_bytes)} are available"
+            )
+        case Measure():
+            yield f"POST /v1/chat/completions of {act.engine}: {act.tokens} tokens, timed from here"
+        case GuardOrder():
+            yield _order(act)
+
+
+def _order(order: GuardOrder) -> str:
+    if not order.container_id:
+        return "the probe's guard is disarmed"
+    when = f"less than {gib(order.floor_bytes)} are available"
+    if order.empty_within_s is not None:
+        when += f", or they would be gone within {order.empty_within_s:g} s"
+    stay = f"for {order.stay_s / 60:g} min after the console has gone" if order.stay_s else "as long as the console"
+    return f"the probe ends {order.container_name} ({order.container_id[:12]}) when {when}; it stays armed {stay}"
+
+
+def _operation(operation: Operation) -> Iterator[str]:
+    match operation:
+        case Command():
+            yield f"{_sudo(operation.privilege)}{''.join(_assignments(operation))}{_joined(operation.argv)}"
+        case Signal():
+            yield f"{_sudo(operation.privilege)}{_joined(operation.argv)}   # if it is still that process"
+        case DockerCall():
+            query = f"?{urlencode(operation.query)}" if operation.query else ""
+            body = f"  {_body(operation)}" if operation.body else ""
+            yield f"docker: {operation.method} {_short(operation.path)}{_short(query)}{body}"
+        case Expect():
+            facts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in operation.equals.items())
+            yield f"docker: GET {_short(operation.path)} must say {_short(facts)}"
+        case ImagePull():
+            yield f"docker pull {shlex.quote(sanitise.line(operation.image))}"
+        case Transfer():
+            yield from _operation(operation.command)
+
+
+def _sudo(privilege: Privilege) -> str:
+    return "sudo " if privilege is Privilege.ROOT else ""
+
+
+def _assignments(command: Command) -> Iterator[str]:
+    for name, value in command.environment.items():
+        text = shlex.quote(value) if _SHOWN_VARIABLE.fullmatch(f"{name}={value}") and not is_secret_name(name) else MASK
+        yield f"{shlex.quote(name)}={text} "
+
+
+def _joined(argv: Sequence[str]) -> str:
+    return shlex.join(mask_argv(argv))
+
+
+def _body(call: DockerCall) -> str:
+    text = json.dumps(_clean(call.body), ensure_ascii=False, default=str)
+    if len(text) <= MAX_BODY_CHARS:
+        return text
+    count = len(call.body or {})
+    return f"{{ {count} field{'s' if count != 1 else ''}, {len(text)} characters }}"
+
+
+def _clean(value: Any) -> Any:
+    """The value with all strings sanitised: JSON only escapes control characters, and a reader would restore them."""
+    if isinstance(value, str):
+        return sanitise.line(value)
+    if isinstance(value, Mapping):
+        return {sanitise.line(str(key)): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _short(text: str) -> str:
+    """The text with container ids cut to 12 characters, as Docker's tools show them."""
+    return _CONTAINER_ID.sub(r"\1", text)

@@ -1,0 +1,1 @@
+"""Knowledge about inference servers: builds, ranks, and the memory they take."""

@@ -1,0 +1,149 @@
+"""A planner's questions to the nodes beyond the picture, and their answers; all questions are read-only.
+
+A planner is asked for its questions repeatedly, with the answers so far, until it has none left; then it plans.
+Docker's answers hold values that the picture has masked, so a Survey has no readable repr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROUNDS_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerGet:
+    """A GET request to the node's Docker Engine; the answer is parsed JSON, None for 404."""
+
+    node: str
+    path: str
+    """ "/containers/<id>/json", "/containers/<id>/changes", "/images/<id>/json"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Standard output of a read-only command, run as the logged-in user."""
+
+    node: str
+    argv: tuple[str, ...]
+    limit_s: float = 5.0
+    limit_bytes: int = 256 * 1024
+    """Longer output is cut at its end, or with `is_tail` at its beginning."""
+    is_tail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """A file's text; None where it doesn't exist."""
+
+    node: str
+    path: str
+    limit_bytes: int = 256 * 1024
+    """A longer text is cut at its end, or with `is_tail` at its beginning."""
+    is_tail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerLog:
+    """The end of a container's log as text: both streams in order, each line with Docker's timestamp.
+
+    GET /containers/<id>/logs?stdout=1&stderr=1&timestamps=1&tail=<lines>, its frames taken apart by the runner;
+    None where there is no such container.
+    """
+
+    node: str
+    container_id: str
+    lines: int = 2000
+    limit_s: float = 10.0
+    limit_bytes: int = 1 << 20
+    """A longer log is cut at its beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsOnDisk:
+    """The models on a node: in its Hugging Face cache (HF_HOME, HF_HUB_CACHE, ~/.cache/huggingface) and in folders of
+    models (~/models, /models, /data/models and `roots`); only names, sizes and headers are read.
+
+    The answer: {"cache": "/home/x/.cache/huggingface", "home": "/home/x", "token": true (the cache has a token; its
+    text never leaves the node), "models": [{"name", "path", "where": "cache" or "folder", "revision", "size_bytes",
+    "is_complete", "missing": [...], "config": {config.json}, "weights_bytes", "dtypes": {"F8_E4M3": bytes}}],
+    "problems": [...]}.
+    """
+
+    node: str
+    roots: tuple[str, ...] = ()
+    limit_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubModel:
+    """The hub's answer about a model, requested from the node: GET
+    <hub>/api/models/<repo>/revision/<revision>?blobs=true and its config.json.
+
+    The answer: {"status": HTTP status or 0, "problem", "gated", "revision", "files": [{"path", "size_bytes"}],
+    "config": {...}}.
+    """
+
+    node: str
+    repo: str
+    revision: str = "main"
+    hub: str = "https://huggingface.co"
+    token: str = field(default="", repr=False)
+    limit_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPrivileges:
+    """The user's privileges on the node; the answer is a `Privileges`."""
+
+    node: str
+
+
+Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges | ModelsOnDisk | HubModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privileges:
+    """The user's privileges on a node: tested once per connection, never assumed."""
+
+    is_root: bool = False
+    user: str = ""
+    docker: str = "missing"
+    """open, denied or missing (the socket)."""
+    sudo: str = "missing"
+    """free (any command without a password), listed (some without, see `sudo_rules`), password, missing, denied (not
+    in sudoers), tty (requiretty: not without a terminal)."""
+    sudo_rules: tuple[str, ...] = ()
+    """The commands that `sudo -n -l` lists as NOPASSWD."""
+    has_compose: bool | None = None
+    """`docker compose version` works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer, or why there is none."""
+
+    value: Any = field(default=None, repr=False)
+    problem: str = ""
+    """Why there is no answer: a sentence for the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """All answers so far."""
+
+    answers: Mapping[Ask, Answer] = field(default_factory=dict, repr=False)
+
+    def value(self, ask: Ask) -> Any:
+        """The answer, or None."""
+        return self.answers[ask].value if ask in self.answers else None
+
+    def problem(self, ask: Ask) -> str:
+        return self.answers[ask].problem if ask in self.answers else ""
+
+    def privileges(self, node: str) -> Privileges | None:
+        """None where the node couldn't be asked."""
+        found = self.value(AskPrivileges(node=node))
+        return found if isinstance(found, Privileges) else None

@@ -1,0 +1,99 @@
+"""One engine's log: its lines, the state read from them, and where the log is found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.cmdline.engine_command import of_container
+from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all
+from sparktop.diagnose.logs.reader import Lexicon, LogReader
+from sparktop.diagnose.logs.rule import LogRule
+from sparktop.engines.labels import SPARKRUN_LOG
+from sparktop.masking import mask_text
+from sparktop.model.engine import Engine, EngineKind, LogFacts
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.log_ring import LineRing
+
+CAPACITY = 50_000
+
+
+class Feed:
+    """The lines of one engine's log and the state read from them; implements `observe.watch.LogFeed`."""
+
+    def __init__(self, title: str, kind: EngineKind, rules: Sequence[LogRule] | Lexicon = ()) -> None:
+        """`rules` are the log rules to match."""
+        self.title = title
+        self.status = "not followed yet"
+        self.ring = LineRing(CAPACITY)
+        self.said = EngineLogState()
+        self._kind = kind
+        self._reader = LogReader(rules, kind, mask=mask_text)
+        self._last_line_wall_s: float | None = None
+
+    def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> None:
+        """Append lines and read them.
+
+        Args:
+            arrived_wall_s: the node's time now, for lines without a timestamp.
+        """
+        number = self.ring.end
+        self.ring.extend(lines)
+        self.said = advance_all(self.said, lines, self._kind)
+        for line in lines:
+            number += 0 if line.replaces_last and number else 1
+            self._reader.feed(line.text, line=number, wall_s=line.wall_s)
+        if lines:
+            self._last_line_wall_s = lines[-1].wall_s or arrived_wall_s or self._last_line_wall_s
+
+    def facts(self) -> LogFacts:
+        """What the log says about the current run, as input for the live rules."""
+        said = self.said
+        return LogFacts(
+            phase=said.phase,
+            progress=said.progress,
+            moved_wall_s=said.moved_wall_s,
+            last_line_wall_s=self._last_line_wall_s,
+            failure=said.failure,
+            is_stopping=said.stopping,
+            findings=self._reader.findings(self.title),
+        )
+
+    def forget(self) -> None:
+        """Reset the state read from the log, at the end of a run; the lines stay."""
+        self.said = EngineLogState()
+        self._reader.reset()
+
+    def note(self, text: str, wall_s: float) -> None:
+        """Insert a line by sparktop: what happened to the connection, and when."""
+        stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
+        self.ring.extend([LogLine(text=f"── {stamp} {text} ──")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSource:
+    """Where an engine's log is followed; without a container it can't be, and `words` says the next step."""
+
+    words: str
+    """"docker logs", a path, or why there is no log."""
+    container_id: str | None = None
+    path: str | None = None
+    """A file inside the container, instead of the container's own log."""
+
+
+def log_source(engine: Engine) -> LogSource:
+    """Where to follow an engine's log."""
+    container = engine.container
+    if container is None and ":" not in engine.key and engine.key:
+        return LogSource(words="its container's log can't be read: see why the Docker Engine can't be asked")
+    if container is None:
+        return LogSource(
+            words="it runs outside containers: its log is where it was started (a terminal, or journalctl)"
+        )
+    if container.name.startswith("sparkrun_") and of_container(container.argv) is None:
+        return LogSource(words=SPARKRUN_LOG, container_id=container.container_id, path=SPARKRUN_LOG)
+    if of_container(container.argv) is None:
+        words = "docker logs (an engine started by `docker exec` may write to the terminal it was started in instead)"
+        return LogSource(words=words, container_id=container.container_id)
+    return LogSource(words="docker logs", container_id=container.container_id)

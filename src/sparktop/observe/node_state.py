@@ -1,0 +1,319 @@
+"""The state of one node: collects messages and link changes, and makes frozen views of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparktop.clock import Clock
+from sparktop.diagnose.kernel import line as kernel_line
+from sparktop.diagnose.kernel.incident import Folder
+from sparktop.model.engine import Containers, Engine
+from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.guard import GuardState
+from sparktop.model.telemetry import (
+    Collector,
+    DesktopReading,
+    Garbled,
+    GpuReading,
+    Hello,
+    HostFacts,
+    KernelLines,
+    Message,
+    NetworkReading,
+    ProcessTable,
+    Sample,
+)
+from sparktop.observe.baseline import BaselineFile, BaselineLearner
+from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
+from sparktop.observe.log_ring import LineRing
+from sparktop.observe.memory_ledger import bandwidth, ledger
+
+LINK_CHANGES_KEPT = 50
+PROBE_SETTLES_S = 3.0
+
+
+class NodeBook:
+    """The mutable state of one node; `view()` is its frozen picture."""
+
+    def __init__(
+        self, name: str, *, clock: Clock, changed: Callable[[bool], None], baselines: BaselineFile | None = None
+    ) -> None:
+        """`changed(urgent)` is called after each change; a sample is urgent. `baselines`: the stored baselines."""
+        self.name = name
+        self._baseline_learner = BaselineLearner(baselines)
+        self.clock = clock
+        self._changed = changed
+        self._link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
+        self._link_changes: deque[LinkChange] = deque(maxlen=LINK_CHANGES_KEPT)
+        self._placement = Placement()
+        self._facts: HostFacts | None = None
+        self._sample: Sample | None = None
+        self._sample_at_s: float | None = None
+        self.last_sample_arrived_s: float | None = None
+        """When the newest sample arrived, on the operator's monotonic clock."""
+        self._cpu_busy_percent: float | None = None
+        self._probe_cpu_percent: float | None = None
+        self._probe_since_boot_s: float | None = None
+        self.gpu_reading: GpuReading | None = None
+        self.process_table: ProcessTable | None = None
+        self._collectors: dict[str, Collector] = {}
+        self._available = History()
+        self._utilisation = History()
+        self._power = History()
+        self._sm_clock = History()
+        self._network: NetworkReading | None = None
+        self._rdma_bytes_per_s: float | None = None
+        self._swap_bytes_per_s: float | None = None
+        self._growth = GrowthWatch()
+        self._desktop: DesktopReading | None = None
+        self._guard: GuardState | None = None
+        self.kernel_lines = LineRing()
+        self._kernel_source = ""
+        self._last_kernel_boot_s = -1.0
+        self._folder = Folder()
+        self._garbled = 0
+        self.known_containers = Containers()
+        self._engines: tuple[Engine, ...] = ()
+        self._warnings: tuple[str, ...] = ()
+        self._view: NodeView | None = None
+
+    # Called by the supervisor.
+
+    def link(
+        self,
+        state: LinkState,
+        reason: str,
+        *,
+        hint: str = "",
+        reach: Reach = Reach.UNTESTED,
+        attempt: int = 0,
+        next_attempt_s: float | None = None,
+    ) -> None:
+        """Set the link state; a change of state or reachability is kept in the history."""
+        old = self._link
+        now_s, wall_s = self.clock.monotonic(), self.clock.wall()
+        moved = old.state is not state
+        if reach is Reach.UNTESTED and state in (LinkState.LOST, LinkState.STALE) and old.state is not LinkState.LIVE:
+            reach = old.reach  # the last test of the host stands until there is a new one
+        self._link = Link(
+            state=state,
+            since_s=now_s if moved else old.since_s,
+            since_wall_s=wall_s if moved else old.since_wall_s,
+            reason=reason,
+            hint=hint,
+            reach=reach,
+            attempt=attempt,
+            next_attempt_s=next_attempt_s,
+            host_key_fingerprint=old.host_key_fingerprint,
+        )
+        if moved or reach is not old.reach:
+            self._link_changes.append(LinkChange(wall_s=wall_s, state=state, text=reason))
+        self._notify(moved)
+
+    def connection(self, fingerprint: str | None, warnings: Sequence[str]) -> None:
+        """Set the host key the node presented on this connection, and the connection's warnings."""
+        self._link = replace(self._link, host_key_fingerprint=fingerprint)
+        self._warnings = tuple(warnings)
+        self._view = None
+
+    def message(self, message: Message, arrived_s: float) -> None:
+        """Process one message of the probe."""
+        match message:
+            case Sample():
+                self._take_sample(message, arrived_s)
+            case GpuReading():
+                self._take_gpu(message)
+            case ProcessTable():
+                self.process_table = message
+            case KernelLines():
+                self._take_kernel_lines(message)
+            case NetworkReading():
+                self._take_network(message)
+            case DesktopReading():
+                self._desktop = message
+            case Hello():
+                self._take_hello(message)
+            case HostFacts():
+                self._facts = message
+            case GuardState():
+                self._guard = message
+            case Collector():
+                self._collectors[message.name] = message
+            case Garbled():
+                self._garbled += 1
+            case _:
+                return
+        self._notify(isinstance(message, Sample | GuardState))
+
+    # Called by the followers.
+
+    def containers(self, containers: Containers) -> None:
+        """Set the containers that the Docker Engine listed last."""
+        self.known_containers = containers
+        self._notify(False)
+
+    def engines(self, engines: tuple[Engine, ...]) -> None:
+        """Set the engines as discovered and scraped last."""
+        self._engines = engines
+        self._notify(False)
+
+    # Read by followers and views.
+
+    @property
+    def wall_s(self) -> float | None:
+        """The node's wall clock now, which Docker's timestamps and log stamps use."""
+        if self._sample is None or self._sample_at_s is None:
+            return None
+        return self._sample.wall_s + max(0.0, self.clock.monotonic() - self._sample_at_s)
+
+    @property
+    def memory_stall_percent(self) -> float:
+        """PSI memory full avg10 of the newest sample; 0 where the kernel has none."""
+        pressure = self._sample.memory_pressure if self._sample else None
+        return pressure.full_avg10 if pressure else 0.0
+
+    def view(self) -> NodeView:
+        """The frozen picture of the node; the same object while nothing has changed, so nobody redraws it."""
+        if self._view is None:
+            self._view = self._new_view()
+        return self._view
+
+    def _notify(self, urgent: bool) -> None:
+        self._view = None
+        self._changed(urgent)
+
+    def _new_view(self) -> NodeView:
+        sample = self._sample
+        names = {c.container_id: c.name for c in self.known_containers.containers}
+        gpu = self.gpu_reading.gpus[0] if self.gpu_reading and self.gpu_reading.gpus else None
+        view = NodeView(
+            name=self.name,
+            link=self._link,
+            link_history=tuple(self._link_changes),
+            facts=self._facts,
+            sample=sample,
+            sample_at_s=self._sample_at_s,
+            gpu=self.gpu_reading,
+            processes=self.process_table,
+            containers=self.known_containers,
+            engines=self._engines,
+            collectors=dict(self._collectors),
+            ledger=ledger(sample.memory, self.process_table, self.gpu_reading, self._engines) if sample else None,
+            growing=self._growth.growing(self._engines),
+            trend=trend(self._available.recent(WINDOW_S)),
+            cpu_busy_percent=self._cpu_busy_percent,
+            probe_cpu_percent=self._probe_cpu_percent,
+            bandwidth=bandwidth(gpu, self._engines),
+            available_history=self._available.series(),
+            utilisation_history=self._utilisation.series(),
+            power_history=self._power.series(),
+            clock_history=self._sm_clock.series(),
+            network=self._network,
+            swap_bytes_per_s=self._swap_bytes_per_s,
+            rdma_bytes_per_s=self._rdma_bytes_per_s,
+            desktop=self._desktop,
+            kernel_source=self._kernel_source,
+            kernel_events=tuple(kernel_line.with_container(event, names) for event in self._folder.events),
+            guard=self._guard,
+            garbled_count=self._garbled,
+            warnings=self._warnings,
+        )
+        return replace(view, baseline=self._baseline_learner.saw(view))
+
+    # One method per message.
+
+    def _take_hello(self, hello: Hello) -> None:
+        if self._placement.boot(hello.facts.boot_id):
+            self._link_changes.append(
+                LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
+            )
+            self._folder = Folder()
+            self._last_kernel_boot_s = -1.0
+            self.process_table = self.gpu_reading = None
+            self._network = self._desktop = self._rdma_bytes_per_s = None
+            self._growth = GrowthWatch()
+            for history in (self._available, self._utilisation, self._power, self._sm_clock):
+                history.cut()
+        self._facts = hello.facts
+        if self._guard is not None and not self._guard.has_acted:
+            self._guard = None  # it ended with its probe; the new probe reports a running one
+        self._probe_since_boot_s = None
+        self._collectors.clear()
+        self._kernel_source = ""
+
+    def _take_sample(self, sample: Sample, arrived_s: float) -> None:
+        before = self._sample
+        self._sample = sample
+        if self._probe_since_boot_s is None:
+            self._probe_since_boot_s = sample.boot_s
+        self.last_sample_arrived_s = arrived_s
+        placed_s = self._placement.place(sample.boot_s, arrived_s)
+        self._sample_at_s = placed_s
+        self._available.add(placed_s, float(sample.memory.available_bytes), expected_s=sample.interval_s)
+        if before is not None:
+            self._compare(before, sample)
+        if self._link.state is not LinkState.LIVE:
+            gap_s = self.clock.monotonic() - self._link.since_s
+            previous_state = self._link.state
+            text = (
+                "live" if previous_state is LinkState.CONNECTING else f"live again after {gap_s:.0f} s {previous_state}"
+            )
+            self.link(LinkState.LIVE, text)
+
+    def _compare(self, before: Sample, sample: Sample) -> None:
+        """Compute shares and rates from the counters of two samples of one boot and one probe."""
+        elapsed_s = sample.boot_s - before.boot_s
+        if elapsed_s <= 0:
+            self._cpu_busy_percent = self._probe_cpu_percent = self._swap_bytes_per_s = None
+            return
+        self._swap_bytes_per_s = swap_rate(before, sample)
+        if (
+            sample.cpu_total_ticks is not None
+            and sample.cpu_busy_ticks is not None
+            and before.cpu_total_ticks is not None
+            and before.cpu_busy_ticks is not None
+            and sample.cpu_total_ticks > before.cpu_total_ticks
+        ):
+            busy = sample.cpu_busy_ticks - before.cpu_busy_ticks
+            self._cpu_busy_percent = max(0.0, 100.0 * busy / (sample.cpu_total_ticks - before.cpu_total_ticks))
+        if sample.probe_cpu_s is not None and before.probe_cpu_s is not None:
+            spent_s = sample.probe_cpu_s - before.probe_cpu_s
+            started_s = self._probe_since_boot_s
+            settled = started_s is not None and sample.boot_s - started_s > PROBE_SETTLES_S
+            if spent_s >= 0 and settled:  # a new probe's counter starts at 0, and its startup is no running cost
+                percent = 100.0 * spent_s / elapsed_s
+                # The scanner works every few seconds: smoothed, so that the header shows the average cost.
+                smoothed = self._probe_cpu_percent
+                self._probe_cpu_percent = (
+                    percent if smoothed is None else smoothed + (percent - smoothed) * min(1.0, elapsed_s / 20.0)
+                )
+
+    def _take_gpu(self, reading: GpuReading) -> None:
+        self.gpu_reading = reading
+        at_s = self._placement.at(reading.boot_s)
+        if at_s is None or not reading.gpus:
+            return
+        expected_s = self._sample.interval_s if self._sample else 1.0
+        self._growth.saw(at_s, reading)
+        self._utilisation.add(at_s, reading.gpus[0].utilisation_percent, expected_s=expected_s)
+        self._power.add(at_s, reading.gpus[0].power_w, expected_s=expected_s)
+        self._sm_clock.add(at_s, reading.gpus[0].sm_clock_mhz, expected_s=expected_s)
+
+    def _take_network(self, reading: NetworkReading) -> None:
+        before, self._network = self._network, reading
+        self._rdma_bytes_per_s = rdma_rate(before, reading) if before else None
+
+    def _take_kernel_lines(self, batch: KernelLines) -> None:
+        self._kernel_source = batch.source
+        # A new probe sends the kernel log from boot again: keep only new lines.
+        fresh = [line for line in batch.lines if line.boot_s is None or line.boot_s > self._last_kernel_boot_s]
+        if not fresh:
+            return
+        self.kernel_lines.extend(fresh)
+        for line in fresh:
+            if line.boot_s is not None:
+                self._last_kernel_boot_s = max(self._last_kernel_boot_s, line.boot_s)
+            if (event := kernel_line.read(line)) is not None:
+                self._folder.add(event)

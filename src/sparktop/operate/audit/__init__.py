@@ -1,0 +1,1 @@
+"""The audit on disk: what was done, and runs that were interrupted."""

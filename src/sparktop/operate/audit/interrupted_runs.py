@@ -1,0 +1,387 @@
+"""Interrupted runs: runs that have begun and not ended, by the audit, and what they left behind on the nodes.
+
+A run that a later run has dealt with, or whose report the operator has read, is not reported.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.engines.labels import LAUNCH
+from sparktop.model.engine import Container
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.operate.audit import plan_codec
+
+FORGOTTEN_S = 30 * 86_400.0
+READ = "read"
+"""In an audit note: the operator has read how the run was left."""
+_STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
+"""Actions that intend to leave stopped what they stop."""
+_CONTAINER = re.compile(r"POST /containers/([0-9a-f]{64})/(stop|kill|start|update)")
+_NAMED = re.compile(r"/containers/([0-9a-f]{64})\b")
+_ID = re.compile(r"[0-9a-f]{64}")
+_POLICIES = ("always", "unless-stopped", "on-failure")
+_GONE_HERE = "the console was gone from here on"
+_BY_ITSELF = "; what the node had begun of it, it has finished or undone by itself"
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedContainer:
+    """A container that the run was to create."""
+
+    node: str
+    name: str
+    stamp: str
+    """Of the launch, from its label; empty for another action."""
+    container_id: str = ""
+    """Empty where the console died before Docker's answer arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptedRun:
+    """One run without an end."""
+
+    run: Run
+    """As far as it is known; `run_report` adds message and hint."""
+    last_wall_s: float
+    """Time of its last entry, operator's clock."""
+    was_closed: bool = False
+    """Its console had time to write that entry."""
+    at: str = ""
+    """The step that was running."""
+    number: int = 0
+    stopped: tuple[str, ...] = ()
+    """Ids of containers that it stopped, or was going to start."""
+    policies: Mapping[str, str]
+    """Container id -> its former restart policy, as `docker update --restart` takes it."""
+    made: tuple[CreatedContainer, ...] = ()
+
+
+def interrupted_runs(
+    entries: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_wall_s: float
+) -> tuple[InterruptedRun, ...]:
+    """Runs that have begun, never ended, don't run now and weren't read; oldest first."""
+    runs: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if isinstance(run_id := entry.get("run"), str):
+            runs.setdefault(run_id, []).append(entry)
+    named: set[str] = set()
+    out: list[InterruptedRun] = []
+    for name, run_entries in reversed(runs.items()):
+        intent = next((entry for entry in run_entries if entry["kind"] == "intent"), None)
+        if intent is None:
+            continue
+        end = next((entry for entry in run_entries if entry["kind"] == "end"), None)
+        if end is not None and end.get("state") == RunState.REFUSED:
+            continue
+        has_ended = end is not None and end.get("left") is not True
+        if has_ended or any(entry.get(READ) is True for entry in run_entries) or is_under_way(name):
+            named |= {container_id for call in _calls(intent) for container_id in _NAMED.findall(call)}
+        elif (
+            now_wall_s - run_entries[-1]["wall_s"] < FORGOTTEN_S
+            and (run := _interrupted_run(name, intent, run_entries, named)) is not None
+        ):
+            out.append(run)
+    return tuple(reversed(out))
+
+
+def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: set[str]) -> InterruptedRun | None:
+    """The interrupted run, or None where it has left nothing to deal with."""
+    run = _run(name, intent, entries)
+    if run is None or all(step_run.state is StepState.DONE for step_run in run.steps):
+        return None  # all steps were done; only the last entry is missing
+    begun_index = next(
+        (at for at, step_run in enumerate(run.steps) if step_run.state is StepState.UNKNOWN), len(run.steps) - 1
+    )
+    stopped: dict[str, None] = {}
+    policies: dict[str, str] = {}
+    created: list[CreatedContainer] = []
+    saved = run.saved
+    for index, step in enumerate(_dicts(intent.get("steps"))):
+        for call in (*_dicts(step.get("operations")), *_dicts(step.get("undo"))):
+            docker_call = _text(call.get("docker"))
+            match = _CONTAINER.fullmatch(docker_call)
+            if match is not None and match[1] not in named:
+                _note_call(match[1], match[2], call, is_begun=index <= begun_index, stopped=stopped, policies=policies)
+            elif docker_call == "POST /containers/create" and index <= begun_index:
+                created.append(_created_container(step, call, saved))
+    if intent.get("action") in _STOPPING_ACTIONS:
+        stopped, policies = {}, {}
+    created = [container for container in created if container.container_id not in named]
+    if not (stopped or policies or created):
+        return None
+    current = run.steps[begun_index] if run.steps and run.steps[begun_index].state is StepState.UNKNOWN else None
+    return InterruptedRun(
+        run=run,
+        last_wall_s=entries[-1]["wall_s"],
+        was_closed=any(entry["kind"] == "end" for entry in entries),
+        at=current.step.title if current is not None else "",
+        number=begun_index + 1,
+        stopped=tuple(stopped),
+        policies=policies,
+        made=tuple(created),
+    )
+
+
+def _note_call(
+    container_id: str, verb: str, call: Entry, *, is_begun: bool, stopped: dict[str, None], policies: dict[str, str]
+) -> None:
+    """Add to `stopped` and `policies` what one Docker call did to its container."""
+    if verb == "start" or (verb in ("stop", "kill") and is_begun):
+        stopped[container_id] = None
+    elif verb == "update" and is_begun:
+        body = call.get("body")
+        policy_body = body.get("RestartPolicy") if isinstance(body, Mapping) else None
+        policy = _text(policy_body.get("Name")) if isinstance(policy_body, Mapping) else ""
+        count = policy_body.get("MaximumRetryCount") if isinstance(policy_body, Mapping) else None
+        if policy in _POLICIES:
+            policies[container_id] = f"{policy}:{count}" if policy == "on-failure" and _is_count(count) else policy
+
+
+def _created_container(step: Entry, call: Entry, saved: Mapping[str, Mapping[str, str]]) -> CreatedContainer:
+    query, body = call.get("query"), call.get("body")
+    labels = body.get("Labels") if isinstance(body, Mapping) else None
+    node = _text(step.get("node"))
+    return CreatedContainer(
+        node=node,
+        name=_text(query.get("name")) if isinstance(query, Mapping) else "",
+        stamp=_text(labels.get(LAUNCH)) if isinstance(labels, Mapping) else "",
+        container_id=saved.get(node, {}).get("NEW", ""),
+    )
+
+
+def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
+    """The run with its steps, as far as the audit has them."""
+    ended = {
+        entry.get("step"): entry for entry in entries if entry["kind"] == "step" and isinstance(entry.get("step"), str)
+    }
+    nodes = _texts(intent.get("nodes"))
+    try:
+        risk = Risk(_text(intent.get("risk")))
+    except ValueError:
+        return None
+    steps: list[StepRun] = []
+    for planned in _dicts(intent.get("steps")):
+        step = Step(
+            id=_text(planned.get("step")),
+            title=_text(planned.get("title")),
+            node=_text(planned.get("node")),
+            act=Remote(operations=()),
+            undone_by=_text(planned.get("undone_by")),
+        )
+        is_now = all(step_run.ended_wall_s is not None for step_run in steps)
+        steps.append(_step_run(step, ended.get(step.id), is_now=is_now, is_local="act" in planned))
+    plan = Plan(
+        request=Request(action=_text(intent.get("action")), nodes=nodes, target=_text(intent.get("target"))),
+        title=_text(intent.get("title")),
+        risk=risk,
+        steps=tuple(step_run.step for step_run in steps),
+        way_back=plan_codec.decoded_steps(intent.get("kept")),
+    )
+    saved: dict[str, dict[str, str]] = {}
+    for entry in ended.values():
+        ids = entry.get("saved")
+        if isinstance(ids, Mapping):
+            node_ids = saved.setdefault(_text(entry.get("node")), {})
+            node_ids |= {
+                str(key): value for key, value in ids.items() if isinstance(value, str) and _ID.fullmatch(value)
+            }
+    return Run(id=run_id, plan=plan, state=RunState.CUT_OFF, steps=tuple(steps), saved=saved)
+
+
+def _step_run(step: Step, entry: Entry | None, *, is_now: bool, is_local: bool) -> StepRun:
+    """A step as far as it got; `is_now`: all steps before it have ended."""
+    if entry is None:
+        if not is_now:
+            return StepRun(step=step, state=StepState.SKIPPED)
+        return StepRun(step=step, state=StepState.UNKNOWN, detail=_GONE_HERE + ("" if is_local else _BY_ITSELF))
+    try:
+        state = StepState(_text(entry.get("state")))
+    except ValueError:
+        state = StepState.UNKNOWN
+    seconds = entry.get("seconds")
+    ended_s = float(entry["wall_s"])
+    return StepRun(
+        step=step,
+        state=state,
+        detail=_text(entry.get("detail")),
+        began_wall_s=ended_s - seconds if isinstance(seconds, int | float) else ended_s,
+        ended_wall_s=ended_s,
+    )
+
+
+def _calls(intent: Entry) -> Iterator[str]:
+    for step in (*_dicts(intent.get("steps")), *_dicts(intent.get("way_back"))):
+        for call in _dicts(step.get("operations")):
+            yield _text(call.get("docker"))
+
+
+def _dicts(value: object) -> tuple[Entry, ...]:
+    return tuple(item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else ()
+
+
+def _text(value: object) -> str:
+    """A line of sanitised text; anybody may have written the file."""
+    return sanitise.line(value, limit=1000) if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_text(item) for item in value) if isinstance(value, list) else ()
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+LATER_S = 1800.0
+"""Longer than a step goes on by itself: a container that ended later than that was stopped by somebody else."""
+_NO_POLICY = ("", "no")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """One thing that an interrupted run has left behind."""
+
+    node: str
+    text: str
+    """ "vllm-old on spark1 is stopped"."""
+    commands: tuple[str, ...]
+    """What reverts it by hand, on that node."""
+
+
+def leftovers(run: InterruptedRun, picture: FleetState) -> tuple[Leftover, ...]:
+    """What can be seen of it now; nothing on a node whose containers can't be listed."""
+    views = [view for view in picture.nodes if view.containers.available and view.link.state is LinkState.LIVE]
+    containers = {
+        container.container_id: (view.name, container) for view in views for container in view.containers.containers
+    }
+    return tuple(dict.fromkeys(_leftovers(run, containers)))
+
+
+def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
+    """The run with what is left of it, since when, and what to do; None where nothing is left."""
+    remains = leftovers(interrupted, picture)
+    if not remains:
+        return None
+    watched = {view.name for view in picture.nodes}
+    rollback = interrupted.run.plan.way_back
+    unwatched = sorted({node for step in rollback for node in (step.node, *step.needs_nodes)} - watched)
+    hint = _by_hand(interrupted, remains, several=len(watched) > 1)
+    if unwatched:
+        hint = f"Its way back needs {' and '.join(unwatched)}, which isn't watched here. {hint}"
+    when = time.strftime("%H:%M on %Y-%m-%d", time.localtime(interrupted.last_wall_s))
+    where = (
+        f", at step {interrupted.number} of {len(interrupted.run.steps)}: {interrupted.at}" if interrupted.at else ""
+    )
+    how = f"was closed at {when}" if interrupted.was_closed else f"ended without a word after {when}"
+    return replace(
+        interrupted.run,
+        message=f"{'; '.join(leftover.text for leftover in remains)}. Its console {how}{where}.",
+        hint=hint.strip(),
+        can_go_back=bool(rollback) and not unwatched,
+        saved=_saved(interrupted, picture),
+    )
+
+
+def one_line(run: Run) -> str:
+    """The report on one line, for where there is no screen."""
+    return f"{run.plan.title} was cut off: {run.message} {run.hint}".strip()
+
+
+def _by_hand(interrupted: InterruptedRun, leftovers: Sequence[Leftover], *, several: bool) -> str:
+    """Commands that revert it; empty for a relaunch, whose renames only its rollback can revert."""
+    if interrupted.run.plan.request.action == "relaunch" and interrupted.made:
+        return ""
+    lines: dict[str, list[str]] = {}
+    # Created containers first: they must go before there is room for the stopped ones.
+    for leftover in reversed(leftovers):
+        lines.setdefault(leftover.node, []).extend(leftover.commands)
+    parts = [
+        f"{f'on {name}: ' if several else ''}{'; '.join(commands)}" for name, commands in lines.items() if commands
+    ]
+    return f"Back by hand: {'; '.join(parts)}" if parts else ""
+
+
+def _leftovers(interrupted: InterruptedRun, containers: Mapping[str, tuple[str, Container]]) -> Iterator[Leftover]:
+    """What is left, stopped containers first: those are missed."""
+    for container_id in interrupted.stopped:
+        node, container = containers.get(container_id, ("", None))
+        if container is None or container.status not in ("created", "exited", "dead"):
+            continue
+        if container.finished_wall_s is not None and container.finished_wall_s > interrupted.last_wall_s + LATER_S:
+            continue
+        commands = [f"docker start {shlex.quote(container.name)}"]
+        if container_id in interrupted.policies and container.restart_policy in _NO_POLICY:
+            commands.append(_policy_command(interrupted.policies[container_id], container))
+        yield Leftover(node=node, text=f"{container.name} on {node} is stopped", commands=tuple(commands))
+    for container_id, policy in interrupted.policies.items():
+        node, container = containers.get(container_id, ("", None))
+        if (
+            container is not None
+            and container.status in ("running", "paused")
+            and container.restart_policy in _NO_POLICY
+        ):
+            text = f"{container.name} on {node} runs without its restart policy ({policy})"
+            yield Leftover(node=node, text=text, commands=(_policy_command(policy, container),))
+    for created in interrupted.made:
+        node, container = _find_created(created, containers)
+        if container is not None and (unfinished := _unfinished(container, node)) is not None:
+            yield unfinished
+
+
+def _unfinished(container: Container, node: str) -> Leftover | None:
+    """A container that the run created, unless somebody has adopted it since by giving it a restart policy."""
+    name = shlex.quote(container.name)
+    if container.status == "created":
+        return Leftover(
+            node=node, text=f"{container.name} on {node} was made and never started", commands=(f"docker rm {name}",)
+        )
+    if container.status in ("running", "paused", "restarting") and container.restart_policy in _NO_POLICY:
+        text = f"{container.name} on {node} runs, not proven and without a restart policy"
+        return Leftover(node=node, text=text, commands=(f"docker stop {name}",))
+    if container.status in ("exited", "dead"):
+        return Leftover(node=node, text=f"{container.name} on {node}, which it had started, has ended", commands=())
+    return None
+
+
+def _find_created(
+    created: CreatedContainer, containers: Mapping[str, tuple[str, Container]]
+) -> tuple[str, Container | None]:
+    """The container, by its id, or by its label where the console died before it knew the id: (node, container)."""
+    if created.container_id:
+        return containers.get(created.container_id, ("", None))
+    matches = (
+        (node, container)
+        for node, container in containers.values()
+        if created.stamp
+        and (container.labels or {}).get(LAUNCH) == created.stamp
+        and (node, container.name) == (created.node, created.name)
+    )
+    return next(matches, ("", None))
+
+
+def _saved(interrupted: InterruptedRun, picture: FleetState) -> Mapping[str, Mapping[str, str]]:
+    """The ids that the rollback needs, with those that the console never learnt."""
+    containers = {
+        container.container_id: (view.name, container)
+        for view in picture.nodes
+        for container in view.containers.containers
+    }
+    saved = {node: dict(ids) for node, ids in interrupted.run.saved.items()}
+    for created in interrupted.made:
+        _, container = _find_created(created, containers)
+        if container is not None:
+            saved.setdefault(created.node, {})["NEW"] = container.container_id
+    return saved
+
+
+def _policy_command(policy: str, container: Container) -> str:
+    return f"docker update --restart={policy} {shlex.quote(container.name)}"

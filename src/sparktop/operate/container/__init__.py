@@ -1,0 +1,1 @@
+"""One container: inspected, stopped, started, recreated; and what it left in shared memory."""

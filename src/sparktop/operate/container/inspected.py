@@ -1,0 +1,142 @@
+"""A container as `docker inspect` shows it, for a planner: identity, state, restart policy. Pure.
+
+The picture's container is masked and may be seconds old; this one is asked for the plan, and may hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from sparktop import sanitise
+from sparktop.cmdline.engine_argv import value_of
+from sparktop.model.survey import DockerGet, Survey
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,250}")
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,300}")
+_POLICIES = ("no", "always", "unless-stopped", "on-failure")
+_KEY_VARIABLES = ("VLLM_API_KEY",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """What a plan needs of one container."""
+
+    node: str
+    container_id: str
+    name: str
+    status: str = ""
+    running: bool = False
+    loops: bool = False
+    """Docker is about to restart it: its start time changes from one minute to the next."""
+    restart_count: int = 0
+    """How often Docker restarted it by itself since it was last started by hand."""
+    started_at: str = ""
+    """As Docker writes it: compared, never parsed."""
+    pid: int | None = None
+    """Pid of its first process; None while it doesn't run."""
+    policy: str = "no"
+    policy_retries: int = 0
+    auto_remove: bool = False
+    ipc_mode: str = ""
+    image_id: str = ""
+    """Id of the image that it was created from."""
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
+    api_key: str = field(default="", repr=False)
+    """The API key of its engine, where it is among its variables or arguments."""
+
+    @property
+    def path(self) -> str:
+        return f"/containers/{self.container_id}"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether Docker restarts it."""
+        return self.policy not in ("", "no")
+
+    @property
+    def policy_body(self) -> Mapping[str, Any]:
+        """Its restart policy as Docker's update has it."""
+        return {"Name": self.policy, "MaximumRetryCount": self.policy_retries}
+
+    @property
+    def was_running(self) -> bool:
+        """Whether it ran; a rollback doesn't start one that was in a restart loop."""
+        return self.running and not self.loops
+
+
+def image_path(name: str) -> str | None:
+    """Docker API path of an image by name or id; None where the text is no image name."""
+    if not _REFERENCE.fullmatch(name) or ".." in name:
+        return None
+    return f"/images/{quote(name, safe='/:@')}/json"
+
+
+def image(node: str, name: str, survey: Survey) -> Mapping[str, Any] | None:
+    """The inspected image of that name or id; None where it isn't there or wasn't asked for."""
+    path = image_path(name)
+    value = survey.value(DockerGet(node=node, path=path)) if path else None
+    return value if isinstance(value, Mapping) else None
+
+
+def ask(node: str, container_id: str) -> DockerGet:
+    """The question for this container; the id must be whole."""
+    return DockerGet(node=node, path=f"/containers/{container_id}/json")
+
+
+def is_whole_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
+    """The container, or None where there is none, or the answer is not one of Docker's."""
+    raw = survey.value(ask(node, container_id)) if is_whole_id(container_id) else None
+    if not isinstance(raw, Mapping) or raw.get("Id") != container_id:
+        return None
+    name = str(raw.get("Name") or "").removeprefix("/")
+    if not _NAME.fullmatch(name):
+        return None
+    state, host_config, config = _mapping(raw, "State"), _mapping(raw, "HostConfig"), _mapping(raw, "Config")
+    policy = _mapping(host_config, "RestartPolicy")
+    policy_name = str(policy.get("Name") or "no")
+    retries, pid = policy.get("MaximumRetryCount"), state.get("Pid")
+    return Inspected(
+        node=node,
+        container_id=container_id,
+        name=name,
+        status=sanitise.name(str(state.get("Status") or "")),
+        running=state.get("Running") is True,
+        loops=state.get("Restarting") is True or state.get("Status") == "restarting",
+        restart_count=restarts if isinstance(restarts := raw.get("RestartCount"), int) else 0,
+        started_at=str(state.get("StartedAt") or ""),
+        pid=pid if isinstance(pid, int) and pid > 0 else None,
+        policy=policy_name if policy_name in _POLICIES else "no",
+        policy_retries=retries if isinstance(retries, int) else 0,
+        auto_remove=host_config.get("AutoRemove") is True,
+        ipc_mode=str(host_config.get("IpcMode") or ""),
+        image_id=str(raw.get("Image") or ""),
+        labels={str(key): str(value) for key, value in _mapping(config, "Labels").items()},
+        api_key=_api_key(raw, config),
+    )
+
+
+def _mapping(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _api_key(raw: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """vLLM reads VLLM_API_KEY, and both engines take --api-key (docs/facts/engines.md sections 3.1, 3.2); the flag
+    wins."""
+    arguments = raw.get("Args")
+    words = [str(word) for word in arguments] if isinstance(arguments, list) else []
+    flag_value = value_of(words, "--api-key")
+    if flag_value and "$" not in flag_value:
+        return flag_value
+    variables = config.get("Env")
+    pairs = [str(variable).partition("=") for variable in variables] if isinstance(variables, list) else []
+    return next((value for name, _, value in pairs if name in _KEY_VARIABLES and value), "")

@@ -1,0 +1,1 @@
+"""Evidence of a problem, collected into one archive."""

@@ -1,0 +1,217 @@
+"""Collects evidence from the nodes, each question with a time limit, into one archive on the operator's machine.
+
+Everything goes through the runner that is already open: on a starved host nothing new can be started. A node that
+falls silent halfway contributes what it had answered; what the console last saw of it is in the archive in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sparktop import __version__
+from sparktop.clock import SystemClock
+from sparktop.diagnose.findings import as_data
+from sparktop.errors import TransportError
+from sparktop.model.engine import EndpointState, Engine
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, Privileges
+from sparktop.operate.evidence import evidence
+from sparktop.operate.evidence.archive import Item, WrittenArchive, file_name, plain_data, write
+from sparktop.operate.evidence.evidence import Question
+from sparktop.operate.runner.api import NodeLine, NodeLines
+from sparktop.transport.endpoint import EndpointClient
+from sparktop.transport.threads import in_thread
+
+NODE_S = 70.0
+"""For all questions to one node together; nodes are asked in parallel."""
+SLACK_S = 4.0
+"""Beyond a question's own limit, for the network."""
+SILENT_AT_MOST = 3
+"""After so many questions in a row without an answer the node is asked no more."""
+
+Progress = Callable[[str, float | None], None]
+
+
+async def collect(
+    nodes: Sequence[str],
+    lines: NodeLines,
+    picture: FleetState,
+    *,
+    engines: Sequence[str] = (),
+    folder: Path,
+    secrets: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> WrittenArchive:
+    """Collect from the nodes into FOLDER/<UTC time>-<nodes>.tar.gz; `problems` says what is missing and why.
+
+    Raises:
+        SparktopError: the archive can't be written.
+    """
+    on_progress = progress or (lambda _text, _ratio: None)
+    began_s = SystemClock().wall()
+    gathered = await asyncio.gather(
+        *(_node(name, lines, picture.node(name), engines, on_progress, len(nodes)) for name in nodes)
+    )
+    on_progress("redacting and packing", 0.95)
+    findings = [as_data(finding) for finding in picture.findings]
+    items = [
+        Item(name="findings.json", data={"version": 1, "findings": findings}),
+        *(item for node_items in gathered for item in node_items),
+    ]
+    when = time.gmtime(began_s)
+    stem = "-".join((time.strftime("%Y%m%dT%H%M%SZ", when), *(file_name(name) for name in nodes)))
+    preface = (
+        f"Evidence of {' and '.join(nodes)}, by sparktop {__version__}, {time.strftime('%F %T', when)} UTC.",
+        f"Findings at that moment: {'; '.join(finding.title for finding in picture.findings) or 'none'}.",
+    )
+    return await in_thread(write, items, folder=folder, stem=stem, secrets=tuple(secrets), preface=preface)
+
+
+async def _node(
+    name: str, lines: NodeLines, view: NodeView | None, engines: Sequence[str], tell: Progress, node_count: int
+) -> list[Item]:
+    """The items of one node: always those of the picture, then the answers as far as they arrive."""
+    where, line = file_name(name), lines.line(name)
+    items = [Item(name=f"{where}/last-seen.json", data=plain_data(view))] if view is not None else []
+    if line is None:
+        why = lines.problem(name) or "not connected"
+        return [*items, Item(name=where, problem=f"{why}: only what the console last saw is here")]
+    gatherer = _Gatherer(name, line, view, engines, lambda text, ratio: tell(text, None if node_count > 1 else ratio))
+    try:
+        async with asyncio.timeout(NODE_S):
+            await gatherer.gather()
+    except TimeoutError:
+        problem = f"{NODE_S:.0f} s were over before all was asked: the rest is missing"
+        gatherer.items.append(Item(name=where, problem=problem))
+    except TransportError as error:
+        gatherer.items.append(Item(name=where, problem=f"the connection ended ({error.message}): the rest is missing"))
+    return items + gatherer.items
+
+
+class _Gatherer:
+    """Asks one node, question after question; `items` holds what has arrived whenever it stops."""
+
+    def __init__(
+        self, name: str, line: NodeLine, view: NodeView | None, engines: Sequence[str], tell: Progress
+    ) -> None:
+        self.items: list[Item] = []
+        self._name = name
+        self._where = file_name(name)
+        self._line = line
+        self._view = view
+        self._engines = engines
+        self._tell = tell
+        self._silent = 0
+
+    async def gather(self) -> None:
+        """Ask everything, what is cheap and passes soonest first."""
+        answer = await self._ask(AskPrivileges(node=self._name), 10.0)
+        privileges = answer.value if isinstance(answer.value, Privileges) else Privileges()
+        for index, question in enumerate(questions := evidence.tables(self._name, self._view, privileges)):
+            self._tell(f"{self._name}: {question.name}", index / (2 * len(questions)))
+            await self._question(question)
+        for engine in self._chosen():
+            self._tell(f"{self._name}: metrics of {engine.name}", 0.5)
+            await self._metrics(engine)
+        if privileges.docker != "open":
+            problem = "the user may not use Docker there" if privileges.docker == "denied" else "no Docker Engine"
+            self.items.append(Item(name=f"{self._where}/docker", problem=problem))
+            return
+        await self._containers()
+
+    async def _question(self, question: Question) -> None:
+        """Ask until one way of a question gives something."""
+        problems: list[str] = [question.note] if question.note else []
+        for ask in question.ways:
+            answer = await self._ask(ask, evidence.limit_s(ask))
+            value = answer.value
+            if isinstance(value, str) and not evidence.is_empty(value):
+                text = evidence.whole_lines(ask, value)
+                self._keep(question.name, text=text, problem=answer.problem)
+                return
+            problems.append(answer.problem or ("it is empty" if value is not None else "it is not there"))
+        if not question.is_optional:
+            by_reason = {problem.partition(": ")[2] or problem: problem for problem in reversed(problems)}
+            self._keep(question.name, problem="; ".join(reversed(by_reason.values())))
+
+    async def _containers(self) -> None:
+        for path, name in (("/version", "docker/version"), ("/info", "docker/info")):
+            await self._docker(path, name)
+        listed = await self._docker("/containers/json?all=1", "docker/containers")
+        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        ids = [str(row.get("Id", "")) for row in rows]
+        engines = {engine.container.container_id: engine for engine in self._chosen() if engine.container}
+        ids = [*engines, *(container_id for container_id in ids if container_id not in engines)]
+        wanted_ids = [container_id for container_id in ids if evidence.CONTAINER_ID.fullmatch(container_id)][
+            : evidence.CONTAINERS_AT_MOST
+        ]
+        names = {str(row.get("Id")): str((row.get("Names") or [""])[0]).lstrip("/") for row in rows}
+        names |= {container_id: engine.name for container_id, engine in engines.items()}
+        for index, container_id in enumerate(wanted_ids):
+            label = f"{file_name(names.get(container_id, ''))}-{container_id[:12]}"
+            self._tell(
+                f"{self._name}: container {index + 1} of {len(wanted_ids)}", 0.55 + 0.4 * index / len(wanted_ids)
+            )
+            await self._docker(f"/containers/{container_id}/json", f"docker/{label}")
+            if container_id in engines or names.get(container_id) in self._engines or not engines:
+                ask = DockerLog(node=self._name, container_id=container_id)
+                answer = await self._ask(ask, ask.limit_s)
+                text = evidence.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None
+                gone_text = "" if answer.problem or text is not None else "the container is gone"
+                self._keep(f"logs/{label}.log", text=text, problem=answer.problem or gone_text)
+            if container_id in engines and (log_question := evidence.own_log_file(self._name, engines[container_id])):
+                await self._question(log_question)
+
+    async def _docker(self, path: str, name: str) -> object:
+        ask = DockerGet(node=self._name, path=path)
+        answer = await self._ask(ask, 10.0)
+        self._keep(f"{name}.json", data=answer.value, problem=answer.problem)
+        value: object = answer.value
+        return value
+
+    async def _metrics(self, engine: Engine) -> None:
+        endpoint = engine.endpoint
+        if endpoint is None or endpoint.state in (EndpointState.REFUSED, EndpointState.TIMED_OUT):
+            return
+        client = EndpointClient(self._line.transport, endpoint.host, endpoint.port)
+        try:
+            reply = await client.get("/metrics")
+        finally:
+            await client.aclose()
+        text = reply.body.decode("utf-8", "replace") if reply.body else None
+        self._keep(f"metrics/{file_name(engine.name)}.txt", text=text, problem=reply.detail)
+
+    async def _ask(self, ask: Ask, limit_s: float) -> Answer:
+        """One answer, or a problem where there is none in time.
+
+        Raises:
+            TransportError: the connection ended, or the node has left several questions unanswered.
+        """
+        answer: Answer | None = None
+        try:
+            async with asyncio.timeout(limit_s + SLACK_S):
+                answer = (await self._line.ask((ask,))).get(ask, Answer(problem="it was not answered"))
+        except TimeoutError:
+            self._silent += 1
+            if self._silent >= SILENT_AT_MOST:
+                raise NodeSilent(f"{SILENT_AT_MOST} questions in a row went without an answer") from None
+        if answer is not None:
+            self._silent = 0
+            return answer
+        return Answer(problem=f"no answer within {limit_s:.0f} s")
+
+    def _chosen(self) -> tuple[Engine, ...]:
+        """The engines that were named, where the node has one of them; else all of them."""
+        engines = self._view.engines if self._view is not None else ()
+        named = tuple(engine for engine in engines if engine.name in self._engines)
+        return named or tuple(engines)
+
+    def _keep(self, name: str, *, text: str | None = None, data: object = None, problem: str = "") -> None:
+        self.items.append(Item(name=f"{self._where}/{name}", text=text, data=data, problem=problem))
+
+
+class NodeSilent(TransportError):
+    """The node accepts questions and answers none."""

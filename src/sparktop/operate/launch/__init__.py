@@ -1,0 +1,1 @@
+"""Launch a recipe: checks, downloads, steps and review."""

@@ -1,0 +1,1 @@
+"""Pre-launch checks ("gates"), by subject."""

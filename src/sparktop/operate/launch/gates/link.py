@@ -1,0 +1,266 @@
+"""Gates on two nodes: the link between them, what NCCL needs of it, and whether they reach each other. Pure.
+
+Facts: docs/facts/gb10.md section 5, docs/facts/engines.md 1C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sparktop.checks.judgement import State
+from sparktop.checks.link import FULL_GBPS, LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
+from sparktop.engines.pair import is_one_machine
+from sparktop.model.prospect import Gate
+from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
+from sparktop.operate.launch.inputs.link import Fabric, fabrics
+
+USUAL_MTU = 1500
+PING_LARGEST = 65507
+"""Bytes of payload in the largest IPv4 packet."""
+_ADDRESS_HELP = "docs.nvidia.com/dgx/dgx-spark: connect two Sparks; then on both: sudo netplan apply && ip -br -4 addr"
+_TCP_PROBE = """\
+import socket, sys
+with socket.socket() as line:
+    line.settimeout(2)
+    try:
+        line.bind((sys.argv[1], 0))
+        line.connect((sys.argv[2], 22))
+        print("open")
+    except ConnectionRefusedError:
+        print("refused")
+    except OSError as error:
+        print("failed:", error.strerror or error)
+"""
+"""Whether packets come back: a port that refuses has answered."""
+
+
+# --- questions
+
+
+def ping_ask(near: Fabric, far: Fabric) -> Output:
+    """One small ping from one end of the link to the other."""
+    return Output(node=near.node, argv=("ping", "-c1", "-W1", "-n", "-I", near.ip, far.ip), limit_s=5.0)
+
+
+def large_ask(near: Fabric, far: Fabric) -> Output | None:
+    """A ping of the whole MTU that may not be fragmented; None where the MTU isn't above the usual one."""
+    sizes = [end.mtu for end in (near, far) if end.mtu]
+    if len(sizes) < 2 or min(sizes) <= USUAL_MTU:
+        return None
+    payload = str(min(min(sizes) - 28, PING_LARGEST))
+    argv = ("ping", "-c1", "-W1", "-n", "-M", "do", "-s", payload, "-I", near.ip, far.ip)
+    return Output(node=near.node, argv=argv, limit_s=5.0)
+
+
+def tcp_ask(near: Fabric, far: Fabric) -> Output:
+    """A TCP connection, for a node without ping or a network that doesn't answer it."""
+    return Output(node=near.node, argv=("python3", "-I", "-S", "-c", _TCP_PROBE, near.ip, far.ip), limit_s=6.0)
+
+
+def asks(ends: Mapping[str, Fabric], survey: Survey) -> Iterator[Ask]:
+    """Whether each end reaches the other, where both addresses are known."""
+    for near, far in _directions(ends):
+        ping = ping_ask(near, far)
+        yield ping
+        if (large := large_ask(near, far)) is not None:
+            yield large
+        if ping in survey.answers and not _came_back(survey, ping):
+            yield tcp_ask(near, far)
+
+
+def _directions(ends: Mapping[str, Fabric]) -> tuple[tuple[Fabric, Fabric], ...]:
+    addressed = [end for end in ends.values() if end.ip]
+    return ((addressed[0], addressed[1]), (addressed[1], addressed[0])) if len(addressed) == 2 else ()
+
+
+# --- gates
+
+
+def gates(inputs: GateInputs) -> Iterator[Gate]:
+    """Gates link, rate, mtu, hca, gid and peer; nothing for one node."""
+    ends = fabrics(inputs.nodes, inputs.picture, inputs.survey)
+    if len(ends) != 2:
+        return
+    yield from _link(inputs, ends)
+    if not all(end.ip for end in ends.values()):
+        return
+    yield from _rate(inputs, ends)
+    yield _mtu(ends)
+    yield from _hca(inputs, ends)
+    yield from _gid(ends)
+    yield from _peer(inputs, ends)
+
+
+def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    wants_rdma = inputs.order.recipe.requires.rdma
+    first, second = inputs.nodes
+    views = inputs.view(first), inputs.view(second)
+    if views[0] is not None and views[1] is not None and is_one_machine(views[0], views[1]):
+        yield failed(
+            "link", "", f"{first} and {second} are one machine (one boot id)", f"sparktop {first} THE-OTHER-SPARK"
+        )
+        return
+    for end in ends.values():
+        unread = (view := inputs.view(end.node)) is None or view.network is None
+        why = "; ".join(end.problems)
+        if not end.ip:
+            if unread or end.is_unread:
+                yield unknown("link", end.node, why, "wait some seconds: the probe tells of interfaces once a minute")
+            else:
+                yield failed("link", end.node, why, f"give the cable's interfaces addresses: {_ADDRESS_HELP}")
+            continue
+        where = f"{end.interface or 'an interface'} {end.ip}"
+        judgement = judge_link(
+            LinkFacts(
+                carrier=end.is_up,
+                has_rdma=bool(end.hcas),
+                needs_rdma=wants_rdma,
+                is_same_network=end.is_same_network,
+            )
+        )
+        rdma = f", {' and '.join(end.hcas)} ACTIVE" if end.hcas else ", no RDMA"
+        detail, remedy = {
+            "": (f"{where}{rdma}", ""),
+            "no-carrier": (
+                f"{where} has no carrier",
+                f"seat the cable at both ends; sudo ip link set {end.interface} up",
+            ),
+            "no-rdma": (
+                f"only {where} leads to the other node, and the recipe wants RDMA: {why}",
+                "seat the cable at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",
+            ),
+            "no-network": (
+                f"no network is common to both nodes; they would meet at {where}, which this connection reaches",
+                f"give the cable's interfaces addresses: {_ADDRESS_HELP}",
+            ),
+        }[judgement.case]
+        yield judged("link", end.node, judgement, detail, remedy)
+
+
+def _rate(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    for end in ends.values():
+        rate = end.rate_gbps if end.hcas else end.speed_mbps / 1000 if end.speed_mbps else None
+        device = " and ".join(end.hcas) or end.interface
+        view = inputs.view(end.node)
+        judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
+        at = f"{device} at {rate:g} Gb/s" if rate is not None else f"{device or 'the interface'} doesn't tell its rate"
+        full = f", where a cabled port of a Spark has {FULL_GBPS:g}" if judgement.is_problem else ""
+        mend = f"ethtool {end.interface} | grep -i speed; reseat the cable, use one that NVIDIA lists for two Sparks"
+        yield judged("rate", end.node, judgement, at + full, mend if judgement.is_problem else "")
+
+
+def _mtu(ends: Mapping[str, Fabric]) -> Gate:
+    first, second = ends.values()
+    judgement = judge_mtu((first.mtu, second.mtu))
+    if judgement.state is State.UNKNOWN:
+        silent = " and ".join(end.interface or end.node for end in (first, second) if end.mtu is None)
+        return judged("mtu", "", judgement, f"{silent} doesn't tell its MTU")
+    if not judgement.is_problem:
+        return judged("mtu", "", judgement, f"{first.mtu} at both ends")
+    low, high = sorted((first, second), key=lambda end: end.mtu or 0)
+    return judged(
+        "mtu",
+        "",
+        judgement,
+        f"{first.mtu} on {first.node} ({first.interface}), {second.mtu} on {second.node} ({second.interface}): long "
+        "messages of the larger end may be dropped, and a rank's start hangs",
+        f"on {low.node}: sudo ip link set {low.interface} mtu {high.mtu}; and in its netplan file",
+    )
+
+
+def _hca(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    first, second = ends.values()
+    if not first.hcas or not second.hcas:
+        for end in ends.values():
+            if end.hcas:
+                yield passed("hca", end.node, " and ".join(end.hcas))
+                continue
+            why = "; ".join(end.problems) or f"no RDMA device of {end.node} is up"
+            if inputs.order.recipe.requires.rdma:
+                yield failed(
+                    "hca", end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on both nodes"
+                )
+            else:
+                yield passed("hca", end.node, f"none, and the recipe asks for none: {why}")
+        return
+    for end in ends.values():
+        spare = end.idle_devices
+        if len(first.hcas) != len(second.hcas):
+            yield warned(
+                "hca",
+                end.node,
+                f"{len(first.hcas)} on {first.node} ({', '.join(first.hcas)}), {len(second.hcas)} on {second.node} "
+                f"({', '.join(second.hcas)}): only as many as both have are used"
+                + "".join(f"; {problem}" for problem in spare),
+                f"give each interface of the cable its own address on both nodes: {_ADDRESS_HELP}",
+            )
+        elif spare:
+            yield warned(
+                "hca",
+                end.node,
+                f"{', '.join(end.hcas)} of {len(end.hcas) + len(spare)} that are up: {'; '.join(spare)}",
+                f"give it an address in a network of its own on both nodes: {_ADDRESS_HELP}",
+            )
+        else:
+            yield passed("hca", end.node, f"{', '.join(end.hcas)}, found on it")
+
+
+def _gid(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    for end in ends.values():
+        if not end.hcas:
+            continue
+        if end.gid_index is not None:
+            yield passed("gid", end.node, f"RoCE v2 at index {end.gid_index} of {' and '.join(end.hcas)}")
+        elif end.has_several_gids:
+            yield passed("gid", end.node, f"left to NCCL: {end.gid_reason}")
+        else:
+            yield warned(
+                "gid",
+                end.node,
+                f"{end.gid_reason or 'no RoCE v2 entry'}; NCCL is left to find one",
+                f"on {end.node}: show_gids   # an entry v2 with the address; sudo ip link set {end.interface} down, up",
+            )
+
+
+# --- reachability
+
+
+def _peer(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    survey = inputs.survey
+    for near, far in _directions(ends):
+        ping, tcp, large = ping_ask(near, far), tcp_ask(near, far), large_ask(near, far)
+        to = f"{far.node} at {far.ip} from {near.ip}"
+        answer = survey.value(tcp)
+        outcome = answer.strip() if isinstance(answer, str) else ""
+        by_hand = f"on {near.node}: {' '.join(ping.argv)}"
+        if not _came_back(survey, ping):
+            if outcome in ("open", "refused"):
+                yield passed("peer", near.node, f"reaches {to} (by TCP)")
+            elif outcome.startswith("failed:") or _is_loss(survey, ping):
+                why = outcome.removeprefix("failed:").strip() or "no answer within 1 s"
+                yield failed("peer", near.node, f"does not reach {to}: {why}", f"{by_hand}; ip -br -4 addr, on both")
+            else:
+                why = survey.problem(tcp) or survey.problem(ping) or "it was not asked"
+                yield unknown("peer", near.node, f"whether it reaches {to} is not known: {why}", by_hand)
+        elif large is not None and large in survey.answers and not _came_back(survey, large):
+            size = min(end.mtu or 0 for end in (near, far))
+            yield failed(
+                "peer",
+                near.node,
+                f"reaches {to} with small packets and not with those of {size} bytes, its MTU",
+                f"on {near.node}: {' '.join(large.argv)}; set one MTU on both interfaces and on a switch between",
+            )
+        else:
+            size_note = f", with packets of {min(end.mtu or 0 for end in (near, far))} bytes too" if large else ""
+            yield passed("peer", near.node, f"reaches {to}{size_note}")
+
+
+def _came_back(survey: Survey, ask: Output) -> bool:
+    output = survey.value(ask)
+    return isinstance(output, str) and not survey.problem(ask) and " 0% packet loss" in output
+
+
+def _is_loss(survey: Survey, ask: Output) -> bool:
+    output = survey.value(ask)
+    return isinstance(output, str) and "packet loss" in output

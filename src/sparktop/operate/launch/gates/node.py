@@ -1,0 +1,299 @@
+"""Gates on the nodes: driver, logind's linger, the port, and what a pair must have in common."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sparktop.checks.host import (
+    SUPPORTED_BRANCH,
+    DriverFacts,
+    LingerFacts,
+    judge_driver_branch,
+    judge_driver_pending,
+    judge_linger,
+)
+from sparktop.checks.judgement import State, worst
+from sparktop.checks.node_facts import COMPONENTS, versions
+from sparktop.checks.parity import MemoryFacts, judge_memory_parity
+from sparktop.engines.ranks import is_alive
+from sparktop.model.engine import Engine
+from sparktop.model.prospect import Gate, SliceKind
+from sparktop.model.survey import Ask, FileText
+from sparktop.operate.launch.gates.docker import rank_of
+from sparktop.operate.launch.inputs.docker import names_of, rows
+from sparktop.operate.launch.inputs.gate_inputs import (
+    GateInputs,
+    failed,
+    judged,
+    passed,
+    port_of,
+    unknown,
+    why_unanswered,
+)
+from sparktop.recipe.render.rank_argv import MASTER_PORT, RAY_PORT
+from sparktop.text.units import GIB, gib
+
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+
+
+_LISTEN_STATE = "0A"
+
+
+_UPDATE = "nvidia-spark-ota-check summary; then the DGX Dashboard's update (localhost:11000), firmware too"
+
+
+def asks(nodes: Sequence[str]) -> Iterator[Ask]:
+    """Questions about listening ports on the head."""
+    for path in _TABLES:
+        yield port_ask(nodes[0], path)
+
+
+def port_ask(node: str, path: str) -> FileText:
+    return FileText(node=node, path=path, limit_bytes=1 << 21)
+
+
+def gates(inputs: GateInputs) -> Iterator[Gate]:
+    """Gates driver and linger for each node, port for the head."""
+    for node in inputs.nodes:
+        yield _driver(inputs, node)
+        yield _linger(inputs, node)
+    yield _port(inputs)
+
+
+# --- driver
+
+
+def _driver(inputs: GateInputs, node: str) -> Gate:
+    view, required = inputs.view(node), inputs.order.recipe.requires.driver
+    if view is None:
+        return unknown("driver", node, "which NVIDIA driver is loaded is not known: not read yet")
+    pending_judgement = judge_driver_pending(view)
+    judgement = judge_driver_branch(DriverFacts(node=view, required=required))
+    if pending_judgement.is_problem:
+        judgement = worst(pending_judgement, judgement)
+    version, installed = view.driver_version, view.facts.driver_installed if view.facts else ""
+    pending = f"driver {version} is loaded and {installed} is installed: it waits for a reboot"
+    detail, remedy = {
+        "": (f"driver {version}", ""),
+        "unread": (f"which NVIDIA driver is loaded is not known: {judgement.unknown}", ""),
+        "refused": (
+            f"{pending}, and NVML does not answer meanwhile: no container gets the GPU",
+            f"sparktop act reboot {node}",
+        ),
+        "pending": (pending, f"sparktop act reboot {node}   # then both are one version"),
+        "required": (f"driver {version} is loaded, and the recipe wants branch {required}", f"on {node}: {_UPDATE}"),
+        "branch": (
+            (
+                f"driver {version}: {SUPPORTED_BRANCH} is the branch that NVIDIA supports on a Spark, and 590 is "
+                "reported to hang in CUDA graphs"
+            ),
+            f"on {node}: {_UPDATE}   # it brings {SUPPORTED_BRANCH}.x",
+        ),
+    }[judgement.case]
+    return judged("driver", node, judgement, detail, remedy)
+
+
+# --- logind
+
+
+def _linger(inputs: GateInputs, node: str) -> Gate:
+    """logind removes a user's IPC objects at the last logout, except root's and those of other namespaces."""
+    view = inputs.view(node)
+    host = view.facts if view is not None else None
+    if host is None:
+        return unknown("linger", node, f"nothing is known of {node} yet")
+    rank = rank_of(inputs, node)
+    container_user = rank.container.user.partition(":")[0] or "root" if rank is not None else ""
+    facts = LingerFacts(
+        host=host,
+        shares_ipc=rank.container.host.get("IpcMode") == "host" if rank is not None else None,
+        engine_user_id=0 if container_user == "root" else int(container_user) if container_user.isdecimal() else None,
+        is_required=inputs.order.recipe.requires.linger,
+    )
+    judgement = judge_linger(facts)
+    mend = f"on {node}: sudo loginctl enable-linger {host.user or '$USER'}"
+    stays = f"{host.user} does not linger"
+    detail = {
+        "root": "root's own IPC objects are left at logout",
+        "system-user": f"the IPC objects of {host.user}, a system user, are left at logout",
+        "lingers": f"{host.user} lingers",
+        "no-logind": "no systemd there: nothing is taken away at logout",
+        "unread": f"whether {host.user or 'the user'} lingers is not known: {judgement.unknown}",
+        "required": f"the recipe wants {host.user} to linger, and it doesn't",
+        "kept": f"{stays}, but RemoveIPC=no",
+        "no-engine": f"{stays}; whether the container would lose by it is not known",
+        "own-ipc": f"{stays}, but the container has IPC of its own",
+        "user": f"{stays}; whether {container_user} of the container is the same user is not known",
+        "root-engine": f"{stays}, but the container runs as root, whose objects are left",
+        "other-user": f"{stays}, but the container runs as another user, {container_user}",
+        "loses": (
+            f"{stays} and RemoveIPC is on: at the last logout logind removes the semaphores of a container with "
+            f"--ipc=host and user {container_user}, and its worker dies with FileNotFoundError"
+        ),
+    }[judgement.case]
+    return judged("linger", node, judgement, detail, mend if judgement.case != "unread" else "")
+
+
+# --- the port
+
+
+def listening(text: object) -> frozenset[int]:
+    """Ports of the listening sockets in /proc/net/tcp or tcp6, on any address: an engine listens on all."""
+    ports = set()
+    for line in text.splitlines()[1:] if isinstance(text, str) else ():
+        words = line.split()
+        port = words[1].rpartition(":")[2] if len(words) > 3 and words[3] == _LISTEN_STATE else ""
+        if re.fullmatch(r"[0-9A-F]{4}", port):
+            ports.add(int(port, 16))
+    return frozenset(ports)
+
+
+def _port(inputs: GateInputs) -> Gate:
+    node, port = inputs.head, port_of(inputs.order, inputs.rendered)
+    port_asks = [port_ask(node, path) for path in _TABLES]
+    tables = [table for ask in port_asks if isinstance(table := inputs.survey.value(ask), str)]
+    used_ports = frozenset[int]().union(*map(listening, tables))
+    view = inputs.view(node)
+    holders = (
+        [engine for engine in view.engines if is_alive(engine) and port in _ports(engine)] if view is not None else []
+    )
+    stopped = [engine.name for engine in holders if inputs.is_stopped(node, engine.name, _container_name(engine))]
+    staying = [engine.name for engine in holders if engine.name not in stopped]
+    free_port_option = f"--set port={_free_port(inputs, port, used_ports)}"
+    if staying:
+        stops = " ".join(f"--stop {shlex.quote(name)}" for name in staying)
+        return failed(
+            "port", node, f"port {port} is held by {' and '.join(staying)}", f"{stops}, or {free_port_option}"
+        )
+    if port in used_ports and not stopped:
+        return _foreign_port(inputs, node, port, free_port_option)
+    if stopped:
+        return passed("port", node, f"port {port} is free when {' and '.join(stopped)} is stopped")
+    if not tables:
+        why = why_unanswered(inputs.survey, port_asks[0], "it was not asked")
+        return unknown("port", node, f"whether port {port} is free is not known: {why}")
+    return passed("port", node, f"port {port} is free")
+
+
+def _ports(engine: Engine) -> frozenset[int]:
+    """Ports of the node that the engine has, or will have once loaded."""
+    container = engine.container
+    if container is None or container.network_mode == "host":
+        return frozenset((engine.endpoint.port,)) if engine.endpoint is not None else frozenset()
+    return frozenset((container.published_ports or {}).values())
+
+
+def _container_name(engine: Engine) -> str:
+    return engine.container.name if engine.container else ""
+
+
+def _foreign_port(inputs: GateInputs, node: str, port: int, free_port_option: str) -> Gate:
+    """The port is in use by something that is no engine: only its owner can stop it."""
+    row = next((candidate for candidate in rows(inputs.survey, node) or () if port in _published(candidate)), None)
+    if row is None:
+        holder, by_hand = "a process that is no engine", f"sudo ss -ltnp 'sport = :{port}'   # tells which"
+    else:
+        name = (names_of(row) or ("?",))[0]
+        holder = f"the container {name}, which is no engine that sparktop knows"
+        by_hand = f"docker stop {shlex.quote(name)}"
+    return failed("port", node, f"port {port} is held by {holder}", f"{free_port_option}, or on {node}: {by_hand}")
+
+
+def _free_port(inputs: GateInputs, port: int, used_ports: frozenset[int]) -> int:
+    """The next port that is free on every node, as far as is known, and that ranks don't meet at."""
+    avoided = {*used_ports, MASTER_PORT, RAY_PORT}
+    for node in inputs.nodes:
+        view = inputs.view(node)
+        avoided.update(*(_ports(engine) for engine in (view.engines if view is not None else ()) if is_alive(engine)))
+        avoided.update(*(_published(row) for row in rows(inputs.survey, node) or ()))
+    return next(
+        (candidate for candidate in (*range(port + 1, 65536), *range(1024, port)) if candidate not in avoided), port
+    )
+
+
+def _published(row: Mapping[str, Any]) -> frozenset[int]:
+    """The node's ports that Docker publishes for a listed container."""
+    listed = row.get("Ports")
+    ports = (
+        [entry.get("PublicPort") for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    )
+    return frozenset(port for port in ports if isinstance(port, int))
+
+
+_UPDATE_BOTH = "update the older node in the DGX Dashboard (localhost:11000), then: sparktop act reboot {}"
+
+
+def pair_gates(inputs: GateInputs) -> Iterator[Gate]:
+    """Gates equal-memory and same-driver; nothing for one node."""
+    if len(inputs.nodes) == 2:
+        yield _memory(inputs)
+        yield _software(inputs)
+
+
+def _memory(inputs: GateInputs) -> Gate:
+    """Compares available memory, including what stopped engines free (docs/facts/engines.md MEM-09)."""
+    sizes: dict[str, float] = {}
+    for node in inputs.nodes:
+        view = inputs.view(node)
+        if view is None or view.sample is None:
+            return unknown("equal-memory", "", f"how much memory {node} has available is not known yet")
+        sizes[node] = view.sample.memory.available_bytes + _freed_bytes(inputs, node)
+    first, second = sizes.values()
+    limit = inputs.order.recipe.requires.equal_memory_gib
+    judgement = judge_memory_parity(MemoryFacts(available=(first, second), limit_gib=limit))
+    sizes_text = ", ".join(f"{gib(size)} on {node}" for node, size in sizes.items())
+    apart = float(judgement.figures["apart_bytes"]) / GIB
+    if not judgement.is_problem:
+        return judged("equal-memory", "", judgement, f"{sizes_text} available, {apart:.1f} apart")
+    poorer = inputs.nodes[int(judgement.figures["poorer"])]
+    return judged(
+        "equal-memory",
+        "",
+        judgement,
+        f"{sizes_text} available: {apart:.1f} GiB apart, more than {limit:g}; the share is that of the poorer, and one "
+        "rank loads later than the other",
+        f"sparktop act drop-caches {poorer}; or stop what runs beside it on {poorer}: --stop ENGINE",
+    )
+
+
+def _freed_bytes(inputs: GateInputs, node: str) -> int:
+    budget = (
+        next((node_budget for node_budget in inputs.budget.nodes if node_budget.node == node), None)
+        if inputs.budget
+        else None
+    )
+    return sum(item.size_bytes for item in budget.before if item.kind is SliceKind.GOING) if budget else 0
+
+
+def _software(inputs: GateInputs) -> Gate:
+    views = [view for node in inputs.nodes if (view := inputs.view(node)) is not None and view.facts is not None]
+    if len(views) < 2:
+        known_nodes = {view.name for view in views}
+        return unknown(
+            "same-driver", "", f"nothing is known of {next(n for n in inputs.nodes if n not in known_nodes)} yet"
+        )
+    judged_versions = {component: versions(component, *views) for component in COMPONENTS}
+    differing = {
+        component: f"{component} {pair_versions[0]} on {views[0].name} and {pair_versions[1]} on {views[1].name}"
+        for component, (pair_versions, judgement) in judged_versions.items()
+        if "older" in judgement.figures
+    }
+    differences = "; ".join(differing.values())
+    problem = next((judgement for _, judgement in judged_versions.values() if judgement.is_problem), None)
+    if problem is not None:
+        older = views[int(problem.figures["older"])]
+        return judged(
+            "same-driver", "", problem, f"{differences}: each brings its own faults", _UPDATE_BOTH.format(older.name)
+        )
+    if (driver := judged_versions["driver"][1]).state is State.UNKNOWN:
+        return judged("same-driver", "", driver, "which driver each has is not known")
+    alike = ", ".join(
+        f"{component} {first_version}"
+        for component, ((first_version, _), _) in judged_versions.items()
+        if first_version and component not in differing
+    )
+    harmless = f"; {differences}, which harms nothing by itself" if differing else ""
+    return passed("same-driver", "", f"{alike} on both{harmless}")

@@ -1,0 +1,160 @@
+"""Gates on the launch as configured: lint, memory, context length and secrets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sparktop.diagnose.lint.catalogue import check
+from sparktop.diagnose.lint.read.configuration import read
+from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.masking import mask_text
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
+from sparktop.model.prospect import Fit, Gate
+from sparktop.model.recipe import Muted, Recipe
+from sparktop.operate.launch.gates.downloads import is_missing
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, facts, failed, passed, unknown, warned
+from sparktop.recipe.container_spec import Rendered
+from sparktop.recipe.export import reusable, run_line
+from sparktop.recipe.operator_secrets import ENGINE_KEY, HUB_TOKEN, env_path, names_required, names_used
+from sparktop.recipe.parameters import main_name
+
+
+def gates(inputs: GateInputs) -> Iterator[Gate]:
+    """Gates recipe-lint, memory, context and secrets."""
+    yield from _lint(inputs)
+    yield _memory(inputs)
+    yield _context(inputs)
+    yield from _secrets(inputs)
+
+
+def _lint(inputs: GateInputs) -> Iterator[Gate]:
+    if inputs.rendered is None:
+        yield unknown("recipe-lint", "", f"there is nothing to check: {inputs.unrendered or 'it was not rendered'}")
+        return
+    result = lint(inputs.rendered, inputs.order.recipe)
+    problems = [finding for finding in result.findings if finding.severity is not Severity.INFO]
+    for finding in problems:
+        make = failed if finding.severity is Severity.CRITICAL else warned
+        yield make("recipe-lint", "", f"{finding.title} ({finding.rule})", _lint_remedy(finding))
+    if not problems:
+        count = len(result.findings)
+        notes = f", {count} remark{'s' if count > 1 else ''}" if count else ""
+        muted = ", ".join(dict.fromkeys(mute.rule for mute, _ in result.muted))
+        yield passed(
+            "recipe-lint", "", f"nothing against it{notes}{f'; muted by the recipe: {muted}' if muted else ''}"
+        )
+
+
+def _lint_remedy(finding: Finding) -> str:
+    remedy = next(iter(finding.remedies), None)
+    if remedy is None:
+        return f"mute it in the recipe with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
+    # Steps that edit the line are of no use: it is rendered from the recipe.
+    steps = [step for step in remedy.steps if not step.startswith(("- ", "+ "))]
+    return f"{remedy.title}: {'; '.join(steps)}" if steps else remedy.title
+
+
+def _memory(inputs: GateInputs) -> Gate:
+    budget = inputs.budget
+    if budget is None:
+        return unknown("memory", "", f"whether it fits is not known: {inputs.unrendered or 'it was not computed'}")
+    lever = "; or ".join(budget.levers[:3])
+    match budget.fit:
+        case Fit.FITS:
+            return passed("memory", "", budget.sentence)
+        case Fit.TIGHT:
+            return warned("memory", "", budget.sentence, lever or "--set max_model_len=LESS")
+        case Fit.NO:
+            return failed("memory", "", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
+    return unknown("memory", "", "; ".join((budget.sentence, *budget.unknowns)).strip("; "), lever)
+
+
+def _context(inputs: GateInputs) -> Gate:
+    """Whether the context is longer than the model's own maximum, which both engines refuse by default.
+
+    Only a warning: a rope scaling in its config.json may extend it.
+    """
+    tokens = inputs.budget.context_tokens if inputs.budget is not None else None
+    model = facts(inputs.order, inputs.nodes, inputs.survey)
+    longest = model.longest_tokens if model is not None else None
+    if tokens is None:
+        return passed("context", "", "as long as the engine chooses")
+    if longest is None:
+        return unknown("context", "", f"{tokens:,} tokens; how long the model's context may be is not known")
+    if tokens <= longest:
+        return passed("context", "", f"{tokens:,} tokens of the {longest:,} that the model was made for")
+    context = main_name("max_model_len")
+    used_values = inputs.rendered.values if inputs.rendered is not None else inputs.order.recipe.defaults
+    name = next((candidate for candidate in used_values if main_name(candidate) == context), context)
+    return warned(
+        "context",
+        "",
+        f"{tokens:,} tokens are more than the {longest:,} that the model was made for (its max_position_embeddings): "
+        "the engine is likely to refuse its start",
+        f"--set {name}={longest}",
+    )
+
+
+def _secrets(inputs: GateInputs) -> Iterator[Gate]:
+    """Whether every secret the recipe needs is set; the hub's token counts only where a model is downloaded."""
+    order, recipe = inputs.order, inputs.order.recipe
+    names = list(names_required(recipe))
+    texts = (*recipe.environment.values(), *recipe.node_environment.values())
+    if is_missing(inputs) and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in names_used(recipe):
+        names.append(HUB_TOKEN)
+    missing = [name for name in names if not order.secrets.get(name)]
+    # Such a file matters where a secret is needed: without its API key the engine would serve anybody.
+    is_open = ENGINE_KEY in names_used(recipe) and not order.secrets.get(ENGINE_KEY)
+    is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and is_missing(inputs))
+    problems = [problem for problem in order.secret_problems if is_wanted or problem.name not in ("", HUB_TOKEN)]
+    for problem in problems:
+        if name := problem.name:  # it was intended: without it, what it protects is open
+            make = warned if name == HUB_TOKEN and not missing else failed
+            yield make("secrets", "", problem.text, f"give {name} on one line, in quotes where it has blanks or a #")
+            continue
+        make = failed if missing or is_open else warned
+        yield make("secrets", "", problem.text, problem.remedy)
+    for name in missing:
+        yield failed(
+            "secrets",
+            "",
+            f"the recipe takes {name} from its operator, and it is not set",
+            f"export {name}=..., or a line {name}=... in {env_path()} (chmod 600 {env_path()})",
+        )
+    if not missing and not problems:
+        names += [name for name, value in order.secrets.items() if value and name not in names]
+        names_text = ", ".join(names)
+        yield passed(
+            "secrets", "", f"{names_text} {'is' if len(names) == 1 else 'are'} set" if names else "none are wanted"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintResult:
+    """Lint findings of a launch."""
+
+    findings: tuple[Finding, ...]
+    """Worst first; a finding of several ranks once."""
+    muted: tuple[tuple[Muted, Finding], ...] = ()
+    """Findings that the recipe mutes, with its reason."""
+
+
+def lint(rendered: Rendered, recipe: Recipe) -> LintResult:
+    """Lint the launch on these nodes, muted findings apart."""
+    unique: dict[object, Finding] = {}
+    for finding in check(tuple(_specs(rendered)), mask=mask_text):
+        unique.setdefault((finding.rule, finding.subject, finding.title), finding)
+    reasons = {muted.rule: muted for muted in recipe.muted}
+    return LintResult(
+        findings=tuple(finding for finding in unique.values() if finding.rule not in reasons),
+        muted=tuple((reasons[finding.rule], finding) for finding in unique.values() if finding.rule in reasons),
+    )
+
+
+def _specs(rendered: Rendered) -> Iterator[LaunchSpec]:
+    """The engines in each rank's `docker run` line, as lint reads it, each as one rank of all."""
+    for rank in rendered.ranks:
+        for spec in read(run_line(reusable(rank.container)), f"{rendered.recipe_id} on {rank.node}").specs:
+            yield replace(spec, nodes=max(spec.nodes, len(rendered.ranks)))

@@ -1,0 +1,298 @@
+"""The link that two Sparks share: address, interface, RDMA devices and GID of each end. Pure.
+
+Interface names depend on the port that holds the cable, and the GID index on the addresses that an interface has had,
+so two nodes of one pair may differ in all of them (docs/facts/gb10.md section 5). The probe's reading tells nearly
+everything. A node is asked for the GID table where the reading has none and, where the nodes have no network in common,
+for the address that the operator's own connection reaches it by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from sparktop.engines.pair import addresses_of
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.telemetry import Interface, RdmaPort
+from sparktop.probe.remote.network import parse_gid
+
+GIDS_AT_MOST = 16
+"""Entries to ask for of a port: the table is filled from the front."""
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ROW = re.compile(r"(/sys/class/infiniband/[^/:]+/ports/\d+)/(gids|gid_attrs/types)/(\d+):(.*)")
+_WIRELESS = ("wl", "wwan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """One node's end of the link."""
+
+    node: str
+    ip: str = ""
+    """IPv4 address; empty: none, and `problems` say why."""
+    interface: str = ""
+    hcas: tuple[str, ...] = ()
+    """RDMA devices that are up and lead to the other node, by name."""
+    gid_index: int | None = None
+    """GID index of RoCE v2 for the address, the same for all `hcas`; None: see `gid_reason`, and NCCL picks it."""
+    gid_reason: str = ""
+    has_several_gids: bool = False
+    """Each of `hcas` has another index for its address: NCCL must pick them."""
+    mtu: int | None = None
+    rate_gbps: float | None = None
+    """Rate of the slowest of `hcas`."""
+    speed_mbps: int | None = None
+    """Speed of the interface."""
+    is_up: bool | None = None
+    """Carrier of the interface; None: not known."""
+    is_same_network: bool = True
+    """Whether both addresses are in one network; False: they are those of the operator's connections."""
+    problems: tuple[str, ...] = ()
+    """Shortcomings of the link, each a sentence."""
+    idle_devices: tuple[str, ...] = ()
+    """Why each further RDMA device that is up leads nowhere, while others do."""
+    is_unread: bool = False
+    """The network of one of the nodes hasn't been read yet."""
+
+
+def gid_ask(node: str, port: RdmaPort) -> Output | None:
+    """Asks for the front of a port's GID table; None where the device's name is invalid."""
+    if not _DEVICE.fullmatch(port.device):
+        return None
+    folder = f"/sys/class/infiniband/{port.device}/ports/{port.port}"
+    kinds = ("gids", "gid_attrs/types")
+    paths = tuple(f"{folder}/{kind}/{index}" for index in range(GIDS_AT_MOST) for kind in kinds)
+    return Output(node=node, argv=("grep", "-sH", ".", "--", *paths))
+
+
+def reached_ask(node: str) -> Output:
+    """Asks sshd for its connection: client address and port, own address and port."""
+    return Output(node=node, argv=("printenv", "SSH_CONNECTION"))
+
+
+def asks(nodes: Sequence[str], picture: FleetState) -> tuple[Ask, ...]:
+    """Questions about a pair's link that the state doesn't answer; none for one node."""
+    views = _both_views(nodes, picture)
+    if views is None:
+        return ()
+    common_ends = _best_ends(*views)
+    if common_ends is None:
+        return tuple(reached_ask(node) for node in nodes)
+    return tuple(
+        ask
+        for view, other_view in (views, views[::-1])
+        for port in _connected_ports(view, other_view)
+        if not port.roce_v2_gids and (ask := gid_ask(view.name, port)) is not None
+    )
+
+
+def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mapping[str, Fabric]:
+    """Both ends of the link by node; empty for one node."""
+    if len(nodes) != 2:
+        return {}
+    views = _both_views(nodes, picture)
+    if views is None:
+        return {node: Fabric(node=node, problems=(_unread_reason(node, picture),), is_unread=True) for node in nodes}
+    common_ends = _best_ends(*views)
+    ends = common_ends if common_ends is not None else _reached_ends(views, survey)
+    if ends is None:
+        why = f"{nodes[0]} and {nodes[1]} have no IPv4 addresses in one network that could connect them"
+        return {view.name: _fabric_without_address(view, other_view, why) for view, other_view in (views, views[::-1])}
+    return {
+        view.name: _fabric(view, other_view, end, survey, is_same_network=common_ends is not None)
+        for view, other_view, end in zip(views, views[::-1], ends, strict=True)
+    }
+
+
+# --- addresses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    ip: str
+    interface: Interface
+    port: RdmaPort | None = None
+
+
+def _best_ends(view: NodeView, other_view: NodeView) -> tuple[_End, _End] | None:
+    """The best pair of addresses in one network: with RDMA first, then up, then fast."""
+    pairs = list(_end_pairs(view, other_view))
+    return max(pairs, key=_merit) if pairs else None
+
+
+def _end_pairs(view: NodeView, other_view: NodeView) -> Iterator[tuple[_End, _End]]:
+    shared = addresses_of(view) & addresses_of(other_view)  # an address on both nodes reaches neither
+    for near, network in _ends(view):
+        for far, far_network in _ends(other_view):
+            if network == far_network and near.ip not in shared and far.ip not in shared:
+                yield near, far
+
+
+def _ends(view: NodeView) -> Iterator[tuple[_End, IPv4Network]]:
+    for interface in view.interfaces:
+        ports = [port for port in view.rdma_ports if port.interface == interface.name]
+        for text in interface.addresses:
+            try:
+                address = IPv4Interface(text)
+            except ValueError:
+                continue
+            if address.network.prefixlen < 32 and not address.is_loopback:
+                port = next(iter(sorted(ports, key=lambda port: not port.is_active)), None)
+                yield _End(ip=str(address.ip), interface=interface, port=port), address.network
+
+
+def _merit(ends: tuple[_End, _End]) -> tuple[object, ...]:
+    """Sort key, greater is better; the last entries only make the choice deterministic."""
+    names = [end.interface.name for end in ends]
+    return (
+        all(end.port is not None and end.port.is_active for end in ends),
+        all(end.interface.is_up is not False for end in ends),
+        all(end.port is not None for end in ends),
+        not any(name.startswith(_WIRELESS) for name in names),
+        min(end.interface.speed_mbps or 0 for end in ends),
+        # A port has two interfaces; usually the one without a second PCI domain in its name has the address.
+        -sum("P" in name for name in names),
+        names[0] == names[1],
+        [[-ord(letter) for letter in name] for name in names],
+        [-int(IPv4Address(end.ip)) for end in ends],
+    )
+
+
+def _reached_ends(views: tuple[NodeView, NodeView], survey: Survey) -> tuple[_End, _End] | None:
+    """The addresses that the operator's own connections reach."""
+    first, second = (_reached_end(view, survey) for view in views)
+    return (first, second) if first is not None and second is not None and first.ip != second.ip else None
+
+
+def _reached_end(view: NodeView, survey: Survey) -> _End | None:
+    output = survey.value(reached_ask(view.name))
+    words = output.split() if isinstance(output, str) else []
+    try:
+        address = IPv4Address(words[2].removeprefix("::ffff:"))
+    except (IndexError, ValueError):
+        return None
+    has_it = (interface for interface in view.interfaces if str(address) in interface.plain_addresses)
+    unseen = Interface(name="lo" if address.is_loopback else "")
+    return _End(ip=str(address), interface=next(has_it, unseen))
+
+
+# --- ports and GIDs of a node
+
+
+def _connected_ports(view: NodeView, other_view: NodeView) -> list[RdmaPort]:
+    """RDMA ports that are up and share a network with one that is up on the other node, by name."""
+    far = {network for port, networks in _fabric_ports(other_view) if port.is_active for network in networks}
+    ports_by_device = {port.device: port for port, networks in _fabric_ports(view) if port.is_active and networks & far}
+    return sorted(ports_by_device.values(), key=lambda port: (port.device.lower(), port.device))
+
+
+def _fabric_ports(view: NodeView) -> Iterator[tuple[RdmaPort, frozenset[IPv4Network]]]:
+    for port in view.rdma_ports:
+        interface = next((candidate for candidate in view.interfaces if candidate.name == port.interface), None)
+        if _DEVICE.fullmatch(port.device):
+            yield port, interface.networks if interface is not None else frozenset()
+
+
+def _fabric(view: NodeView, other_view: NodeView, end: _End, survey: Survey, *, is_same_network: bool) -> Fabric:
+    ports = _connected_ports(view, other_view)
+    rates = [port.rate_gbps for port in ports if port.rate_gbps is not None]
+    gid_index, gid_reason, has_several_gids = _gid(view, ports, survey)
+    return Fabric(
+        node=view.name,
+        ip=end.ip,
+        interface=end.interface.name,
+        hcas=tuple(port.device for port in ports),
+        gid_index=gid_index,
+        gid_reason=gid_reason,
+        has_several_gids=has_several_gids,
+        mtu=end.interface.mtu,
+        rate_gbps=min(rates) if rates else None,
+        speed_mbps=end.interface.speed_mbps,
+        is_up=end.interface.is_up,
+        is_same_network=is_same_network,
+        problems=tuple(_problems(view, other_view, end, ports)),
+        idle_devices=tuple(_idle_devices(view, other_view, ports)),
+    )
+
+
+def _fabric_without_address(view: NodeView, other_view: NodeView, why: str) -> Fabric:
+    """An end without an address: no link, but it names the devices that are up."""
+    active = [port.device for port, _ in _fabric_ports(view) if port.is_active]
+    ports_text = (
+        f"up on {view.name} without one: {', '.join(active)}" if active else f"no RDMA port of {view.name} is up"
+    )
+    return Fabric(node=view.name, problems=(f"{why}; {ports_text}",), gid_reason="no address on a link")
+
+
+def _problems(view: NodeView, other_view: NodeView, end: _End, ports: Sequence[RdmaPort]) -> Iterator[str]:
+    if end.interface.is_up is False:
+        yield f"{end.interface.name} of {view.name} has no link"
+    if not ports:
+        down = [f"{port.device} {port.state or 'not known'}" for port, _ in _fabric_ports(view)]
+        yield (
+            f"no RDMA device of {view.name} leads to {other_view.name}: {', '.join(down)}"
+            if down
+            else f"{view.name} has no RDMA devices"
+        )
+
+
+def _idle_devices(view: NodeView, other_view: NodeView, ports: Sequence[RdmaPort]) -> Iterator[str]:
+    leading = {port.device for port in ports}
+    for port, networks in _fabric_ports(view):
+        if ports and port.is_active and port.device not in leading:
+            lacks = "no address in a network of" if networks else "no address, so no way to"
+            yield f"{port.device} is up, but {port.interface or 'its interface'} has {lacks} {other_view.name}"
+
+
+def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int | None, str, bool]:
+    """(index, reason where there is none, whether it is because they differ) of all ports' RoCE v2 entries."""
+    if not ports:
+        return None, "no RDMA device leads to the other node", False
+    indices: dict[str, int] = {}
+    for port in ports:
+        own_interfaces = [interface for interface in view.interfaces if interface.name == port.interface]
+        own_addresses = {text for interface in own_interfaces for text in interface.plain_addresses}
+        entries = port.roce_v2_gids or _asked_gids(view.name, port, survey)
+        index = min((index for index, address in entries if address in own_addresses), default=None)
+        if index is None:
+            return None, f"{port.device} has no RoCE v2 entry for {' '.join(sorted(own_addresses))}", False
+        indices[port.device] = index
+    if len(set(indices.values())) > 1:
+        texts = ", ".join(f"{index} on {device}" for device, index in indices.items())
+        return None, f"the indices differ: {texts}", True
+    return next(iter(indices.values())), "", False
+
+
+def _asked_gids(node: str, port: RdmaPort, survey: Survey) -> Sequence[tuple[int, str]]:
+    ask = gid_ask(node, port)
+    return parse_gids(survey.value(ask)) if ask is not None else ()
+
+
+def parse_gids(text: object) -> tuple[tuple[int, str], ...]:
+    """RoCE v2 entries with an IPv4 address, from grep's output of one port's table."""
+    gids: dict[int, str] = {}
+    kinds: dict[int, str] = {}
+    for line in text.splitlines() if isinstance(text, str) else ():
+        if match := _ROW.fullmatch(line):
+            index = int(match[3])
+            if match[2] == "gids":
+                gids[index] = parse_gid(match[4].encode()) or ""
+            else:
+                kinds[index] = match[4].strip()
+    return tuple(
+        (index, address) for index, address in sorted(gids.items()) if address and kinds.get(index) == "RoCE v2"
+    )
+
+
+def _both_views(nodes: Sequence[str], picture: FleetState) -> tuple[NodeView, NodeView] | None:
+    """Both nodes; None where the network of one hasn't been read."""
+    views = [view for node in nodes if (view := picture.node(node)) is not None and view.network is not None]
+    return (views[0], views[1]) if len(nodes) == len(views) == 2 else None
+
+
+def _unread_reason(node: str, picture: FleetState) -> str:
+    silent = [view.name for view in picture.nodes if view.network is None] or [node]
+    return f"the network of {' and '.join(silent)} has not been read yet"

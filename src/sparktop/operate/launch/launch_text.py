@@ -1,0 +1,140 @@
+"""Review text of a launch: effect, warnings, equivalent commands, and the endpoint it serves."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+
+from sparktop.cmdline.engine_argv import has, value_of
+from sparktop.errors import UsageError
+from sparktop.masking import mask_argv
+from sparktop.model.engine import EngineKind
+from sparktop.model.operation import ImagePull, Transfer
+from sparktop.model.plan import Remote, Step
+from sparktop.model.prospect import Fit, GateState
+from sparktop.operate.container import lifecycle
+from sparktop.operate.launch import make_room
+from sparktop.operate.launch.planned_rank import PlannedRank
+from sparktop.operate.launch.prospect import LaunchInputs
+from sparktop.operate.plan.start_steps import guard_note, typed_memory
+from sparktop.operate.secrets.sudo import sudo_notes
+from sparktop.recipe.container_spec import Rendered
+from sparktop.recipe.operator_secrets import ENGINE_KEY
+from sparktop.text.units import gib, span
+from sparktop.transport.targets import parse_target
+
+
+def effect(inputs: LaunchInputs, ranks: Sequence[PlannedRank]) -> str:
+    """What the review says will happen."""
+    recipe = inputs.order.recipe
+    took = f" Its load took {span(recipe.expected.load_s)} elsewhere." if recipe.expected.load_s else ""
+    comes_back = any(engine.comes_back for engine in inputs.engines_to_stop)
+    after = ", and what was stopped is started again" if comes_back else ""
+    containers = "container is" if len(ranks) == 1 else "containers are"
+    link = "," if comes_back else " and"
+    return (
+        f"It is started when there is memory for it, proven by one request, and measured.{took} If that fails, its log "
+        f"is kept{link} the {containers} removed{after}."
+    )
+
+
+def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence[Step]) -> Iterator[str]:
+    """What the review warns of: engines that are stopped, risks, memory, gates, the guard, sudo."""
+    yield from make_room.warnings(inputs.engines_to_stop)
+    yield from inputs.order.recipe.risks
+    if inputs.rendered is not None:
+        yield from inputs.rendered.notes
+    budget = inputs.budget
+    if budget is not None and budget.fit is Fit.TIGHT:  # its sentence has the first lever
+        yield budget.sentence
+        yield from (f"To leave more room: {lever}" for lever in budget.levers[1:2])
+    if budget is not None and budget.unknowns:
+        yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
+    for gate in inputs.gates:  # remedies and unknowns are shown in the prospect
+        if gate.state is GateState.WARNED and gate.name != "memory":
+            yield gate.sentence
+    for rank in ranks:
+        yield from guard_note(rank.view)
+        if rank.container.old is not None:
+            yield (
+                f"The container that is called {rank.name} on {rank.node} now is kept as "
+                f"{rank.container.before_name}; remove "
+                f"it with: docker rm {rank.container.before_name}"
+            )
+        yield from sudo_notes(steps, inputs.gate_inputs.survey, rank.node)
+    if any(rank.container.has_policy for rank in ranks):
+        yield "It gets its restart policy when it has served, not before."
+
+
+def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) -> Iterator[str]:
+    """The same launch as shell commands, in order."""
+    for step in inputs.fetch.steps:
+        for operation in step.act.operations if isinstance(step.act, Remote) else ():
+            if isinstance(operation, ImagePull):
+                yield f"on {step.node}: docker pull {shlex.quote(operation.image)}"
+            elif isinstance(operation, Transfer):
+                yield f"on {step.node}: {shlex.join(mask_argv(operation.command.argv))}"
+    yield from make_room.by_hand(inputs.engines_to_stop, grace_s)
+    for rank in up:
+        if rank.target_bytes is not None:
+            yield f"{typed_memory(rank.node, rank.target_bytes)} ({gib(rank.target_bytes)})"
+        yield from lifecycle.typed_new(rank.container, rank.image)
+
+
+_ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (what an engine is told to listen on)
+
+
+_LOOPBACK_DEFAULT = "127.0.0.1"
+"""SGLang's default host; vLLM's is every interface."""
+
+
+_PROMPT = "Say hello."
+
+
+def outcome(rendered: Rendered, *, has_key: bool) -> str:
+    """ "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1", with the host as the operator names it."""
+    where = f"serves {rendered.served_name} at {_base_url(rendered)}"
+    if _is_loopback_only(rendered):
+        where += f", on {rendered.head.node} alone: it listens on {_listen_host(rendered)}"
+    return f"{where}, key: as {ENGINE_KEY}" if has_key else where
+
+
+def first_request(rendered: Rendered, *, has_key: bool) -> str:
+    """A request to paste into a shell: here, or on the node where only that one can reach the engine."""
+    body = {"model": rendered.served_name, "messages": [{"role": "user", "content": _PROMPT}]}
+    words = ["curl", f"{_base_url(rendered)}/chat/completions", "-H", "Content-Type: application/json"]
+    key = f' -H "Authorization: Bearer ${ENGINE_KEY}"' if has_key else ""  # the shell's own, never its value
+    line = f"{shlex.join(words)}{key} -d {shlex.quote(json.dumps(body))}"
+    return f"on {rendered.head.node}: {line}" if _is_loopback_only(rendered) else line
+
+
+def _base_url(rendered: Rendered) -> str:
+    scheme = "https" if has(rendered.head.argv, "ssl-certfile") else "http"
+    host = _listen_host(rendered) if _is_loopback_only(rendered) else _host_of(rendered.head.node)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{rendered.port}/v1"
+
+
+def _listen_host(rendered: Rendered) -> str:
+    host = value_of(rendered.head.argv, "host")
+    return host if host is not None else _LOOPBACK_DEFAULT if rendered.engine is EngineKind.SGLANG else ""
+
+
+def _is_loopback_only(rendered: Rendered) -> bool:
+    """Whether only its own node can reach the engine."""
+    host = _listen_host(rendered)
+    if host in _ANYWHERE:
+        return False
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _host_of(node: str) -> str:
+    """A node's name without ssh user and port."""
+    try:
+        return parse_target(node).host
+    except UsageError:
+        return node

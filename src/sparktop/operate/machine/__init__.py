@@ -1,0 +1,1 @@
+"""Actions on a machine: caches, processes, desktop, guard, reboot."""

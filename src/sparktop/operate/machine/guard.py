@@ -1,0 +1,232 @@
+"""Arm or disarm the guard: the probe itself kills one container before memory runs out. Pure.
+
+Arming changes nothing on the node but the probe's state. The effect of its kill was observed on a real Docker Engine
+(20.10): a kill by the API is SIGKILL, and Docker treats it as the operator's will, so no restart policy restarts the
+container, except `always` when Docker or the machine restarts. So the policy is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparktop.engines.rank_order import TeamRank
+from sparktop.engines.ranks import is_alive
+from sparktop.model.engine import Container, Engine, EngineState
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.guard import GuardPhase
+from sparktop.model.plan import GuardOrder, Plan, Request, Risk, Step
+from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.operate.plan.running_rank import requested_ranks, require_known_container
+from sparktop.operate.refused import Refused, refused_options
+from sparktop.operate.secrets.sudo import require_docker
+from sparktop.operate.waits.arrivals import guard_text
+from sparktop.text.units import GIB, gib, span
+
+FLOOR_BYTES, FLOOR_SHARE = 4 * GIB, 0.03
+"""Below 4 GiB sshd itself may get no memory (docs/facts/reliability.md section 0)."""
+SMALL_MACHINE_BYTES = 64 * GIB
+SMALL_SHARE = 0.05
+EMPTY_WITHIN_S = 2.0
+NARROW = 1.25
+STAY_AT_MOST_MIN = 24 * 60
+ARM_LIMIT_S = 15.0
+_UP = (EngineState.READY, EngineState.SERVING)
+_NUMBER = re.compile(r"\d{1,4}(\.\d{1,3})?")
+
+
+def default_floor_bytes(total_bytes: int) -> int:
+    """3 % of a Spark's memory, and at least 4 GiB; 5 % of a machine smaller than a Spark."""
+    if total_bytes < SMALL_MACHINE_BYTES:
+        return int(total_bytes * SMALL_SHARE)
+    return max(FLOOR_BYTES, int(total_bytes * FLOOR_SHARE))
+
+
+# --- the planner
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    return () if _is_off(request) else tuple(AskPrivileges(node=name) for name in request.nodes)
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
+    """One guard order for each of the request's nodes on which the engine has a rank."""
+    if _is_off(request):
+        return _disarm_plan(request, picture)
+    team = requested_ranks(request, picture)
+    with refused_options():
+        orders = [
+            (rank.node, _guard_order(request, rank, picture.node(rank.node), survey))
+            for rank in team
+            if rank.node in request.nodes
+        ]
+    where = " and ".join(node for node, _ in orders)
+    first = orders[0][1]
+    return Plan(
+        request=request,
+        title=f"Arm the guard over {first.container_name} on {where}",
+        risk=Risk.DISRUPTIVE,
+        steps=tuple(_step(node, order, len(orders)) for node, order in orders),
+        way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
+        effect=_effect(orders),
+        warnings=tuple(dict.fromkeys(_warnings(team, orders, picture))),
+        equivalent=tuple(f"on {node}, when it fires: docker kill {order.container_name}" for node, order in orders),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def _is_off(request: Request) -> bool:
+    return request.options.get("off", "no") == "yes"
+
+
+def _disarm_plan(request: Request, picture: FleetState) -> Plan:
+    nodes = [name for name in request.nodes if (view := picture.node(name)) is not None and view.guard is not None]
+    if not nodes:
+        raise Refused(f"no guard is armed on {' or '.join(request.nodes) or 'any node'}")
+    return Plan(
+        request=request,
+        title=f"Disarm the guard on {' and '.join(nodes)}",
+        risk=Risk.SAFE,
+        steps=tuple(_disarm(name, len(nodes)) for name in nodes),
+        effect="Nothing is ended by itself any more; one that stayed after its console had gone is off too.",
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def _guard_order(request: Request, rank: TeamRank, node: NodeView | None, survey: Survey) -> GuardOrder:
+    engine, name = rank.engine, rank.engine.name
+    container = _container(engine)
+    if node is None or node.sample is None:
+        raise Refused(f"nothing has been seen of {rank.node} yet", ("wait for its first figures",))
+    require_known_container(rank, survey)
+    if container is None:
+        raise Refused(
+            f"{name} on {rank.node} runs in no container: the guard ends a container, over Docker's socket",
+            ("run it in a container", f"or end it by hand when it must: sparktop act stop-engine {rank.node}"),
+        )
+    require_docker(survey.privileges(rank.node), rank.node)
+    if container.status != "running" or not is_alive(engine):
+        raise Refused(
+            f"{container.name} on {rank.node} is not running ({container.status or 'unknown'}): there is "
+            "nothing to end",
+            ("start it, then arm the guard; a safe restart arms it by itself for the first request",),
+        )
+    memory = node.sample.memory
+    floor_gib = _number(request, "floor_gib", 0.1, 4096.0)
+    floor = default_floor_bytes(memory.total_bytes) if floor_gib is None else int(floor_gib * GIB)
+    available = memory.available_bytes
+    if floor_gib is None and floor * NARROW > available:
+        floor = available // 2  # little is available even at rest: half of it is still a useful floor
+    if floor >= available:
+        raise Refused(
+            f"{rank.node} has {gib(available)} available now, which is not above that floor of {gib(floor)}: it "
+            "would end the engine at once",
+            (
+                f"--set floor_gib={max(0.1, available / GIB / 2):.1f}, or less",
+                "or give the engine less memory",
+            ),
+        )
+    within = _number(request, "empty_within_s", 0.0, 600.0)
+    stay = _number(request, "stay_minutes", 0.0, STAY_AT_MOST_MIN)
+    if within is None:
+        within = EMPTY_WITHIN_S if engine.state in _UP else 0.0
+    return GuardOrder(
+        container_id=container.container_id,
+        container_name=container.name,
+        floor_bytes=floor,
+        empty_within_s=within or None,
+        stay_s=(stay or 0.0) * 60.0,
+    )
+
+
+def _container(engine: Engine) -> Container | None:
+    container = engine.container
+    return container if container is not None and len(container.container_id) == 64 else None
+
+
+def _number(request: Request, option: str, least: float, most: float) -> float | None:
+    """An option's number; None where it isn't set.
+
+    Raises:
+        ValueError: it is not a number, or out of bounds; the text says so.
+    """
+    text = request.options.get(option, "").strip()
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text) or not least <= float(text) <= most:
+        raise ValueError(f"a number between {least:g} and {most:g} is wanted for {option}, not {text[:20]!r}")
+    return float(text)
+
+
+def _step(node: str, order: GuardOrder, count: int) -> Step:
+    return Step(
+        id="guard" if count == 1 else f"guard@{node}",
+        title=f"Arm the guard on {node}: {guard_text(order)}",
+        node=node,
+        act=order,
+        limit_s=ARM_LIMIT_S,
+        verifies="the probe says that it is armed, over this container by its id and name",
+        undone_by="G disarms it; so does leaving, unless it was told to stay",
+    )
+
+
+def _disarm(node: str, count: int) -> Step:
+    return Step(
+        id="disarm" if count == 1 else f"disarm@{node}",
+        title=f"Disarm the guard on {node}",
+        node=node,
+        act=GuardOrder(container_id=""),
+        limit_s=ARM_LIMIT_S,
+        verifies="the probe says that it is off",
+    )
+
+
+def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
+    order = orders[0][1]
+    rate_text = (
+        f", or as soon as memory falls so fast that it would be empty within {order.empty_within_s:g} s"
+        if order.empty_within_s
+        else ""
+    )
+    how_long = (
+        f"It stays armed for {span(order.stay_s)} after this console has gone."
+        if order.stay_s
+        else "It is disarmed when this console goes, and with a command when that ends: stay_minutes keeps it."
+    )
+    return (
+        f"Nothing now. When less than {gib(order.floor_bytes)} are available{rate_text}, the probe on the Spark ends "
+        f"{order.container_name} itself, once, without waiting for the network. {how_long}"
+    )
+
+
+def _warnings(team: tuple[TeamRank, ...], orders: list[tuple[str, GuardOrder]], picture: FleetState) -> Iterator[str]:
+    yield "It ends the container by SIGKILL: its running requests are lost, and it saves nothing."
+    for rank in team:
+        container = rank.engine.container
+        order = next((order for node, order in orders if node == rank.node), None)
+        view = picture.node(rank.node)
+        if container is None or order is None or view is None or view.sample is None:
+            continue
+        if container.restart_policy == "always":
+            yield (
+                f"Docker leaves {container.name} ended after that; by its policy `always` it starts it again when "
+                f"Docker or {rank.node} is started anew."
+            )
+        available = view.sample.memory.available_bytes
+        if available < order.floor_bytes * NARROW:
+            margin = gib(available - order.floor_bytes)
+            yield f"{rank.node} has {gib(available)} available: {margin} more in use, and {container.name} is ended."
+        if rank.engine.state not in _UP:
+            load_text = f"{container.name} is not ready yet, and memory falls fast while a model loads"
+            yield (
+                f"{load_text}: that may end it."
+                if order.empty_within_s
+                else f"{load_text}: only the floor counts until then."
+            )
+        if view.guard is not None and view.guard.phase is GuardPhase.ARMED:
+            yield f"The guard that is armed on {rank.node} ({guard_text(view.guard)}) is replaced."
+    if len(team) > 1:
+        yield (
+            f"{team[0].engine.name} runs on {len(team)} nodes: when one rank is ended, the other waits for it for ever "
+            "and has to be stopped too."
+        )

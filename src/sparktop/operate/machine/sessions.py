@@ -1,0 +1,93 @@
+"""Who is logged in on a node, from logind and `who`: the questions and how their answers are read. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sparktop import sanitise
+from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.plan.common_steps import key_values
+
+SESSIONS_AT_MOST = 20
+_SESSION_ID = re.compile(r"[A-Za-z0-9]{1,32}")
+_SHOWN = ("Id", "Name", "User", "Type", "Class", "State", "Remote", "Seat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphicalSession:
+    """A graphical session."""
+
+    user: str
+    user_id: int | None
+    kind: str
+    """x11, wayland, mir; empty where logind doesn't say."""
+    is_greeter: bool = False
+
+
+def _list_ask(node: str) -> Output:
+    return Output(node=node, argv=("loginctl", "list-sessions", "--no-legend", "--no-pager"))
+
+
+def _show_ask(node: str, survey: Survey) -> Output | None:
+    text = survey.value(_list_ask(node))
+    if not isinstance(text, str):
+        return None
+    ids = [words[0] for line in text.splitlines() if (words := line.split()) and _SESSION_ID.fullmatch(words[0])]
+    if not ids:
+        return None
+    shown = [word for name in _SHOWN for word in ("-p", name)]
+    return Output(node=node, argv=("loginctl", "show-session", *shown, *ids[:SESSIONS_AT_MOST]))
+
+
+def session_asks(node: str, survey: Survey) -> tuple[Ask, ...]:
+    """The questions, in two rounds: which sessions there are, then what each is."""
+    show_ask = _show_ask(node, survey)
+    return (_list_ask(node), show_ask) if show_ask is not None else (_list_ask(node),)
+
+
+def graphical(survey: Survey, node: str) -> tuple[GraphicalSession, ...]:
+    """The graphical sessions, with the login screen's own; empty where logind couldn't be asked."""
+    show_ask = _show_ask(node, survey)
+    text = survey.value(show_ask) if show_ask is not None else None
+    if not isinstance(text, str):
+        return ()
+    sessions = []
+    for block in re.split(r"\n\s*\n", text):
+        row = key_values(block)
+        if row.get("Type") in ("x11", "wayland", "mir") and row.get("State") != "closing":
+            user_id = row.get("User", "")
+            sessions.append(
+                GraphicalSession(
+                    user=sanitise.name(row.get("Name", "")),
+                    user_id=int(user_id) if user_id.isascii() and user_id.isdecimal() else None,
+                    kind=row["Type"],
+                    is_greeter=row.get("Class") == "greeter",
+                )
+            )
+    return tuple(sessions)
+
+
+def who_ask(node: str) -> Output:
+    return Output(node=node, argv=("who", "-u"))
+
+
+def logged_in(survey: Survey, node: str) -> tuple[str, ...] | None:
+    """Lines of `who`, our own login among them; None where it couldn't be asked."""
+    text = survey.value(who_ask(node))
+    if not isinstance(text, str):
+        return None
+    return tuple(" ".join(sanitise.line(line, limit=160).split()) for line in text.splitlines() if line.strip())[:12]
+
+
+def inhibitors_ask(node: str) -> Output:
+    return Output(node=node, argv=("systemd-inhibit", "--list", "--no-legend", "--no-pager"))
+
+
+def inhibitors(survey: Survey, node: str) -> tuple[str, ...]:
+    """Who has asked to block a shutdown."""
+    text = survey.value(inhibitors_ask(node))
+    if not isinstance(text, str):
+        return ()
+    lines = [" ".join(sanitise.line(line, limit=160).split()) for line in text.splitlines()]
+    return tuple(line for line in lines if "shutdown" in line and line.endswith("block"))[:6]

@@ -1,0 +1,155 @@
+"""Building blocks of the planners: the named node, a process's identity, and common steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.diagnose.catalogue import live_rules
+from sparktop.model.engine import Engine, EngineState
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.operation import Privilege, Signal
+from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Request, Step
+from sparktop.model.survey import Ask, AskPrivileges, FileText, Survey
+from sparktop.operate.refused import Refused
+from sparktop.operate.secrets.sudo import program
+
+EVIDENCE_LIMIT_S = 90.0
+RESOLVED_LIMIT_S = 90.0
+STARTED_TICKS_PER_S = 100
+"""USER_HZ: the unit of /proc on every Linux that a Spark runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStat:
+    """/proc/PID/stat, as far as it tells one process from another."""
+
+    pid: int
+    command: str
+    state: str
+    parent_pid: int
+    started_ticks: int
+
+    @property
+    def started_boot_s(self) -> float:
+        return self.started_ticks / STARTED_TICKS_PER_S
+
+
+def the_node(request: Request, picture: FleetState) -> NodeView:
+    """The one node that is named, as it was last seen."""
+    if len(request.nodes) != 1:
+        raise Refused("this is done on one node at a time", tuple(f"name one: {node.name}" for node in picture.nodes))
+    node = picture.node(request.nodes[0])
+    if node is None:
+        raise Refused(
+            f"{request.nodes[0]} is not one of the nodes watched here",
+            tuple(f"there is {node.name}" for node in picture.nodes),
+        )
+    return node
+
+
+def living(node: NodeView) -> tuple[Engine, ...]:
+    """The node's engines that have not exited."""
+    return tuple(engine for engine in node.engines if engine.state is not EngineState.EXITED)
+
+
+# --- a process's identity
+
+
+def stat_ask(node: str, pid: int) -> FileText:
+    return FileText(node=node, path=f"/proc/{pid}/stat")
+
+
+def stat_of(survey: Survey, ask: FileText) -> ProcessStat | None:
+    """The process's stat, or None where the process is gone or can't be read."""
+    text = survey.value(ask)
+    return parse_stat(text) if isinstance(text, str) else None
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """The stat in a text of /proc; None where it isn't one. A process's name may hold brackets: the fields follow the
+    last one."""
+    head, bracket, rest = text.rpartition(")")
+    pid, opening, command = head.partition("(")
+    words = rest.split()
+    if not bracket or not opening or len(words) < 20 or not pid.strip().isdecimal():
+        return None
+    if not words[1].isdecimal() or not words[19].isdecimal():
+        return None
+    return ProcessStat(
+        pid=int(pid), command=command, state=words[0][:1], parent_pid=int(words[1]), started_ticks=int(words[19])
+    )
+
+
+def end_signal(process: ProcessStat, signal: str, privilege: Privilege, ends_within_s: float) -> Signal:
+    """SIGTERM or SIGKILL to this very process; one that survives SIGKILL fails the step."""
+    return Signal(
+        pid=process.pid,
+        started_ticks=process.started_ticks,
+        signal=signal,
+        privilege=privilege,
+        ends_within_s=ends_within_s,
+        must_end=signal == "KILL",
+    )
+
+
+# --- steps and words
+
+
+def privilege_asks(request: Request) -> tuple[Ask, ...]:
+    return tuple(AskPrivileges(node=name) for name in request.nodes)
+
+
+def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:
+    """Collect evidence before anything is stopped; a failure is no reason to leave a machine frozen."""
+    return Step(
+        id="evidence",
+        title=f"Collect evidence of {' and '.join(nodes)}",
+        node=nodes[0],
+        act=CollectEvidence(nodes=tuple(nodes), engines=tuple(engines)),
+        limit_s=EVIDENCE_LIMIT_S,
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+def stays_note(request: Request) -> str:
+    """Why the finding can't resolve while its engine runs on (it comes from what a log said); empty otherwise."""
+    if request.finding is None or any(rule.card.id == request.finding.rule for rule in live_rules()):
+        return ""
+    return (
+        f"{request.finding.rule} comes from what a log said, and stays until that engine starts anew: restart it "
+        "afterwards."
+    )
+
+
+def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:
+    """See the request's finding resolve; no step where none is named, or it can't resolve without a restart."""
+    if request.finding is None or (engines_run_on and stays_note(request)):
+        return ()
+    return (
+        Step(
+            id="resolved",
+            title=f"See it resolve: {request.finding.title}",
+            node=node,
+            act=AwaitResolved(finding=request.finding.key),
+            limit_s=RESOLVED_LIMIT_S,
+            verifies="the finding is gone",
+        ),
+    )
+
+
+def step_id(name: str, node: str, nodes: Sequence[str]) -> str:
+    """The step's id, with its node where there are several."""
+    return name if len(nodes) < 2 else f"{name}@{node}"
+
+
+def key_values(text: object) -> dict[str, str]:
+    """The values of KEY=value lines, as `systemctl show` and `loginctl show-session` print them."""
+    rows = (line.partition("=") for line in text.splitlines()) if isinstance(text, str) else ()
+    return {key: value.strip() for key, equals, value in rows if equals}
+
+
+SYNC_LIMIT_S = 60.0
+DROP_LIMIT_S = 60.0
+SYNC = (program("sync"),)
+DROP = (program("sysctl"), "-w", "vm.drop_caches=3")

@@ -1,0 +1,247 @@
+"""The ranks of the engine that a request means, each with its node, container and origin; and why they can't be acted
+on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparktop import sanitise
+from sparktop.engines.rank_order import TeamRank, find, missing, ranks, start_order, stop_order
+from sparktop.engines.ranks import is_alive
+from sparktop.model.engine import Engine, EngineState
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import Request
+from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.operate.container import inspected, shared_memory
+from sparktop.operate.container.inspected import Inspected
+from sparktop.operate.plan import origin
+from sparktop.operate.plan.common_steps import stat_ask
+from sparktop.operate.plan.origin import Origin, OriginKind
+from sparktop.operate.refused import Refused
+from sparktop.operate.secrets.sudo import require_docker
+
+
+def requested_ranks(request: Request, picture: FleetState) -> tuple[TeamRank, ...]:
+    """All ranks of the engine that the request means, head first.
+
+    Without a name it is the only engine on the nodes: the running one, else the one that ended last.
+    """
+    unknown = [name for name in request.nodes if picture.node(name) is None]
+    if unknown or not request.nodes:
+        named = f"{unknown[0]} is not one of the nodes watched here" if unknown else "no node is named"
+        raise Refused(named, tuple(f"there is {view.name}" for view in picture.nodes))
+    name = request.target.strip()
+    if not name:
+        candidates = _ranks_on_nodes(request, picture, alive=True) or _ranks_on_nodes(request, picture, alive=False)[:1]
+        heads = {ranks(rank.engine.key, rank.node, picture)[0].engine.key: rank for rank in candidates}
+        if len(heads) != 1:
+            reason = (
+                "which engine is meant? Name one" if heads else f"no engine is seen on {' or '.join(request.nodes)}"
+            )
+            raise Refused(reason, tuple(f"{candidate.engine.name} on {candidate.node}" for candidate in candidates))
+        meant: TeamRank | None = next(iter(heads.values()))
+    else:
+        meant = next((rank for node in request.nodes if (rank := find(name, node, picture)) is not None), None)
+    if meant is None:
+        candidates = _ranks_on_nodes(request, picture, alive=True)
+        raise Refused(
+            f"no engine of that name is on {' or '.join(request.nodes)}",
+            tuple(f"there is {rank.engine.name} on {rank.node}" for rank in candidates),
+        )
+    return ranks(meant.engine.key, meant.node, picture)
+
+
+def require_all_ranks(team: tuple[TeamRank, ...], picture: FleetState) -> None:
+    """Refuse where ranks of the engine are not watched: stopped on one node only, the others would wait in a
+    collective forever."""
+    count = missing(team, picture)
+    if not count:
+        return
+    name = team[0].engine.name
+    seen = ", ".join(f"{rank.engine.name} on {rank.node}" for rank in team)
+    raise Refused(
+        f"{name} runs over {len(team) + count} nodes, and {count} of its ranks {'is' if count == 1 else 'are'} "
+        f"not seen here (seen: {seen}); a rank that is started alone waits for the others, and they for it",
+        ("watch both nodes: sparktop HOST HOST, or name both: sparktop act ACTION HOST HOST",),
+    )
+
+
+def _ranks_on_nodes(request: Request, picture: FleetState, *, alive: bool) -> list[TeamRank]:
+    return [
+        TeamRank(node=view.name, engine=engine)
+        for view in picture.nodes
+        if view.name in request.nodes
+        for engine in view.engines
+        if is_alive(engine) is alive
+    ]
+
+
+PIDS_AT_MOST = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRank:
+    """One rank of a running engine, as found on its node."""
+
+    rank: TeamRank
+    view: NodeView
+    origin: Origin
+    container: Inspected | None = None
+    """Its container; None where it runs in none."""
+    mark: str = ""
+    """Suffix of its steps' ids: "@spark2" where there are two ranks."""
+
+    @property
+    def node(self) -> str:
+        return self.rank.node
+
+    @property
+    def is_head(self) -> bool:
+        return self.rank.is_head
+
+    @property
+    def engine(self) -> Engine:
+        return self.rank.engine
+
+    @property
+    def name(self) -> str:
+        """Its name on its node: its container's, where it has one."""
+        return self.container.name if self.container else self.rank.engine.name
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is something to stop."""
+        if self.container is not None:
+            return self.container.running or self.container.loops
+        return self.rank.engine.state is not EngineState.EXITED
+
+    @property
+    def requests(self) -> int:
+        """How many requests it holds at the moment."""
+        metrics = self.rank.engine.metrics
+        return round((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
+
+
+def asks(team: Sequence[TeamRank], picture: FleetState) -> Iterator[Ask]:
+    """The questions about each rank and its node."""
+    for rank in team:
+        view, container = picture.node(rank.node), rank.engine.container
+        yield AskPrivileges(node=rank.node)
+        if view is not None:
+            yield from origin.asks(rank.engine, view)
+        if container is not None and inspected.is_whole_id(container.container_id):
+            yield inspected.ask(rank.node, container.container_id)
+            if container.ipc_mode == "host":
+                yield shared_memory.ask(rank.node)
+        elif container is None:
+            yield from (stat_ask(rank.node, pid) for pid in rank.engine.pids[:PIDS_AT_MOST])
+
+
+def inspect_ranks(team: Sequence[TeamRank], picture: FleetState, survey: Survey) -> tuple[RunningRank, ...]:
+    """The ranks as found on their nodes, or why one of them can't be acted on."""
+    ranks_found = []
+    for rank in team:
+        view = picture.node(rank.node)
+        if view is None or view.sample is None:
+            raise Refused(f"nothing is known of {rank.node} at the moment", ("wait until it is live",))
+        container = None
+        require_known_container(rank, survey)
+        if rank.engine.container is not None:
+            require_docker(survey.privileges(rank.node), rank.node)
+            container = inspected.inspected(rank.node, rank.engine.container.container_id, survey)
+            if container is None:
+                raise _vanished(rank, survey)
+        ranks_found.append(
+            RunningRank(
+                rank=rank,
+                view=view,
+                origin=origin.origin(rank.engine, view, survey),
+                container=container,
+                mark=f"@{rank.node}" if len(team) > 1 else "",
+            )
+        )
+    return tuple(ranks_found)
+
+
+def require_known_container(rank: TeamRank, survey: Survey) -> None:
+    """Refuse where the engine's container is not known yet: it must not be taken for one without a container."""
+    if "container" not in rank.engine.gaps:
+        return
+    require_docker(survey.privileges(rank.node), rank.node)
+    raise Refused(
+        f"{rank.engine.name} on {rank.node} runs in a container, and Docker has not shown which yet",
+        ("look again in some seconds: the list of containers follows",),
+    )
+
+
+def neighbours(rank: RunningRank) -> Iterator[str]:
+    """Warnings about engines in the same container, which stop with it."""
+    container = rank.engine.container
+    for other in rank.view.engines if container is not None else ():
+        is_shared = (
+            other.container is not None
+            and container is not None
+            and other.container.container_id == container.container_id
+        )
+        if is_shared and other.key != rank.engine.key and other.state is not EngineState.EXITED:
+            yield f"{other.name} runs in the same container, {rank.name}: it goes with it."
+
+
+def refuse_status(container: Inspected) -> None:
+    """Refuse a container that can neither be stopped nor started in its state."""
+    if container.status in ("paused", "removing", "dead"):
+        raise Refused(
+            f"{container.name} on {container.node} is {container.status}",
+            (f"docker unpause {container.name}",) if container.status == "paused" else ("look again in a minute",),
+        )
+
+
+def refuse_launched(rank: RunningRank) -> None:
+    """Refuse an engine that a launcher put into a sleeping container: only that launcher can start it."""
+    if rank.origin.kind is not OriginKind.LAUNCHER:
+        return
+    raise Refused(
+        f"{rank.name} on {rank.node} holds an engine that {rank.origin.launcher} put there: its container's own "
+        "command starts none, so stopping and starting the container would bring back an empty one",
+        ("use the launcher's own commands:", *rank.origin.commands, *_known_command(rank)),
+    )
+
+
+def _known_command(rank: RunningRank) -> Iterator[str]:
+    if rank.engine.argv:
+        yield f"the engine runs as: {sanitise.line(' '.join(rank.engine.argv), limit=400)}"
+
+
+def _vanished(rank: TeamRank, survey: Survey) -> Refused:
+    container = rank.engine.container
+    problem = survey.problem(inspected.ask(rank.node, container.container_id)) if container else ""
+    why = f": {problem}" if problem else ""
+    return Refused(
+        f"Docker on {rank.node} has no container of {rank.engine.name} any more{why}",
+        ("look again: the list of engines follows within seconds", "sparktop launch starts one from a recipe"),
+    )
+
+
+def requests_lost(count: int, name: str) -> str:
+    """ "2 requests that vllm-qwen36 holds are lost."."""
+    return f"{count} requests that {name} holds are lost." if count != 1 else f"1 request that {name} holds is lost."
+
+
+def lost_work(rank: RunningRank) -> Iterator[str]:
+    """What a stop of it loses: its requests, or its load so far."""
+    if rank.requests:
+        yield requests_lost(rank.requests, rank.name)
+    elif rank.runs and rank.engine.state in (EngineState.LOADING, EngineState.CAPTURING, EngineState.STARTING):
+        yield f"{rank.name} is {rank.engine.state.value}: what it has loaded so far is lost."
+
+
+_Item = TypeVar("_Item")
+
+
+def in_order(ranks: Sequence[RunningRank], items: Sequence[_Item]) -> tuple[list[_Item], list[_Item]]:
+    """`items` (one for each rank) in stop order, and in start order."""
+    by_node = {rank.node: item for rank, item in zip(ranks, items, strict=True)}
+    team = tuple(rank.rank for rank in ranks)
+    return [by_node[rank.node] for rank in stop_order(team)], [by_node[rank.node] for rank in start_order(team)]

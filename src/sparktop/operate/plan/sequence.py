@@ -1,0 +1,79 @@
+"""The one sequence in which an engine comes up, and its way back; each phase for all ranks before the next.
+
+evidence, prepare, stop, memory, room, start, ready, prove, policy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sparktop.model.plan import Step
+from sparktop.model.survey import Survey
+from sparktop.operate.plan.starter import Starter
+
+
+def sequence(
+    ranks: Sequence[Starter],
+    *,
+    up: Sequence[Starter],
+    before: Iterable[Step],
+    stop: Iterable[Step],
+    survey: Survey,
+    is_proven: bool = True,
+) -> Iterator[Step]:
+    """The steps that bring the engine up.
+
+    Args:
+        ranks: head first.
+        before: evidence, downloads: what comes first of all.
+        up: the same in start order.
+        stop: what stops the engines that run now.
+        is_proven: send the first request.
+    """
+    yield from before
+    for rank in ranks:
+        yield from rank.prepare()
+    yield from stop
+    for rank in ranks:
+        yield from rank.await_memory()
+    for rank in ranks:
+        yield from rank.make_room(survey)
+    for rank in ranks:
+        yield from rank.before_start()
+    for rank in up:
+        yield from rank.start()
+    for rank in ranks:
+        yield from rank.guard_load()
+    for rank in ranks:
+        yield from rank.await_ready()
+    if is_proven:
+        for rank in ranks:
+            yield from rank.guard_request()
+        yield from ranks[0].prove()
+    for rank in ranks:
+        yield from rank.restore_guard()
+    for rank in ranks:
+        yield from rank.on_ready()
+
+
+def way_back(down: Sequence[Starter], up: Sequence[Starter], grace_s: float) -> Iterator[Step]:
+    """The steps that bring back what ran before; each does nothing where its result is there already.
+
+    Args:
+        down: the ranks in stop order.
+        up: in start order.
+    """
+    for rank in down:
+        yield from rank.take_back(grace_s)
+    for rank in up:
+        yield from rank.restore_guard_first()
+    for rank in up:
+        yield from rank.undo_change()
+    for rank in up:
+        yield from rank.await_old_memory()
+    for rank in up:
+        yield from rank.start_old()
+    for rank in sorted(up, key=lambda rank: not rank.is_head):
+        yield from rank.await_old_ready()
+    for rank in up:
+        yield from rank.settle_old()

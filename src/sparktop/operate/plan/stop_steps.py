@@ -1,0 +1,190 @@
+"""Steps that stop an engine: its service, its container, or its processes; each with a grace period."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from sparktop.diagnose.rules.memory.starvation import fall_of, is_dangerous
+from sparktop.model.fleet import FleetState
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Remote, Request, Step
+from sparktop.model.survey import Survey
+from sparktop.model.telemetry import Process
+from sparktop.operate.container import lifecycle
+from sparktop.operate.container.lifecycle import grace_option
+from sparktop.operate.plan.common_steps import ProcessStat, end_signal, stat_ask, stat_of
+from sparktop.operate.plan.origin import OriginKind, systemctl
+from sparktop.operate.plan.running_rank import PIDS_AT_MOST, RunningRank
+from sparktop.operate.secrets.sudo import program
+
+URGENT_GRACE_S = 2.0
+_URGENT_RULES = ("memory.falling", "memory.first-request-spike")
+
+
+def is_urgent(request: Request, team: Sequence[RunningRank]) -> bool:
+    """Whether memory is running out, by the request's finding or by the figures."""
+    if request.finding is not None and request.finding.rule in _URGENT_RULES:
+        return True
+    picture = FleetState(nodes=tuple(rank.view for rank in team))
+    falls = ((rank, fall_of(rank.view)) for rank in team)
+    return any(fall is not None and is_dangerous(rank.view, fall, picture) for rank, fall in falls)
+
+
+def grace_of(request: Request, team: Sequence[RunningRank]) -> float:
+    """Seconds between SIGTERM and SIGKILL: the operator's setting, else short where memory is running out.
+
+    Raises:
+        ValueError: the setting is not a valid number; the text says so.
+    """
+    text = request.options.get("grace_s", "")
+    return URGENT_GRACE_S if not text and is_urgent(request, team) else grace_option(text)
+
+
+STOP_LIMIT_S = 300.0
+"""Longer than systemd's own TimeoutStopSec (90 s by default)."""
+
+
+def argv(rank: RunningRank, verb: str) -> tuple[str, ...]:
+    """The systemctl command; a start doesn't wait, because a service may wait for memory before it starts."""
+    options = ("--no-block",) if verb == "start" else ()
+    return (*manager(rank), verb, *options, "--", rank.origin.unit)
+
+
+def manager(rank: RunningRank) -> tuple[str, ...]:
+    """The systemctl command of the manager that runs the rank's service."""
+    return systemctl(rank.view, is_own=rank.origin.is_own, path=program("systemctl"))
+
+
+def typed(rank: RunningRank, verb: str) -> str:
+    """The systemctl command as it would be typed."""
+    manager = "systemctl --user" if rank.origin.is_own else "sudo systemctl"
+    return f"{manager} {verb} -- {shlex.quote(rank.origin.unit)}"
+
+
+def stop(rank: RunningRank, grace_s: float) -> Step:
+    """Stop the service, and wait until it has stopped."""
+    return Step(
+        id=f"stop{rank.mark}",
+        title=f"Stop {rank.origin.unit}, which runs {rank.name}",
+        node=rank.node,
+        act=Remote(operations=(_command(rank, "stop", max(STOP_LIMIT_S, 2 * grace_s)),)),
+        limit_s=max(STOP_LIMIT_S, 2 * grace_s) + 60.0,
+        verifies="the service is inactive",
+        undone_by=typed(rank, "start"),
+    )
+
+
+def start(rank: RunningRank) -> Step:
+    """Start the service."""
+    return Step(
+        id=f"start{rank.mark}",
+        title=f"Start {rank.origin.unit}, which runs {rank.name}",
+        node=rank.node,
+        act=Remote(operations=(_command(rank, "start", 60.0),)),
+        limit_s=120.0,
+        verifies="systemd has taken the order",
+        undone_by=typed(rank, "stop"),
+        undoes=(f"stop{rank.mark}",),
+    )
+
+
+def _command(rank: RunningRank, verb: str, limit_s: float) -> Command:
+    privilege = Privilege.USER if rank.origin.is_own else Privilege.ROOT
+    return Command(argv=argv(rank, verb), privilege=privilege, limit_s=limit_s)
+
+
+def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:
+    """What stops the rank, by hand."""
+    container, where = rank.container, f"on {rank.node}: "
+    if rank.origin.kind is OriginKind.UNIT:
+        yield where + typed(rank, "stop")
+    elif container is not None:
+        if container.restarts:
+            yield where + lifecycle.policy_command(container.name, lifecycle.NO_POLICY)
+        if rank.runs:
+            yield f"{where}docker stop -t {grace_s:.0f} {container.name}"
+
+
+KILL_S = 10.0
+SAME_START_S = 2.0
+"""Tolerance between the start of a process in the picture and in /proc."""
+
+
+def down_steps(
+    order: Sequence[RunningRank],
+    grace_s: float,
+    *,
+    with_policy: bool = True,
+    is_coming_back: bool = False,
+    survey: Survey | None = None,
+) -> Iterator[Step]:
+    """Policy off, stop, kill, processes gone: each for all ranks before the next.
+
+    Args:
+        with_policy: False leaves the restart policies as they are.
+        is_coming_back: a container that can't be stopped gets its policy back.
+        survey: to identify processes in no container and no service.
+    """
+    for rank in order:
+        if with_policy and rank.container is not None and rank.container.restarts:
+            yield lifecycle.policy_off(rank.container, rank.mark)
+    for rank in order:
+        if rank.origin.kind is OriginKind.UNIT:
+            yield stop(rank, grace_s)
+        elif rank.container is not None:
+            if rank.runs:
+                yield lifecycle.stop(rank.container, rank.mark, grace_s, policy_back_if_not=is_coming_back)
+                yield lifecycle.kill(rank.container, rank.mark)
+        elif survey is not None and (end_step := _end_processes(rank, grace_s, survey)) is not None:
+            yield end_step
+    for rank in order:
+        container = rank.container
+        yield lifecycle.gone(
+            rank.engine,
+            rank.node,
+            rank.mark,
+            container.container_id if container else "",
+            container.pid if container else None,
+        )
+
+
+def processes(rank: RunningRank, survey: Survey) -> tuple[ProcessStat, ...]:
+    """The engine's processes that still are the ones seen: the server first, then its children."""
+    table = {process.pid: process for process in (rank.view.processes.processes if rank.view.processes else ())}
+    stats = [stat_of(survey, stat_ask(rank.node, pid)) for pid in rank.engine.pids[:PIDS_AT_MOST]]
+    rows = [
+        row for row in stats if row is not None and row.state not in "ZX" and _is_same_process(row, table.get(row.pid))
+    ]
+    pids = {row.pid for row in rows}
+    return tuple(sorted(rows, key=lambda row: (row.parent_pid in pids, row.started_ticks, row.pid)))
+
+
+def privilege_of(rank: RunningRank) -> Privilege:
+    """USER where all its processes are the user's own, else ROOT."""
+    table = {process.pid: process for process in (rank.view.processes.processes if rank.view.processes else ())}
+    own = rank.view.facts.user_id if rank.view.facts else None
+    mine = own is not None and all(pid in table and table[pid].user_id == own for pid in rank.engine.pids)
+    return Privilege.USER if mine else Privilege.ROOT
+
+
+def _is_same_process(row: ProcessStat, seen: Process | None) -> bool:
+    return seen is not None and abs(seen.started_boot_s - row.started_boot_s) <= SAME_START_S
+
+
+def _end_processes(rank: RunningRank, grace_s: float, survey: Survey) -> Step | None:
+    """SIGTERM to the server, which stops its workers; SIGKILL to what is left."""
+    rows = processes(rank, survey)
+    if not rows:
+        return None
+    privilege = privilege_of(rank)
+    term = end_signal(rows[0], "TERM", privilege, grace_s)
+    kills = tuple(end_signal(row, "KILL", privilege, KILL_S) for row in rows)
+    return Step(
+        id=f"stop{rank.mark}",
+        title=f"End {rank.name} (pid {rows[0].pid}): TERM, after {grace_s:.0f} s KILL to what is left",
+        node=rank.node,
+        act=Remote(operations=(term, *kills)),
+        limit_s=grace_s + KILL_S * len(kills) + 60.0,
+        verifies="none of its processes is left",
+    )

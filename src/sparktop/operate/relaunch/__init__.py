@@ -1,0 +1,1 @@
+"""Relaunch an engine with a change to its flags, variables, container options or image."""

@@ -1,0 +1,377 @@
+"""The Compose override file that a relaunch writes, without secrets.
+
+A secret becomes `${NAME:?...}`, in a variable or in a word of the command: Compose then refuses to start without it,
+and no secret is written to disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from sparktop.cmdline.launch_command import CommandLine
+from sparktop.cmdline.variables import escaped, references
+from sparktop.masking import is_secret, mask_text
+from sparktop.operate.relaunch.compose_project import Project
+from sparktop.operate.relaunch.compose_shell_values import environment_of
+from sparktop.operate.relaunch.rank_change import RankChange
+from sparktop.operate.secrets.masking import secret_words, secrets_of
+
+WHY = "a secret that is kept in no file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedChange:
+    """A change with its secrets replaced by references to shell variables."""
+
+    environment: Mapping[str, str | None]
+    entrypoint: tuple[str, ...]
+    command: tuple[str, ...]
+    shell_values: Mapping[str, str] = field(repr=False)
+    """Secrets by the name of the shell variable that the references use."""
+
+
+def seal_secrets(rank_change: RankChange, line: CommandLine, project: Project) -> SealedChange:
+    """Replace the secrets in a change's variables and in the new command line."""
+    shell_values: dict[str, str] = {}
+    environment: dict[str, str | None] = {}
+    for name, value in rank_change.change.environment.items():
+        if value is None or not is_secret(name, value):
+            environment[name] = value
+            continue
+        variable = _variable_name(name, value, project)
+        shell_values[variable] = value
+        environment[name] = _reference(variable)
+    known_secrets = set(secrets_of(rank_change.config, rank_change.change.environment))
+    entrypoint = _seal_words(line.entrypoint, known_secrets, project, shell_values)
+    return SealedChange(
+        environment=environment,
+        entrypoint=entrypoint,
+        command=_seal_words(line.command, known_secrets, project, shell_values),
+        shell_values=shell_values,
+    )
+
+
+def _variable_name(name: str, value: str, project: Project) -> str:
+    """The variable's own name; a prefixed one where the files use that name for something else too."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and project.shell_values.get(name, value) == value:
+        return name
+    other_uses = sum(
+        ref.name == name
+        for definition in project.definitions
+        for key, text in environment_of(definition).items()
+        if key != name and text is not None
+        for ref in references(text)
+    )
+    return f"SPARKTOP_{re.sub(r'[^A-Za-z0-9]', '_', name)}" if other_uses or not name.isidentifier() else name
+
+
+def _seal_words(
+    words: Sequence[str], known_secrets: set[str], project: Project, shell_values: dict[str, str]
+) -> tuple[str, ...]:
+    secrets = {word for word in (*secret_words(words), *known_secrets) if word.strip()}
+    out: list[str] = []
+    for index, word in enumerate(words):
+        value = next(
+            (
+                secret
+                for secret in sorted(secrets, key=len, reverse=True)
+                if word == secret or word.endswith(f"={secret}")
+            ),
+            None,
+        )
+        if value is None and (
+            mask_text(word) != word or any(len(secret) >= 6 and secret in word for secret in known_secrets)
+        ):
+            value = word  # a secret inside: the shell provides the whole word
+        if value is None:
+            out.append(word)
+            continue
+        flag = word.partition("=")[0] if word != value else words[index - 1] if index else ""
+        variable = _variable_with_value(value, project, shell_values) or _free_variable(
+            flag, index, value, shell_values
+        )
+        shell_values[variable] = value
+        out.append(Reference(escaped(word[: len(word) - len(value)]) + _reference(variable)))
+    return tuple(out)
+
+
+def _variable_with_value(value: str, project: Project, shell_values: Mapping[str, str]) -> str:
+    """A variable that the project takes from the shell already and that has this value; empty: none."""
+    return next(
+        (name for name, known_value in {**project.shell_values, **shell_values}.items() if known_value == value), ""
+    )
+
+
+def _free_variable(flag: str, index: int, value: str, shell_values: Mapping[str, str]) -> str:
+    word = re.sub(r"[^A-Za-z0-9]+", "_", flag.lstrip("-")).strip("_").upper() if flag.startswith("-") else ""
+    name = f"SPARKTOP_{word[:60] or f'WORD_{index}'}"
+    return name if shell_values.get(name, value) == value else f"{name}_{index}"
+
+
+def _reference(variable: str) -> Reference:
+    return Reference(f"${{{variable}:?{WHY}}}")
+
+
+HEAD = """\
+# Written by sparktop: what its relaunches have changed of this project. It is merged with what a next one changes.
+# Compose reads it where it is named: docker compose -f ... -f compose.sparktop.yaml up -d
+"""
+
+
+_MARK = "# Written by sparktop"
+
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z_]*")
+
+
+class NotInOverride(ValueError):
+    """The change has no equivalent in an override file; the message says why."""
+
+
+class Reference(str):
+    """Text that is a Compose template already: its "$" is not escaped."""
+
+    __slots__ = ()
+
+
+def settings(
+    *,
+    environment: Mapping[str, str | None],
+    entrypoint: Sequence[str] | None,
+    command: Sequence[str] | None,
+    options: Mapping[str, Any],
+    host: Mapping[str, Any],
+    image: str | None,
+) -> dict[str, Any]:
+    """A service's settings in the override file.
+
+    Args:
+        environment: values, `Reference`s, or None for a variable to remove.
+        entrypoint: the whole entrypoint, where it changes.
+        command: the whole command, where it changes.
+        options: HostConfig entries, as Change has them.
+        host: the container's current HostConfig: what it has already isn't repeated.
+
+    Raises:
+        NotInOverride: Compose has no setting for an option, or an override can't remove it.
+    """
+    out: dict[str, Any] = {}
+    if image:
+        out["image"] = image
+    if entrypoint is not None:
+        out["entrypoint"] = list(entrypoint)
+    if command is not None:
+        out["command"] = list(command)
+    if environment:
+        out["environment"] = dict(environment)
+    for name, value in options.items():
+        _overlay(out, _option_settings(name, value, host))
+    return out
+
+
+def merged(before: str | None, service: str, new_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The new override: what sparktop wrote before, with these settings merged in.
+
+    Raises:
+        NotInOverride: the existing file was not written by sparktop.
+    """
+    content = ours(before)
+    services = dict(content.get("services") or {})
+    services = {name: _templates(definition, Reference) for name, definition in services.items()}
+    service_settings: dict[str, Any] = services.get(service, {})
+    _overlay(service_settings, _templates(new_settings, lambda text: Reference(escaped(text))))
+    services[service] = service_settings
+    return {"services": services}
+
+
+def ours(text: str | None) -> Mapping[str, Any]:
+    """Services in an override that sparktop wrote; empty where there is no file.
+
+    Raises:
+        NotInOverride: somebody else wrote or edited it.
+    """
+    if text is None:
+        return {}
+    try:
+        content = yaml.safe_load(text) if text.startswith(_MARK) else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        content = None
+    services = content.get("services") if isinstance(content, Mapping) else None
+    if not isinstance(services, Mapping) or not all(isinstance(service, Mapping) for service in services.values()):
+        raise NotInOverride("it was not written by sparktop, or was changed by hand since so that it can't be read")
+    return {"services": dict(services)}
+
+
+def written(content: Mapping[str, Any]) -> str:
+    """The override as the text of a YAML file."""
+    text: str = yaml.dump(
+        _quoted(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=False
+    )
+    return HEAD + text
+
+
+# --- merging
+
+
+def _overlay(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
+    """Merge `overlay` into `base`: mappings by key, lists of options by entry, anything else is replaced."""
+    for key, value in overlay.items():
+        current = base.get(key)
+        if isinstance(value, Mapping) and isinstance(current, Mapping):
+            inner = dict(current)
+            _overlay(inner, value)
+            base[key] = inner
+        elif isinstance(value, list) and isinstance(current, list) and key not in ("command", "entrypoint"):
+            base[key] = [*current, *(entry for entry in value if entry not in current)]
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _templates(value: Any, convert: Callable[[str], Reference]) -> Any:
+    """The value with every text turned into a template by `convert`."""
+    if isinstance(value, Mapping):
+        return {str(key): _templates(item, convert) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_templates(item, convert) for item in value]
+    return convert(value) if isinstance(value, str) and not isinstance(value, Reference) else value
+
+
+# --- options
+
+
+def _option_settings(name: str, value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    if value is None:
+        raise NotInOverride(f"an override file can't take the option {name} away")
+    word = _WORDS.get(name)
+    if word is not None:
+        return {word: _simple_value(name, value)}
+    maker = _MAKERS.get(name)
+    if maker is None:
+        raise NotInOverride(f"the option {name} has no word in an override file that would do the same")
+    return maker(value, host)
+
+
+def _simple_value(name: str, value: Any) -> Any:
+    texts = value if isinstance(value, list) else value.values() if isinstance(value, Mapping) else [value]
+    if not all(isinstance(text, str | int) for text in texts):
+        raise NotInOverride(
+            f"the option {name} can't be said in compose's words: {json.dumps(value, default=str)[:80]}"
+        )
+    return value
+
+
+def _ulimits(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    limits = {
+        str(limit["Name"]): {"soft": int(limit.get("Soft", -1)), "hard": int(limit.get("Hard", -1))}
+        for limit in value
+        if isinstance(limit, Mapping) and limit.get("Name")
+    }
+    return {"ulimits": limits}
+
+
+def _devices(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    existing = [device for device in host.get("Devices") or () if isinstance(device, Mapping)]
+    rows = []
+    for device in value:
+        outside = (
+            str(device.get("PathOnHost") or device.get("PathInContainer") or "") if isinstance(device, Mapping) else ""
+        )
+        inside = str(device.get("PathInContainer") or outside) if outside else ""
+        if not outside.startswith("/") or ":" in outside + inside:
+            raise NotInOverride(f"the device {outside[:80]!r} can't be said in compose's words")
+        if device not in existing:
+            rows.append(f"{outside}:{inside}:{device.get('CgroupPermissions') or 'rwm'}")
+    return {"devices": rows} if rows else {}
+
+
+def _gpus(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    rows = []
+    for device_request in value:
+        if device_request in (host.get("DeviceRequests") or ()):
+            continue
+        kinds = device_request.get("Capabilities") if isinstance(device_request, Mapping) else None
+        if not kinds or not isinstance(kinds[0], list):
+            raise NotInOverride("that request for devices can't be said in compose's words")
+        row: dict[str, Any] = {
+            "driver": str(device_request.get("Driver") or "nvidia"),
+            "capabilities": [str(k) for k in kinds[0]],
+        }
+        if device_request.get("DeviceIDs"):
+            row["device_ids"] = [str(device_id) for device_id in device_request["DeviceIDs"]]
+        else:
+            row["count"] = "all" if device_request.get("Count", -1) == -1 else int(device_request["Count"])
+        rows.append(row)
+    return {"deploy": {"resources": {"reservations": {"devices": rows}}}} if rows else {}
+
+
+def _policy(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(value.get("Name") or "no") if isinstance(value, Mapping) else str(value)
+    retries = value.get("MaximumRetryCount") if isinstance(value, Mapping) else None
+    return {"restart": f"{name}:{retries}" if name == "on-failure" and retries else name}
+
+
+def _hosts(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "extra_hosts": [str(host_entry) for host_entry in value if host_entry not in (host.get("ExtraHosts") or ())]
+    }
+
+
+_WORDS: Mapping[str, str] = {
+    "IpcMode": "ipc", "PidMode": "pid", "NetworkMode": "network_mode", "ShmSize": "shm_size", "Memory": "mem_limit",
+    "MemorySwap": "memswap_limit", "MemoryReservation": "mem_reservation", "PidsLimit": "pids_limit",
+    "Privileged": "privileged", "Init": "init", "ReadonlyRootfs": "read_only", "Runtime": "runtime",
+    "CapAdd": "cap_add", "CapDrop": "cap_drop", "SecurityOpt": "security_opt", "GroupAdd": "group_add",
+    "OomScoreAdj": "oom_score_adj", "Sysctls": "sysctls", "UTSMode": "uts", "UsernsMode": "userns_mode",
+    "CgroupParent": "cgroup_parent", "CpusetCpus": "cpuset", "Dns": "dns", "Binds": "volumes",
+}  # fmt: skip
+
+
+_MAKERS: Mapping[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
+    "Ulimits": _ulimits,
+    "Devices": _devices,
+    "DeviceRequests": _gpus,
+    "RestartPolicy": _policy,
+    "ExtraHosts": _hosts,
+}
+
+
+# --- YAML
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts every text in double quotes, so that YAML 1.1 and 1.2 read the same ("1e3", "no", "0o17")."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    _Text, lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", str(data), style='"')
+)
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_key(str(key)): _quoted(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_quoted(item) for item in value]
+    if isinstance(value, Reference):
+        return _Text(value)
+    return _Text(escaped(value)) if isinstance(value, str) else value
+
+
+def _key(text: str) -> str:
+    return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDLIKE else _Text(text)
+
+
+_WORDLIKE = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")

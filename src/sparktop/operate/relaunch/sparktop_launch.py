@@ -1,0 +1,177 @@
+"""Relaunch of what `sparktop launch` started: its labels, and changes that need a launch instead.
+
+Its containers are plain ones and are replaced as such. Changes that depend on facts found on the nodes (which nodes
+take part, how ranks meet) are refused with the command line of the launch that makes them. Labels follow the change: a
+parameter that the operator can set is kept as a value, everything else is listed as changed, so that the next launch of
+the recipe knows what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from sparktop import sanitise
+from sparktop.cmdline.engine_command import command_of
+from sparktop.cmdline.engine_flag_edits import FlagChange
+from sparktop.engines import labels
+from sparktop.masking import is_secret
+from sparktop.model.engine import EngineKind
+from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.operate.refused import Refused
+from sparktop.operate.relaunch.rank_change import RankChange
+from sparktop.operate.secrets.masking import shown_value
+from sparktop.recipe import parameters
+
+_PARALLELISM = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+_RENDEZVOUS = ("nnodes", "node_rank", "headless", "master_addr", "dist_init_addr", "nccl_init_addr",
+            "distributed_executor_backend")  # fmt: skip
+
+
+def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
+    """Refuse a change to a launched engine that only a launch can make."""
+    head = rank_changes[0]
+    if not head.tool.recipe:
+        return
+    name = f"{head.rank.name} on {' and '.join(rank_change.rank.node for rank_change in rank_changes)}"
+    for flag, value in head.change.flags.items():
+        main = parameters.main_name(flag)
+        if command_of(head.rank.engine).value(flag) == value:
+            continue
+        if main in (*_PARALLELISM, *_RENDEZVOUS):
+            reason = f"{sanitise.name(flag)} says on which nodes it runs, or how they meet"
+            raise Refused(
+                f"{name} was launched from {head.tool.recipe}: {reason}, which a launch finds out on the nodes",
+                lines(rank_changes),
+            )
+        if main == "port" and head.host.get("PortBindings"):
+            raise Refused(
+                f"{name} has its port published by Docker: another one has to be published with it", lines(rank_changes)
+            )
+
+
+def with_line(refused: Refused, rank_changes: Sequence[RankChange]) -> Refused:
+    """The refusal, with the launch command that does it where sparktop launched the engine."""
+    if not rank_changes[0].tool.recipe:
+        return refused
+    return Refused(refused.reason, (*refused.remedies, *lines(rank_changes)))
+
+
+def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
+    """The launch command with the change, and what of the change has to go into the recipe."""
+    head = rank_changes[0]
+    values = labels.values_of(_container_labels(head.rank))
+    settings, _ = _split_flags(head)
+    for name, value in settings.items():
+        _set_parameter(values, name, value)
+    nodes = [rank_change.rank.node for rank_change in rank_changes]
+    if (node_count := settings.get(_PARALLELISM[0])) is not None:
+        nodes = [*nodes, "HOST"][: int(node_count)]
+    line = _launch_line(head.tool.recipe, nodes, values, head.rank.name)
+    return tuple(sanitise.line(text, limit=4000) for text in (line, *_recipe_lines(head)))
+
+
+def again(ranks: Sequence[RunningRank]) -> Iterator[str]:
+    """The command that launches the same again; nothing where sparktop didn't, or no parameters express its changes."""
+    container_labels = _container_labels(ranks[0]) if ranks else {}
+    recipe = labels.recipe_of(container_labels)
+    if recipe and not container_labels.get(labels.CHANGED):
+        line = _launch_line(recipe, [rank.node for rank in ranks], labels.values_of(container_labels), ranks[0].name)
+        yield sanitise.line(f"{line}   # or anew from its recipe", limit=4000)
+
+
+def equivalent(rank_changes: Sequence[RankChange], new_labels: Mapping[str, str]) -> Iterator[str]:
+    """The launch command with the relaunch's result; nothing where parameters can't express all of it."""
+    head = rank_changes[0]
+    if head.tool.recipe and not new_labels.get(labels.CHANGED):
+        line = _launch_line(
+            head.tool.recipe,
+            [rank_change.rank.node for rank_change in rank_changes],
+            labels.values_of(new_labels),
+            head.rank.name,
+        )
+        yield sanitise.line(f"{line}   # the same from its recipe", limit=4000)
+
+
+def relabelled(
+    before: Mapping[str, str], kind: EngineKind, flags: Sequence[FlagChange], other_names: Collection[str], image: str
+) -> dict[str, str]:
+    """Labels of the new container; those of the old one where sparktop didn't launch it.
+
+    Args:
+        flags: changed engine flags of all ranks.
+        others: names of changed variables and options.
+        image: the new image's name; empty: unchanged.
+    """
+    after = dict(before)
+    if not labels.recipe_of(before):
+        return after
+    values = labels.values_of(before)
+    changed = {*labels.changed_in(before), *map(sanitise.name, other_names)}
+    for flag in flags:
+        if flag.after is not None and parameters.can_be_set(kind, flag.name, flag.after or "true"):
+            _set_parameter(values, flag.name, flag.after or "true")
+        else:
+            changed.add(sanitise.name(flag.name))
+    if image and parameters.can_be_set(kind, "container", image):
+        _set_parameter(values, "container", image)
+    elif image:
+        changed.add("container")
+    after[labels.VALUES] = json.dumps(values, sort_keys=True)
+    if changed:
+        after[labels.CHANGED] = json.dumps(sorted(changed))
+    return after
+
+
+# --- lines
+
+
+def _launch_line(recipe: str, nodes: Sequence[str], values: Mapping[str, str], name: str) -> str:
+    settings = [word for key, value in values.items() for word in ("--set", f"{key}={shown_value(key, value) or ''}")]
+    return shlex.join(["sparktop", "launch", recipe, *nodes, *settings, "--stop", name])
+
+
+def _split_flags(rank_change: RankChange) -> tuple[dict[str, str], list[tuple[str, str | None]]]:
+    """(launch parameters, flags that are none)."""
+    values: dict[str, str] = {}
+    other_flags: list[tuple[str, str | None]] = []
+    for flag, value in rank_change.change.flags.items():
+        main = parameters.main_name(flag)
+        if main in _RENDEZVOUS:
+            continue  # the launch finds it out
+        if value is not None and parameters.can_be_set(rank_change.rank.engine.kind, flag, value or "true"):
+            values[main] = value or "true"
+        else:
+            other_flags.append((flag, value))
+    if rank_change.change.image:
+        values["container"] = rank_change.change.image
+    return values, other_flags
+
+
+def _recipe_lines(rank_change: RankChange) -> Iterator[str]:
+    where = f"in a copy of {rank_change.tool.recipe}"
+    for flag, value in _split_flags(rank_change)[1]:
+        words = [flag, *filter(None, [shown_value(flag, value)])]
+        yield f"{where}, in command: {'without ' if value is None else ''}{shlex.join(words)}"
+    for name, value in rank_change.change.environment.items():
+        if value is not None and is_secret(name, value):
+            yield f"in a .env file of mode 0600, or exported: {name}"
+        else:
+            yield f"{where}, in env: " + (f"without {name}" if value is None else f"{name}={shown_value(name, value)}")
+    for name, option in rank_change.change.options.items():
+        yield f"{where}, in executor_config: {name} {json.dumps(option, default=str)}"
+
+
+# --- labels
+
+
+def _container_labels(rank: RunningRank) -> Mapping[str, str]:
+    return rank.container.labels if rank.container is not None else {}
+
+
+def _set_parameter(values: dict[str, str], name: str, value: str) -> None:
+    """Set it under the name that the operator used, if it is set already."""
+    main = parameters.main_name(name)
+    name_in_use = next((key for key in values if parameters.main_name(key) == main), main)
+    values[name_in_use] = value

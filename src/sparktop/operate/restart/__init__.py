@@ -1,0 +1,1 @@
+"""Stop and restart engines without changing them."""

@@ -1,0 +1,254 @@
+"""Plan for breaking a restart loop, of an engine or of a systemd service."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sparktop.diagnose.container_exit import exit_detail
+from sparktop.model.fleet import FleetState
+from sparktop.model.operation import Command, Expect, Privilege
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.survey import Ask, Survey
+from sparktop.model.telemetry import Unit
+from sparktop.operate.container import lifecycle
+from sparktop.operate.container.inspected import Inspected
+from sparktop.operate.plan.common_steps import evidence_step, privilege_asks, resolved_step
+from sparktop.operate.plan.origin import SERVICE_NAME, OriginKind
+from sparktop.operate.plan.running_rank import RunningRank, in_order, inspect_ranks, requested_ranks
+from sparktop.operate.plan.running_rank import asks as rank_asks
+from sparktop.operate.plan.running_starter import policy_again, start_again
+from sparktop.operate.plan.stop_steps import STOP_LIMIT_S, down_steps, typed_stop
+from sparktop.operate.refused import Refused
+from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+
+_NEEDED = re.compile(r"(?:docker|containerd|ssh|sshd|systemd-.*|dbus|NetworkManager|user@.*)\.service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopingService:
+    """A systemd service that restarts again and again, on its node."""
+
+    node: str
+    unit: Unit
+
+
+def looping_service(request: Request, picture: FleetState) -> LoopingService | None:
+    """The service that the request names, if systemd has it there and it may be stopped."""
+    unit_name = request.target.strip()
+    for name in request.nodes:
+        view = picture.node(name)
+        for unit in view.facts.units if view is not None and view.facts else ():
+            if (
+                unit_name
+                and unit.name == unit_name
+                and SERVICE_NAME.fullmatch(unit.name)
+                and not _NEEDED.fullmatch(unit.name)
+            ):
+                return LoopingService(node=name, unit=unit)
+    return None
+
+
+def plan_service(request: Request, service: LoopingService, picture: FleetState, survey: Survey) -> Plan:
+    """Collect evidence, then `systemctl stop`, which no Restart= undoes."""
+    unit, node = service.unit, service.node
+    command = Command(
+        argv=(program("systemctl"), "stop", "--", unit.name), privilege=Privilege.ROOT, limit_s=STOP_LIMIT_S
+    )
+    stop = Step(
+        id="stop",
+        title=f"Stop {unit.name}",
+        node=node,
+        act=Remote(operations=(command,)),
+        limit_s=STOP_LIMIT_S + 60.0,
+        verifies="systemd says that it has stopped, and doesn't start it again",
+        undone_by=f"sudo systemctl start -- {shlex.quote(unit.name)}",
+    )
+    steps = (evidence_step((node,)), stop, *resolved_step(request, node))
+    require_root_for(steps, survey, node)
+    start = Command(
+        argv=(program("systemctl"), "start", "--no-block", "--", unit.name), privilege=Privilege.ROOT, limit_s=60.0
+    )
+    times = f", started {unit.restarts} times so far," if unit.restarts else ""
+    code = f" Its last run ended with status {unit.exit_status}." if unit.exit_status else ""
+    return Plan(
+        request=request,
+        title=f"Break the restart loop of {unit.name} on {node}",
+        risk=Risk.DISRUPTIVE,
+        steps=steps,
+        way_back=(
+            Step(
+                id="back-start",
+                title=f"Start {unit.name}",
+                node=node,
+                act=Remote(operations=(start,)),
+                limit_s=120.0,
+                undoes=("stop",),
+            ),
+        ),
+        effect=f"{unit.name}{times} is stopped and stays down.{code} Why it ends stands in its journal.",
+        warnings=(next_steps(unit.name), *sudo_notes(steps, survey, node)),
+        equivalent=(f"on {node}: sudo systemctl stop -- {shlex.quote(unit.name)}",),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def next_steps(unit: str, *, is_own: bool = False) -> str:
+    """What to do once the cause is fixed."""
+    name = shlex.quote(unit)
+    manager = "systemctl --user" if is_own else "sudo systemctl"
+    journal = "journalctl --user" if is_own else "journalctl"
+    return (
+        f"It is started again at the next boot if it is enabled. Read why it ends: {journal} -u {name} -n 400. When "
+        f"that is mended: {manager} reset-failed -- {name}; {manager} start -- {name}"
+    )
+
+
+GRACE_S = 20.0
+"""Short: it keeps failing, so there is nothing to save."""
+
+
+STILL_S = 15.0
+"""How long the container has to stay down before the loop counts as broken, seconds."""
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    """Questions about the engine's ranks, or about the service that is named."""
+    if looping_service(request, picture) is not None:
+        return privilege_asks(request)
+    team = requested_ranks(request, picture)
+    return tuple(rank_asks(team, picture))
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
+    """Collect evidence, turn the restart policy off, stop, kill, and check that it stays down."""
+    if (service := looping_service(request, picture)) is not None:
+        return plan_service(request, service, picture, survey)
+    team = requested_ranks(request, picture)
+    ranks = inspect_ranks(team, picture, survey)
+    for rank in ranks:
+        if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
+            where = f"{rank.name} on {rank.node} runs in no container and no service"
+            raise Refused(
+                f"{where}: what starts it again isn't known",
+                ("look for who does: a shell's loop, cron, a supervisor of your own",),
+            )
+    if not any(rank.runs or (rank.container is not None and rank.container.restarts) for rank in ranks):
+        raise Refused(
+            f"{ranks[0].name} doesn't run, and nothing starts it again",
+            ("read why it ended: its log is still there (l)",),
+        )
+    ranks = tuple(_between_restarts(rank) for rank in ranks)
+    down, up = in_order(ranks, ranks)
+    steps = [
+        evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),
+        *down_steps(down, GRACE_S),
+        *(
+            stay_down(rank.container, rank.mark)
+            for rank in ranks
+            if rank.container is not None and not rank.container.auto_remove
+        ),
+        *resolved_step(request, ranks[0].node),
+    ]
+    for rank in ranks:
+        require_root_for(steps, survey, rank.node)
+    return Plan(
+        request=request,
+        title=f"Break the restart loop of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        risk=Risk.DISRUPTIVE,
+        steps=tuple(steps),
+        way_back=tuple(_rollback(up)),
+        effect=_effect(ranks),
+        warnings=tuple(_warnings(ranks, steps, survey)),
+        equivalent=tuple(_equivalent(down)),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def _between_restarts(rank: RunningRank) -> RunningRank:
+    """The rank, with a container that Docker has restarted before taken for one whose start time changes.
+
+    A looping container is seen "running" as often as "restarting": its steps are bound to the container, not to a run
+    of it that is over before the first step.
+    """
+    container = rank.container
+    if container is None or not container.restarts or not container.restart_count:
+        return rank
+    return replace(rank, container=replace(container, loops=True))
+
+
+def stay_down(container: Inspected, mark: str) -> Step:
+    """Step: check that the container is down with its restart policy off, and that both still hold STILL_S later."""
+    down = Expect(
+        path=f"{container.path}/json",
+        equals={
+            "Id": container.container_id,
+            "State.Running": False,
+            "State.Restarting": False,
+            "HostConfig.RestartPolicy.Name": "no",
+        },
+        otherwise=f"{container.name} runs again, or its restart policy is on again: somebody else starts it",
+    )
+    return Step(
+        id=f"still{mark}",
+        title=f"See {container.name} stay down for {STILL_S:.0f} s",
+        node=container.node,
+        act=Remote(
+            operations=(
+                replace(down, within_s=10.0),
+                Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0),
+                down,
+            )
+        ),
+        limit_s=STILL_S + 60.0,
+        verifies="its count of restarts stands still",
+    )
+
+
+def exit_reasons(rank: RunningRank) -> str:
+    """How the last run ended: the first critical log finding, the log's failure, the exit code."""
+    log, container = rank.engine.log, rank.engine.container
+    reasons = []
+    if log is not None and (worst := log.critical_finding) is not None:
+        reasons.append(worst.title)
+    if log is not None and log.failure:
+        reasons.append(f'its log: "{log.failure[:200]}"')
+    if container is not None and container.exit_code:
+        reasons.append(exit_detail(container))
+    return "; ".join(reasons)
+
+
+def _effect(ranks: Sequence[RunningRank]) -> str:
+    head = ranks[0]
+    endings = [words for rank in ranks if (words := exit_reasons(rank))]
+    why = f" What ended its last run: {endings[0]}." if endings else " Why it ends stands in its log, which is kept."
+    container = head.engine.container
+    times = f" after {container.restart_count} restarts" if container is not None and container.restart_count else ""
+    return (
+        f"{head.name} is stopped{times} and stays down, and nothing starts it again.{why} "
+        "When that is mended, safe-restart starts it."
+    )
+
+
+def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
+    for rank in ranks:
+        if rank.container is not None and rank.container.restarts:
+            command = lifecycle.policy_command(rank.container.name, rank.container.policy_body)
+            yield f"The restart policy of {rank.container.name} stays off: {command}"
+        if rank.origin.kind is OriginKind.UNIT:
+            yield next_steps(rank.origin.unit, is_own=rank.origin.is_own)
+        yield from sudo_notes(steps, survey, rank.node)
+
+
+def _rollback(up: Sequence[RunningRank]) -> Iterator[Step]:
+    for rank in up:
+        if rank.container is None or not rank.container.auto_remove or rank.origin.kind is OriginKind.UNIT:
+            yield from start_again(rank)
+            yield from policy_again(rank)
+
+
+def _equivalent(down: Sequence[RunningRank]) -> Iterator[str]:
+    for rank in down:
+        yield from typed_stop(rank, GRACE_S)

@@ -1,0 +1,191 @@
+"""Plan for a safe restart: stop an engine, wait until memory is available, start it and test it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from sparktop.engines.memory_target import Target, gib_option
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan, Request, Risk, Step
+from sparktop.model.survey import Ask, Survey
+from sparktop.operate.container import lifecycle
+from sparktop.operate.plan import stop_steps
+from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.origin import OriginKind
+from sparktop.operate.plan.running_rank import (
+    RunningRank,
+    in_order,
+    inspect_ranks,
+    lost_work,
+    neighbours,
+    refuse_launched,
+    refuse_status,
+    requested_ranks,
+    require_all_ranks,
+)
+from sparktop.operate.plan.running_rank import asks as rank_asks
+from sparktop.operate.plan.running_starter import Existing, existing
+from sparktop.operate.plan.sequence import sequence, way_back
+from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, may, typed_memory
+from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
+from sparktop.operate.refused import Refused, refused_options
+from sparktop.operate.relaunch import sparktop_launch
+from sparktop.operate.secrets.sudo import require_root, sudo_notes
+from sparktop.text.units import gib, span
+
+MEMORY_LONGEST_S = 3600.0
+"""Longest that the operator may have it wait for memory."""
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    """Questions about the engine's ranks."""
+    return tuple(rank_asks(requested_ranks(request, picture), picture))
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
+    """The steps of the restart, or why this engine can't be restarted from here."""
+    team = requested_ranks(request, picture)
+    require_all_ranks(team, picture)
+    ranks = inspect_ranks(team, picture, survey)
+    for rank in ranks:
+        refuse_launched(rank)
+        _refuse_unstartable(rank)
+    with refused_options():
+        target_bytes = gib_option(request.options.get("target_gib", ""))
+        grace_s = grace_of(request, ranks)
+        limit_s = _limit_option(request.options.get("memory_limit_s", ""))
+    starters = [existing(rank, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
+    down, up = in_order(ranks, starters)
+    steps = (
+        *sequence(
+            starters,
+            up=up,
+            before=(evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),),
+            stop=down_steps([starter.rank for starter in down], grace_s, is_coming_back=True),
+            survey=survey,
+            is_proven=request.options.get("smoke", "yes") != "no",
+        ),
+        *resolved_step(request, ranks[0].node),
+    )
+    _require_root(ranks, survey)
+    return Plan(
+        request=request,
+        title=f"Safe restart of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        risk=Risk.DISRUPTIVE,
+        steps=steps,
+        way_back=tuple(way_back((), up, grace_s)),
+        effect=_effect(starters, grace_s),
+        warnings=tuple(dict.fromkeys(_warnings(request, starters, steps, survey))),
+        equivalent=tuple(_equivalent(down, up, grace_s)),
+        seen_monotonic_s=picture.monotonic_s,
+        secrets=tuple(dict.fromkeys(starter.api_key for starter in starters if starter.api_key)),
+    )
+
+
+def _effect(starters: Sequence[Existing], grace_s: float) -> str:
+    head = starters[0]
+    took = f" Its last load took {span(head.load_s)}." if head.load_s is not None else ""
+    targets = "; ".join(f"{starter.node}: {_target_text(starter.target)}" for starter in starters)
+    return (
+        f"{head.name} is down from the stop (at most {grace_s:.0f} s) until it has loaded again.{took} "
+        f"Started only when there is memory for it: {targets}. Where that doesn't come back, nothing is started."
+    )
+
+
+def _target_text(target: Target) -> str:
+    return f"{gib(target.target_bytes)} available ({target.sentence})"
+
+
+def _warnings(request: Request, starters: Sequence[Existing], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
+    """What the review warns of: lost requests, memory, the restart policy, sudo."""
+    head = starters[0].rank
+    yield from lost_work(head)
+    for starter in starters:
+        yield from starter.target.warnings
+        yield from _rank_warnings(starter, survey)
+        yield from sudo_notes(steps, survey, starter.node)
+    if any(starter.rank.container is not None and starter.rank.container.restarts for starter in starters):
+        yield "The restart policy is off until the end; a run that ends early leaves it off, and offers the way back."
+    if request.options.get("smoke", "yes") != "no" and head.engine.endpoint is None and head.runs:
+        yield f"No endpoint of {head.name} is known yet: the request goes where it will be found to listen."
+
+
+def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
+    rank = starter.rank
+    yield from neighbours(rank)
+    if rank.container is not None:
+        yield from guard_note(rank.view)
+    if rank.origin.kind is OriginKind.UNIT:
+        yield (
+            f"{rank.origin.unit} runs it on {rank.node}: the service is stopped and started. A container that it makes "
+            "anew has no id before, so the guard is armed over it only when it has loaded."
+        )
+    for step in starter.room_steps(survey):
+        if may(step, rank.node, survey):
+            continue
+        if step.id.startswith("shm"):
+            yield f"Files in /dev/shm of {rank.node} stay: removing them needs root there."
+        else:
+            yield f"Caches of {rank.node} are not dropped, should free memory fall short: that needs root there."
+
+
+def _equivalent(down: Sequence[Existing], up: Sequence[Existing], grace_s: float) -> Iterator[str]:
+    """The same restart as shell commands."""
+    for starter in down:
+        yield from typed_stop(starter.rank, grace_s)
+    for starter in up:
+        rank, where = starter.rank, f"on {starter.node}: "
+        yield typed_memory(starter.node, starter.target.target_bytes)
+        if rank.origin.kind is OriginKind.UNIT:
+            yield where + stop_steps.typed(rank, "start")
+        else:
+            yield f"{where}docker start {starter.container.name}"
+            if starter.container.restarts:
+                yield where + lifecycle.policy_command(starter.container.name, starter.container.policy_body)
+    yield from sparktop_launch.again([starter.rank for starter in sorted(up, key=lambda starter: not starter.is_head)])
+
+
+# --- refusals
+
+
+def _refuse_unstartable(rank: RunningRank) -> None:
+    container = rank.container
+    if container is not None and container.auto_remove and rank.origin.kind is not OriginKind.UNIT:
+        raise Refused(
+            f"{rank.name} on {rank.node} was started with --rm: Docker removes it when it stops, and there "
+            "would be nothing to start again",
+            (
+                "relaunch it: that makes a new container from what this one is",
+                f"sparktop act relaunch {shlex.quote(rank.node)} --engine {shlex.quote(rank.name)}",
+            ),
+        )
+    if container is not None:
+        refuse_status(container)
+    if rank.origin.kind is OriginKind.PROCESS:
+        running = " ".join(rank.engine.argv)
+        raise Refused(
+            f"{rank.name} on {rank.node} runs in no container and no service: it can be stopped from here, and "
+            "nothing here knows how to start it as it was",
+            (
+                f"stop it: sparktop act stop-engine {shlex.quote(rank.node)} --engine {shlex.quote(rank.name)}",
+                *((f"then start it where it was started: {running[:400]}",) if running else ()),
+                "or let a service start it: sparktop unit renders one",
+            ),
+        )
+
+
+def _require_root(ranks: Sequence[RunningRank], survey: Survey) -> None:
+    """Refuse where a service needs root; other steps that need it are left out, and the review says so."""
+    for rank in ranks:
+        if rank.origin.kind is OriginKind.UNIT and not rank.origin.is_own:
+            commands = [stop_steps.argv(rank, "stop"), stop_steps.argv(rank, "start")]
+            require_root(survey.privileges(rank.node), commands, rank.node)
+
+
+def _limit_option(text: str) -> float:
+    if not text:
+        return MEMORY_LIMIT_S
+    if not text.isdecimal() or not 10 <= int(text) <= MEMORY_LONGEST_S:
+        raise ValueError(f"seconds between 10 and {MEMORY_LONGEST_S:.0f} are wanted for memory_limit_s")
+    return float(text)

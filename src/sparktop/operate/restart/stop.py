@@ -1,0 +1,178 @@
+"""Plan for stopping an engine on all its nodes, and watching its memory come back.
+
+The restart policy stays: Docker leaves a container that was stopped by hand alone until the daemon restarts
+(docs/facts/engines.md section 6.5), and the review says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_bytes
+from sparktop.engines.rank_order import missing
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Request, Risk, Step
+from sparktop.model.survey import Ask, Survey
+from sparktop.operate.plan import stop_steps
+from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.origin import OriginKind
+from sparktop.operate.plan.running_rank import (
+    RunningRank,
+    in_order,
+    inspect_ranks,
+    neighbours,
+    requested_ranks,
+    requests_lost,
+)
+from sparktop.operate.plan.running_rank import asks as rank_asks
+from sparktop.operate.plan.running_starter import start_again
+from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, processes
+from sparktop.operate.refused import Refused, refused_options
+from sparktop.operate.relaunch import sparktop_launch
+from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
+from sparktop.text.units import GIB, gib
+
+MEMORY_S = 300.0
+"""How long to wait for its memory."""
+_URGENT_WORDS = (
+    "Memory is running out, so it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
+)
+BACK_SHARE = 0.9
+"""Share of its memory to wait for: other processes take and free some meanwhile."""
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    """Questions about the engine's ranks."""
+    team = requested_ranks(request, picture)
+    return tuple(rank_asks(team, picture))
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
+    """Collect evidence, stop with grace, kill, and watch its memory come back; whatever started it."""
+    team = requested_ranks(request, picture)
+    ranks = inspect_ranks(team, picture, survey)
+    with refused_options():
+        grace_s = grace_of(request, ranks)
+    if not any(_is_stoppable(rank, survey) for rank in ranks):
+        where = " and ".join(rank.node for rank in ranks)
+        raise Refused(f"{ranks[0].name} on {where} does not run", _start_commands(ranks))
+    down, up = in_order(ranks, ranks)
+    evidence = evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks])
+    urgent = is_urgent(request, ranks)
+    steps = [
+        *(() if urgent else (evidence,)),
+        *down_steps(down, grace_s, with_policy=False, survey=survey),
+        *((evidence,) if urgent else ()),
+        *(step for rank in ranks if (step := memory_freed(rank)) is not None),
+        *resolved_step(request, ranks[0].node),
+    ]
+    for rank in ranks:
+        require_root_for(steps, survey, rank.node)
+    return Plan(
+        request=request,
+        title=f"Stop {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        risk=Risk.DISRUPTIVE,
+        steps=tuple(steps),
+        way_back=tuple(_rollback(up)),
+        effect=_effect(ranks, grace_s),
+        warnings=(
+            *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
+            *dict.fromkeys(_warnings(ranks, steps, survey, missing(team, picture))),
+        ),
+        equivalent=tuple(_equivalent(down, grace_s, survey)),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def memory_freed(rank: RunningRank) -> Step | None:
+    """Step: wait until most of its memory is available; the run goes on where it isn't."""
+    engine_bytes = held_bytes(rank.engine, rank.view)
+    sample = rank.view.sample
+    if not engine_bytes or engine_bytes < GIB or sample is None:
+        return None
+    target = sample.memory.available_bytes + int(BACK_SHARE * engine_bytes)
+    reachable = reachable_bytes(rank.engine, rank.view)
+    if reachable is not None:
+        target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
+    return Step(
+        id=f"memory{rank.mark}",
+        title=f"See {gib(target)} available on {rank.node} again",
+        node=rank.node,
+        act=AwaitMemory(target_bytes=target),
+        limit_s=MEMORY_S,
+        verifies=f"most of the {gib(engine_bytes)} it held is back",
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+def _is_stoppable(rank: RunningRank, survey: Survey) -> bool:
+    """Whether anything runs that can be stopped."""
+    if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
+        return bool(processes(rank, survey))
+    return rank.runs
+
+
+def _start_commands(ranks: Sequence[RunningRank]) -> tuple[str, ...]:
+    docker = (f"to start it: docker start {rank.container.name}" for rank in ranks if rank.container is not None)
+    return (*docker, *sparktop_launch.again(ranks))
+
+
+def _rollback(up: Sequence[RunningRank]) -> Iterator[Step]:
+    for rank in up:
+        if rank.origin.kind is OriginKind.UNIT or (
+            rank.origin.kind is OriginKind.CONTAINER and rank.container is not None and not rank.container.auto_remove
+        ):
+            yield from start_again(rank)
+
+
+def _effect(ranks: Sequence[RunningRank], grace_s: float) -> str:
+    sizes = [
+        f"{gib(size)} on {rank.node}"
+        for rank in ranks
+        if (size := held_bytes(rank.engine, rank.view)) is not None and size >= GIB
+    ]
+    memory_text = f" It holds {', '.join(sizes)}: that is watched until it is back." if sizes else ""
+    return f"{ranks[0].name} is asked to end and, after {grace_s:.0f} s, made to.{memory_text}"
+
+
+def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Survey, missing_ranks: int) -> Iterator[str]:
+    head = ranks[0]
+    if head.requests:
+        yield requests_lost(head.requests, head.name)
+    if missing_ranks:
+        yield (
+            f"It runs over {len(ranks) + missing_ranks} nodes, and {missing_ranks} of its ranks can't be seen here: "
+            "what is left "
+            "there waits for this one, and is to be stopped there."
+        )
+    for rank in ranks:
+        container = rank.container
+        yield from neighbours(rank)
+        if container is not None and container.auto_remove:
+            yield (
+                f"{container.name} on {rank.node} was started with --rm: Docker removes it when it ends, with what was "
+                "changed inside. It can be launched again, not started again."
+            )
+        elif container is not None and container.policy == "always":
+            yield (
+                f"The restart policy of {container.name} is always: it comes again when Docker or {rank.node} starts "
+                "anew."
+            )
+        if rank.origin.kind is OriginKind.LAUNCHER:
+            yield (
+                f"{rank.name} on {rank.node} is the container that {rank.origin.launcher} put the engine into: all of "
+                "it is stopped, and the launcher starts it again."
+            )
+        if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
+            yield f"{rank.name} on {rank.node} runs in no container and no service: nothing here can start it again."
+        yield from sudo_notes(steps, survey, rank.node, with_lines=rank.container is not None)
+
+
+def _equivalent(down: Sequence[RunningRank], grace_s: float, survey: Survey) -> Iterator[str]:
+    for rank in down:
+        if rank.origin.kind is OriginKind.UNIT:
+            yield f"on {rank.node}: {stop_steps.typed(rank, 'stop')}"
+        elif rank.container is not None:
+            yield f"on {rank.node}: docker stop -t {grace_s:.0f} {rank.container.name}"
+        elif rows := processes(rank, survey):
+            yield f"on {rank.node}: kill {rows[0].pid}; after {grace_s:.0f} s: kill -9 {rows[0].pid}"

@@ -1,0 +1,427 @@
+"""A run: the steps of a plan in order, until all are done, one fails, or the operator aborts.
+
+Nothing starts before the intent is on disk and every node to be changed is locked. What a step did is never guessed:
+it is reported as done, failed, or unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any
+
+from sparktop.errors import TransportError
+from sparktop.model.plan import (
+    AwaitResolved,
+    GuardOrder,
+    OnFailure,
+    Plan,
+    Remote,
+    Run,
+    RunState,
+    Step,
+    StepState,
+    only_fetches,
+)
+from sparktop.operate.audit.audit import AuditError
+from sparktop.operate.refused import Refused
+from sparktop.operate.run import run_text
+from sparktop.operate.run.gate import changes
+from sparktop.operate.run.local_step import LocalStep
+from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
+from sparktop.operate.run.operating import OnChange
+from sparktop.operate.run.placeholders import fill_placeholders
+from sparktop.operate.run.record import Record, new_run
+from sparktop.operate.run.remote_step import RemoteStep, StepListener
+from sparktop.operate.run.run_context import RunContext
+from sparktop.operate.run.run_text import armed_guards
+from sparktop.operate.run.step_result import Pace, StepResult
+from sparktop.operate.run.wait import Abort, Aborted, figures, settled
+from sparktop.operate.runner.api import AskSecret, OnResult, OperationResult, Progress
+
+_CAN_ROLL_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
+
+
+class PlanExecution:
+    """Runs one plan; implements `operating.Execution`."""
+
+    def __init__(self, run_id: str, plan: Plan, *, context: RunContext, secret: AskSecret, changed: OnChange) -> None:
+        """Nothing is done until `start`."""
+        self._plan = plan
+        self._context = context
+        self._secret = secret
+        self._passwords: dict[str, str] = {}
+        self._has_left_question = False
+        """The operator aborted at a password prompt."""
+        self._abort = Abort()
+        self._record = Record(new_run(run_id, plan), context=context, changed=changed)
+        self._locks = NodeLocks(context, run_id, plan.title, self._abort)
+        self._state = RunState.RUNNING
+        """The run's state while no link is lost."""
+        self._nodes = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
+        self._began_s = context.clock.monotonic()
+        self._is_known = False
+        """The intent is in the audit, or may be: its writing has begun."""
+        self._has_touched = False
+        """Something was changed, or may have been, that is not undone."""
+        self._has_acted = False
+        self._problems: list[str] = []
+        """Of failed steps after which the run went on."""
+        self._guards: dict[str, str] = {}
+        """Node -> container over which this run armed the guard."""
+        self._start_picture = context.picture()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def run(self) -> Run:
+        return self._record.run
+
+    def start(self) -> None:
+        """Start the run on the running event loop."""
+        self._task = asyncio.create_task(self._execute(), name=f"run {self.run.id}")
+
+    def refuse(self, refused: Refused) -> None:
+        """End the run before its first step, with the gate's reason."""
+        self._record.skip_waiting()
+        self._record.update(**self._final_fields(RunState.REFUSED, refused.reason, " · ".join(refused.remedies)))
+
+    def abort(self) -> None:
+        if self.run.state.is_over or self._abort.is_wanted:
+            return
+        self._abort.want()
+        if self._state is RunState.RUNNING:
+            self._state = RunState.ABORTING
+            if self.run.state is RunState.RUNNING:
+                self._record.update(state=RunState.ABORTING)
+        if self._is_known:
+            self._record.note("note", text="the operator wants out")
+
+    async def finished(self) -> Run:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return self.run
+
+    async def leave(self) -> None:
+        """The console is closing: start no further step; a node completes what it has begun."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # steps
+
+    async def _execute(self) -> None:
+        renewing = asyncio.create_task(self._locks.keep())
+        try:
+            if await self._prepare():
+                await self._steps()
+        except asyncio.CancelledError:
+            self._close()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must end the run in sight, not leave it running
+            await self._finish(RunState.FAILED, f"A fault in sparktop ended the run: {type(error).__name__}: {error}")
+        finally:
+            renewing.cancel()
+            self._passwords.clear()
+            await self._locks.release()
+
+    async def _prepare(self) -> bool:
+        """Write the intent to disk, then lock every node that will be changed; False where that ended the run."""
+        self._is_known = True
+        try:
+            await self._record.intent(figures(self._context.picture(), self._nodes))
+        except AuditError as error:
+            self._is_known = False
+            self._record.skip_waiting()
+            self._record.update(**self._final_fields(RunState.REFUSED, error.message, error.hint or ""))
+            return False
+        for node in self._changed_nodes():
+            try:
+                if self._context.lines.line(node) is None:
+                    self._record.step(0, detail=f"waiting for the runner on {node}")
+                line = await self._locks.line(node, patience_s=self._context.first_line_s)
+                await self._locks.take(line)
+            except (NoLine, NodeTaken) as why:
+                await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that is over, then plan again")
+                return False
+            except TransportError as error:
+                await self._finish(RunState.REFUSED, f"{node}: {error.message}.", hint=error.hint or "")
+                return False
+            except Aborted:
+                await self._finish(RunState.ABORTED, "You got out before the first step.")
+                return False
+        self._record.step(0, detail="")
+        return True
+
+    async def _steps(self) -> None:
+        for index, step in enumerate(self._plan.steps):
+            result = await self._carry_out(index, step)
+            if result.is_aborted:
+                detail = self._record.run.steps[index].detail if result.state is StepState.FAILED else ""
+                why = f"You got out at: {step.title}{': ' + detail.rstrip('.') if detail else ''}"
+                if self._plan.is_all_or_nothing and self._plan.way_back and self._has_acted:
+                    unknown = step if result.state is StepState.UNKNOWN else None
+                    return await self._roll_back(why, then=RunState.ABORTED, unknown=unknown)
+                return await self._finish(RunState.ABORTED, f"{why}.")
+            if result.state is StepState.DONE:
+                continue
+            step_run = self._record.run.steps[index]
+            if result.state is StepState.UNKNOWN:
+                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back)
+                if is_whole and step.on_failure is OnFailure.GO_ON:
+                    self._problems.append(f"{step.title}: {step_run.detail}")
+                    continue
+                if is_whole and step.on_failure is OnFailure.ROLL_BACK:
+                    return await self._roll_back(f"{step.title}: {step_run.detail}", unknown=step)
+                return await self._finish(RunState.FAILED, f"{step.title}: {step_run.detail}")
+            if isinstance(step.act, AwaitResolved):
+                return await self._finish(RunState.NO_HELP, f"All was done, and it did not help: {step_run.detail}.")
+            if step.on_failure is OnFailure.GO_ON:
+                self._problems.append(run_text.failed(step_run))
+            elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:
+                return await self._roll_back(run_text.failed(step_run))
+            else:
+                return await self._finish(RunState.FAILED, run_text.failed(step_run))
+        await self._finish(RunState.DONE, "")
+        return None
+
+    async def _roll_back(self, why: str, *, then: RunState = RunState.ROLLED_BACK, unknown: Step | None = None) -> None:
+        """Run the rollback steps. Where the plan is all or nothing, a failure on one node doesn't keep the others from
+        being rolled back; `unknown` is a step of which it is not known whether it was done."""
+        why = why.strip().rstrip(".")
+        self._abort.heeded()
+        self._state = RunState.ROLLING_BACK
+        self._start_picture = self._context.picture()  # waits of the rollback start from here
+        self._record.skip_waiting()
+        self._record.update(state=self._state, message=why)
+        self._record.note("note", text="the way back is taken", why=self.run.message)
+        used_ids = {step_run.step.id for step_run in self.run.steps}
+        steps = [replace(back, id=f"back-{back.id}") if back.id in used_ids else back for back in self._plan.way_back]
+        failures: dict[str, str] = {}
+        was_skipped = False
+        for index, step in zip(self._record.add(steps), steps, strict=True):
+            if failures.keys() & {step.node, *step.needs_nodes}:
+                continue
+            result = await self._carry_out(index, step)
+            step_run = self._record.run.steps[index]
+            if result.is_aborted:
+                return await self._finish(RunState.ABORTED, f"{why}. You got out of the way back at: {step.title}.")
+            if result.state is StepState.DONE:
+                was_skipped |= unknown is not None and step_run.state is StepState.SKIPPED and step.node == unknown.node
+                continue
+            is_disconnected = self._context.lines.line(step.node) is None
+            if step.on_failure is OnFailure.GO_ON and result.state is StepState.FAILED and not is_disconnected:
+                self._problems.append(run_text.failed(step_run))
+                continue
+            failures[step.node] = run_text.failed(step_run)
+            if not self._plan.is_all_or_nothing:
+                break
+        if failures or was_skipped:
+            unknown_note = (
+                f" If it was done after all: {unknown.undone_by}." if unknown is not None and was_skipped else ""
+            )
+            outcome = (
+                f"The way back failed too: {'; '.join(failures.values())}" if failures else "The way back was taken"
+            )
+            final_state = then if then is RunState.ABORTED else RunState.FAILED
+            return await self._finish(final_state, f"{why}. {outcome.rstrip('.')}.{unknown_note}")
+        self._has_touched = False
+        await self._finish(then, f"{why}. It is as it was before: the way back was taken.")
+        return None
+
+    async def _carry_out(self, index: int, step: Step) -> StepResult:
+        """Carry out one step, recorded and audited; skipped where the operator has aborted."""
+        if self._abort.is_wanted:
+            return StepResult(state=StepState.SKIPPED, is_aborted=True)
+        act = fill_placeholders(step.act, self.run.saved.get(step.node, {}))
+        if act is None:  # it acts on a container that was never created
+            self._record.step(index, state=StepState.SKIPPED, detail="there is nothing to do it to")
+            return StepResult(state=StepState.DONE)
+        step = replace(step, act=act)
+        self._record.step(index, state=StepState.RUNNING, detail="")
+        if self._locks.is_let_go and changes(step) and not only_fetches(act):
+            failure = await self._relock_all(index)
+            if failure is not None:
+                self._record.step_ended(index, failure)
+                return failure
+        if isinstance(act, Remote):
+            result = await self._remote_step(index, step, act)
+        else:
+            result = await self._local_step(index, step)
+        if result.saved:
+            node_ids = {**self.run.saved.get(step.node, {}), **result.saved}
+            self._record.update(saved={**self.run.saved, step.node: node_ids}, is_told=False)
+        self._record.step_ended(index, result)
+        if isinstance(act, GuardOrder) and result.state is StepState.DONE:
+            self._guards[step.node] = act.container_name
+        self._has_touched |= result.has_touched
+        self._has_acted |= result.has_acted or result.has_touched
+        if self.run.state is RunState.LINK_LOST:
+            self._record.update(state=self._state)
+        if result.evidence_path:
+            self._record.update(evidence_path=result.evidence_path)
+        return result
+
+    async def _relock_all(self, index: int) -> StepResult | None:
+        """Re-acquire every node lock before anything is changed; the failure if one can't be had."""
+        until_s = self._context.clock.monotonic() + self._context.link_patience_s
+        while True:
+            try:
+                await self._locks.take_all(self._changed_nodes(), patience_s=self._context.link_patience_s)
+            except (NoLine, NodeTaken) as why:
+                return StepResult(state=StepState.FAILED, detail=f"{why}. This step was not begun.")
+            except Aborted:
+                return StepResult(state=StepState.SKIPPED, is_aborted=True)
+            except TransportError as error:  # after hours, a link that looks alive may be dead
+                if self._abort.is_wanted or self._context.clock.monotonic() > until_s:
+                    return StepResult(state=StepState.FAILED, detail=f"{error.message}. This step was not begun.")
+                self._record.step(index, detail=f"{error.message}: it is tried again")
+                await self._context.pause(RETRY_S)
+            else:
+                self._record.step(index, detail="")
+                return None
+
+    def _changed_nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.node for step in self._plan.steps if changes(step)))
+
+    async def _remote_step(self, index: int, step: Step, act: Remote) -> StepResult:
+        pace = Pace()
+
+        def on_lost(why: str) -> None:
+            pace.skip()
+            self._on_lost(index, why)
+
+        listener = StepListener(
+            result=self._progress_callback(index, len(act.operations), pace),
+            lost=on_lost,
+            found=lambda what: self._on_back(index, what),
+        )
+        work = RemoteStep(
+            step, act, self.run.id, context=self._context, locks=self._locks, abort=self._abort, listener=listener
+        )
+        result = await work.carry_out(self._password)
+        if self._has_left_question and result.state is StepState.FAILED:
+            return replace(result, state=result.state if result.has_touched else StepState.SKIPPED, is_aborted=True)
+        return result
+
+    def _progress_callback(self, index: int, total: int, pace: Pace) -> OnResult:
+        def on_result(result: OperationResult | Progress) -> None:
+            if isinstance(result, Progress):
+                pace.hear(result, self._context.clock.monotonic())
+                detail = f"{result.index + 1} of {total}: {pace.words}" if total > 1 else pace.words
+                ratio = None if pace.ratio is None else (result.index + pace.ratio) / total
+                self._record.step(index, detail=detail, ratio=ratio)
+                return
+            if result.is_undo:
+                self._record.step(index, detail="undoing what was done of it")
+            elif result.ok and total > 1:
+                done_count = result.index + 1
+                self._record.step(index, detail=f"{done_count} of {total} done", ratio=done_count / total)
+
+        return on_result
+
+    def _on_lost(self, index: int, why: str) -> None:
+        if self.run.state is not RunState.LINK_LOST:
+            self._record.note("note", text="link lost", step=self.run.steps[index].step.id, why=why)
+        self._record.step(index, state=StepState.UNKNOWN, detail=why)
+        self._record.update(state=RunState.LINK_LOST)
+
+    def _on_back(self, index: int, what: str) -> None:
+        self._record.step(index, state=StepState.RUNNING, detail=what)
+        self._record.update(state=self._state)
+
+    async def _local_step(self, index: int, step: Step) -> StepResult:
+        work = LocalStep(
+            context=self._context,
+            locks=self._locks,
+            abort=self._abort,
+            start_picture=self._start_picture,
+            secrets=self._plan.secrets,
+        )
+
+        def on_progress(detail: str, ratio: float | None, silence: str) -> None:
+            if silence:
+                self._record.update(state=RunState.LINK_LOST)
+            elif self.run.state is RunState.LINK_LOST:
+                self._record.update(state=self._state)
+            self._record.step(index, detail=detail, ratio=ratio)
+
+        return await work.carry_out(step, on_progress)
+
+    async def _password(self, node: str, wrong: int) -> str | None:
+        """The password for a node: asked for once per run, again where it was wrong, and not kept longer."""
+        if wrong:
+            self._passwords.pop(node, None)
+        if node in self._passwords:
+            return self._passwords[node]
+        try:
+            password = await self._abort.unless(_answered(self._secret(node, wrong)))
+        except Aborted:
+            self._has_left_question = True
+            return None
+        if password:
+            self._record.also_mask(password)
+            self._passwords[node] = password
+        return password
+
+    # ending
+
+    async def _finish(self, state: RunState, how: str, *, hint: str = "") -> None:
+        """End the run: wait for newer figures, release the nodes, write the last entry, then publish it."""
+        self._record.skip_waiting()
+        if self._has_acted:
+            await settled(self._context, self.run, self._nodes)
+        await self._locks.release()
+        self._record.update(after=figures(self._context.picture(), self._nodes), is_told=False)
+        self._record.update(**self._final_fields(state, how, hint), is_told=False)
+        await self._record.end()
+        if missing := self._record.audit_problem:
+            self._record.update(message=f"{self.run.message} The audit is not whole: {missing}.", is_told=False)
+        self._record.update()
+
+    def _final_fields(self, state: RunState, how: str, hint: str = "") -> dict[str, Any]:
+        """The final fields of a run."""
+        run = self.run
+        guards = () if state is RunState.DONE else armed_guards(self._guards, self._context.picture())
+        problems = [*self._problems, *guards]
+        can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
+        if state is RunState.DONE:
+            text = run_text.success(run, self._context.clock.monotonic() - self._began_s, but=problems)
+        elif state is RunState.ROLLED_BACK:
+            text = run_text.plain(how, but=problems)
+        else:
+            text = run_text.message(run, how, but=problems)
+        if state not in (RunState.DONE, RunState.ROLLED_BACK):
+            hint = " · ".join(part for part in (hint, run_text.hint(run, can_go_back=can_go_back)) if part)
+        return {"state": state, "message": text, "hint": hint, "can_go_back": can_go_back}
+
+    def _close(self) -> None:
+        """Record that the console was closed during the run; there is only time for the audit."""
+        current = next(
+            (step_run for step_run in self.run.steps if step_run.state in (StepState.RUNNING, StepState.UNKNOWN)), None
+        )
+        reason = "The console was closed."
+        if current is not None and isinstance(current.step.act, Remote):
+            future = "finishes or undoes by itself what it has begun of it"
+            if only_fetches(current.step.act):
+                future = "goes on with it by itself, and the next run follows it"
+            reason = (
+                f"The console was closed during: {current.step.title}. {current.step.node} {future}; nothing after it "
+                "is done."
+            )
+            self._has_touched |= not only_fetches(current.step.act)
+        elif current is not None:
+            reason = f"The console was closed during: {current.step.title}. Nothing after it is done."
+        for index, step_run in enumerate(self.run.steps):
+            if step_run is current:
+                was_remote = isinstance(step_run.step.act, Remote)
+                self._record.step(index, state=StepState.UNKNOWN if was_remote else StepState.SKIPPED)
+        self._record.skip_waiting()
+        self._guards.clear()  # guards are disarmed with the console
+        self._record.update(**self._final_fields(RunState.ABORTED, reason), is_told=False)
+        if self._is_known:
+            self._record.end_at_once()
+        self._record.update()
+
+
+async def _answered(question: Awaitable[str | None]) -> str | None:
+    return await question

@@ -1,0 +1,54 @@
+"""The interface between a front end and the operating side; implemented by `operate.operations`, and by a test's
+double."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.operate.audit.interrupted_runs import InterruptedRun
+from sparktop.operate.runner.api import AskSecret
+
+OnChange = Callable[[Run], None]
+"""Called on the event loop with each new state of a run."""
+
+
+class Execution(Protocol):
+    """A run in progress."""
+
+    @property
+    def run(self) -> Run:
+        """Its newest state."""
+
+    def abort(self) -> None:
+        """Stop as soon as nothing is left halfway: a wait ends at once, a step on a node is completed or undone."""
+
+    async def finished(self) -> Run:
+        """Wait until the run is over; cancelling the waiter doesn't cancel the run."""
+
+
+class Operating(Protocol):
+    """Plans actions and runs them, through one gate."""
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    @property
+    def executions(self) -> tuple[Execution, ...]:
+        """The runs of this session, newest last."""
+
+    async def plan(self, request: Request) -> Plan | Refusal:
+        """Ask the nodes the planner's questions, and plan. Nothing is changed."""
+
+    def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> Execution:
+        """Run a reviewed plan; where the gate refuses it, the run ends at once as REFUSED, with the reason."""
+
+    async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
+        """Runs of this machine whose console was killed halfway, oldest first."""
+
+    def read(self, run_id: str) -> None:
+        """Note that the operator has read how an interrupted run was left."""
+
+    def way_back(self, run: Run) -> Plan | None:
+        """The rollback of a run that failed or did not help, as a plan of its own to review."""

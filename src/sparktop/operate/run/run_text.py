@@ -1,0 +1,195 @@
+"""A run in sentences: how it ended, what was and wasn't done, what to do next, and its figures before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.guard import GuardPhase
+from sparktop.model.operation import DockerCall, Signal
+from sparktop.model.plan import Act, CollectEvidence, Remote, Run, StepRun, StepState
+from sparktop.text.units import countdown
+
+
+def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
+    """How it ended (`how`), then what was done and what was not; `but` are the problems on the way."""
+    return " ".join(part for part in (sentence(how), *lists(run), *map(sentence, but)) if part)
+
+
+def plain(how: str, *, but: Sequence[str] = ()) -> str:
+    """How it ended, without the lists of steps."""
+    return " ".join(map(sentence, (how, *but)))
+
+
+def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
+    """The message of a run that did everything."""
+    return " ".join((f"{run.plan.title}: done in {countdown(round(seconds))}.", *map(sentence, but)))
+
+
+def failed(step_run: StepRun) -> str:
+    """A failed step, with its reason."""
+    why = step_run.detail.removeprefix("failed: ")
+    return f"{step_run.step.title} failed{': ' + why if why else ''}"
+
+
+def hint(run: Run, *, can_go_back: bool) -> str:
+    """What to do next: the rollback as a plan, and as commands for when the plan is no longer available."""
+    commands = by_hand(run)
+    commands_text = "; ".join(commands)
+    if can_go_back:
+        parts = [f"The way back can be taken: {'; '.join(step.title for step in run.plan.way_back)}."]
+        parts += [f"By hand it is: {commands_text}"] if commands else []
+        return " ".join(parts)
+    return f"How to undo what was done: {commands_text}" if commands else ""
+
+
+def sentence(text: str) -> str:
+    """The text with a full stop, unless it ends a sentence already."""
+    text = text.strip()
+    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz"}
+ALWAYS = ("available_gib",)
+"""Shown even where unchanged."""
+Figures = Mapping[str, float | str]
+
+
+def figures_text(before: Figures, after: Figures, *, only: Collection[str] = ()) -> str:
+    """One node's changed figures, or `only` these; before the run has ended only the values before."""
+    parts = []
+    for name, value in before.items():
+        if only and name not in only:
+            continue
+        new_value = after.get(name)
+        if after and name not in ALWAYS and (new_value is None or _figure(new_value) == _figure(value)):
+            continue
+        words, _, unit = name.rpartition("_")
+        if unit not in UNITS:
+            words, unit = name, ""
+        change = "" if new_value is None else f" → {_figure(new_value)}"
+        parts.append(f"{words.replace('_', ' ')} {_figure(value)}{change} {UNITS.get(unit, '')}".rstrip())
+    return ", ".join(parts)
+
+
+def ending(run: Run) -> str:
+    """How it ended, without the plan's title, which is shown before it."""
+    title = f"{run.plan.title}: "
+    rest = run.message.removeprefix(title)
+    return rest[:1].upper() + rest[1:] if run.message.startswith(title) else run.message
+
+
+def brief(run: Run) -> str:
+    """How it ended without the lists of steps, for where the steps are shown next to it."""
+    text = ending(run)
+    for list_sentence in lists(run):
+        text = text.replace(f" {list_sentence}", "", 1)
+    return text
+
+
+def lists(run: Run) -> tuple[str, ...]:
+    """What is not known, what was done, what was not begun: a sentence each."""
+    titles = {
+        state: "; ".join(step_run.step.title for step_run in run.steps if step_run.state is state)
+        for state in (StepState.UNKNOWN, StepState.DONE, StepState.SKIPPED)
+    }
+    unknown, done, skipped = titles.values()
+    parts = [f"Not known: {unknown}."] if unknown else []
+    if done or not unknown:
+        parts.append(f"Done: {done}." if done else "Nothing was done.")
+    if skipped:
+        parts.append(f"Not begun: {skipped}.")
+    return tuple(parts)
+
+
+def _figure(value: float | str) -> str:
+    return f"{value:.1f}" if isinstance(value, int | float) else value
+
+
+_SECONDS = re.compile(r"\d+(\.\d+)? s")
+_MISSING = re.compile(r"(\d+ things? missing): .*")
+_FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
+
+
+def stops(act: Act) -> bool:
+    """Whether the act stops something that may be running."""
+    return isinstance(act, Remote) and any(
+        isinstance(operation, Signal)
+        or (isinstance(operation, DockerCall) and operation.path.endswith(("/stop", "/kill")))
+        for operation in act.operations
+    )
+
+
+def grace_s(act: Act) -> float | None:
+    """Seconds between SIGTERM and SIGKILL; None where the act stops nothing, or has no grace period."""
+    for operation in act.operations if isinstance(act, Remote) else ():
+        if isinstance(operation, DockerCall) and operation.path.endswith("/stop"):
+            seconds_text = operation.query.get("t", "")
+            return float(seconds_text) if seconds_text.isdecimal() and int(seconds_text) else None
+        if isinstance(operation, Signal) and operation.signal == "TERM" and operation.ends_within_s:
+            return operation.ends_within_s
+    return None
+
+
+def waiting(step_run: StepRun, now_wall_s: float) -> tuple[float, float] | None:
+    """(seconds since SIGTERM, seconds of grace) while a step stops something; None otherwise."""
+    grace = grace_s(step_run.step.act)
+    if grace is None or step_run.state is not StepState.RUNNING or step_run.began_wall_s is None:
+        return None
+    return max(0.0, now_wall_s - step_run.began_wall_s), grace
+
+
+def was_killed(step_run: StepRun) -> bool:
+    """Whether stopping took the whole grace period: it was killed."""
+    grace = grace_s(step_run.step.act)
+    if (
+        grace is None
+        or step_run.state is not StepState.DONE
+        or step_run.began_wall_s is None
+        or step_run.ended_wall_s is None
+    ):
+        return False
+    return step_run.ended_wall_s - step_run.began_wall_s >= grace
+
+
+def short_detail(step_run: StepRun) -> str:
+    """The step's detail without what is shown next to it, or reads better elsewhere."""
+    if was_killed(step_run):
+        return "it did not end of itself in that time, and was killed"
+    if step_run.state is StepState.DONE and _SECONDS.fullmatch(step_run.detail):
+        return ""  # the time at the right says it
+    if isinstance(step_run.step.act, CollectEvidence) and step_run.state is StepState.DONE:
+        return _MISSING.sub(r"\1, see README.txt in it", _FOLDER.sub("", step_run.detail))
+    return step_run.detail
+
+
+def by_hand(run: Run) -> tuple[str, ...]:
+    """Commands that undo what is left of a run; empty where nothing is left, or nothing can undo it.
+
+    A step that undid another leaves nothing of either: a policy switched off and back is as it was.
+    """
+    done = [
+        step_run.step
+        for step_run in run.steps
+        if step_run.state is StepState.DONE and isinstance(step_run.step.act, Remote)
+    ]
+    undone = {(step.node, name) for step in done for name in step.undoes}
+    done_ids = {(step.node, step.id) for step in done}
+    undoing = {(step.node, step.id) for step in done if any((step.node, name) in done_ids for name in step.undoes)}
+    not_undone = [step for step in done if (step.node, step.id) not in undone | undoing]
+    is_several = len({step.node for step in done}) > 1
+    commands = (
+        f"{f'on {step.node}: ' if is_several else ''}{step.undone_by}"
+        for step in reversed(not_undone)
+        if step.undone_by and not step.undone_by.startswith("nothing")
+    )
+    return tuple(dict.fromkeys(commands))
+
+
+def armed_guards(guards: Mapping[str, str], picture: FleetState) -> Iterator[str]:
+    """Sentences on the guards (node -> container) that the run armed and did not disarm: they may still act."""
+    for node, name in guards.items():
+        view = picture.node(node)
+        if name and view is not None and view.guard is not None and view.guard.phase is GuardPhase.ARMED:
+            yield f"The guard on {node} is still armed over {name}: G disarms it, and so does leaving"

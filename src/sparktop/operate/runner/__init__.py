@@ -1,0 +1,1 @@
+"""The runner on a node, seen from the console."""

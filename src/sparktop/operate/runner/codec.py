@@ -1,0 +1,285 @@
+"""Operations, questions and answers in the runner's protocol (`probe.runner` describes it). Pure.
+
+What a planner reads (an answer's value) stays exact, because a relaunch must be; every sentence meant for the
+operator is sanitised here. No value from the node is assumed to have the right type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
+from sparktop.model.plan import Remote
+from sparktop.model.survey import (
+    Answer,
+    Ask,
+    AskPrivileges,
+    DockerGet,
+    DockerLog,
+    FileText,
+    HubModel,
+    ModelsOnDisk,
+    Output,
+    Privileges,
+)
+from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
+
+Words = dict[str, Any]
+
+RETURN_S = 60.0
+"""How long the runner waits for a Docker Engine that is away, beyond an operation's own time."""
+END_S = 15.0
+"""For stopping what took too long: TERM, then KILL, on a slow node."""
+GET_LIMIT_S = 10.0
+PROBLEM_CHARS = 1000
+
+
+# --- operations
+
+
+_KINDS: Mapping[str, type[Operation]] = {
+    "command": Command,
+    "docker": DockerCall,
+    "expect": Expect,
+    "signal": Signal,
+    "pull": ImagePull,
+    "transfer": Transfer,
+}
+_KEYS = {
+    "privilege": "root", "limit_s": "limit", "within_s": "within", "started_ticks": "started",
+    "ends_within_s": "ends_within", "total_bytes": "total",
+}  # fmt: skip
+"""The protocol's names of fields, where they differ."""
+
+
+def operation_words(operation: Operation) -> Words:
+    """One operation as JSON-ready data; empty fields are left out."""
+    words: Words = {"do": next(name for name, kind in _KINDS.items() if isinstance(operation, kind))}
+    for item in fields(operation):
+        value = getattr(operation, item.name)
+        if isinstance(value, Privilege):
+            value = value is Privilege.ROOT
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Command | Expect):
+            value = operation_words(value)
+        if item.name == "body" or not (value is None or value is False or value in ("", {})):
+            words[_KEYS.get(item.name, item.name)] = value
+    return words
+
+
+def operation_of(words: Mapping[str, Any]) -> Operation:
+    """The operation from that data: for tests and simulators that stand in for a runner.
+
+    Raises:
+        KeyError, ValueError, TypeError: it is not a valid operation.
+    """
+    return _operation(_KINDS[words["do"]], words)
+
+
+def _operation(kind: type[Operation], words: Mapping[str, Any]) -> Operation:
+    values: Words = {"equals": {}} if kind is Expect else {}
+    for name, key in ((item.name, _KEYS.get(item.name, item.name)) for item in fields(kind)):
+        if key not in words:
+            continue
+        value = words[key]
+        if name == "privilege":
+            value = Privilege.ROOT if value else Privilege.USER
+        elif name in ("argv", "accepts"):
+            value = tuple(value)
+        elif name in ("done_when", "command"):
+            value = _operation(Expect if kind is DockerCall else Command, value)
+        values[name] = value
+    return kind(**values)
+
+
+def step_words(run_id: str, step_id: str, act: Remote) -> Words:
+    """A whole step as JSON-ready data."""
+    return {
+        "run": run_id,
+        "step": step_id,
+        "operations": [operation_words(operation) for operation in act.operations],
+        "undo": [operation_words(operation) for operation in act.undo],
+        "limit": sum(longest_s(operation) + END_S for operation in act.operations),
+    }
+
+
+def longest_s(operation: Operation) -> float:
+    """The longest that an operation may take, with a Docker Engine that restarts in the middle of it."""
+    match operation:
+        case Command():
+            return operation.limit_s + (operation.done_when.limit_s if operation.done_when else 0.0)
+        case DockerCall():
+            check_s = operation.done_when.within_s if operation.done_when else 0.0
+            return operation.limit_s * 2 + check_s + RETURN_S
+        case Expect():
+            return operation.within_s + RETURN_S
+        case Signal():
+            return operation.ends_within_s + GET_LIMIT_S
+        case ImagePull():
+            return operation.limit_s + RETURN_S
+        case Transfer():  # the same transfer by another run may have to end first
+            return operation.command.limit_s + longest_s(operation.command)
+
+
+# --- how it went
+
+
+def result_of(words: Mapping[str, Any]) -> OperationResult:
+    """The result of one operation."""
+    code = words.get("code")
+    return OperationResult(
+        index=whole_of(words.get("index")) or 0,
+        is_undo=words.get("undo") is True,
+        ok=words.get("ok") is True,
+        code=whole_of(code),
+        output=text_of(words.get("output")),
+        problem=sentence_of(words.get("problem")),
+        seconds=_number(words.get("seconds")) or 0.0,
+        was_done=words.get("was_done") is True,
+        is_untouched=words.get("untouched") is True,
+        was_ended=words.get("ended") is True,
+        brought_bytes=whole_of(words.get("bytes")),
+    )
+
+
+def outcome_of(words: Mapping[str, Any]) -> Outcome:
+    """The outcome of a step; an unknown state becomes GONE, which must be checked."""
+    state = words.get("state")
+    results = words.get("results")
+    saved = words.get("saved")
+    undone = words.get("undone")
+    return Outcome(
+        state=OutcomeState(state) if state in tuple(OutcomeState) else OutcomeState.GONE,
+        results=tuple(result_of(result) for result in results if isinstance(result, dict))
+        if isinstance(results, list)
+        else (),
+        problem=sentence_of(words.get("problem")),
+        undone=undone if isinstance(undone, bool) else None,
+        saved={sanitise.name(key): sanitise.name(str(value)) for key, value in saved.items()}
+        if isinstance(saved, dict)
+        else {},
+        progress=progress_of(words["progress"]) if isinstance(words.get("progress"), dict) else None,
+    )
+
+
+def progress_of(words: Mapping[str, Any]) -> Progress:
+    """How far an operation is."""
+    done, total = whole_of(words.get("done")), whole_of(words.get("total"))
+    return Progress(
+        index=whole_of(words.get("index")) or 0,
+        done_bytes=done if done is not None and done >= 0 else None,
+        total_bytes=total if total is not None and total > 0 else None,
+        words=sentence_of(words.get("words")),
+    )
+
+
+def holder_of(words: Mapping[str, Any]) -> LockHolder:
+    """Who holds the node's lock."""
+    return LockHolder(
+        who=sanitise.name(str(words.get("who") or "")),
+        what=sentence_of(words.get("what")),
+        since_wall_s=_number(words.get("since")),
+    )
+
+
+# --- questions
+
+
+def ask_words(ask: Ask) -> Words:
+    """A question as JSON-ready data."""
+    match ask:
+        case AskPrivileges():
+            return {"privileges": 1}
+        case DockerGet():
+            return {"get": {"path": ask.path, "seconds": GET_LIMIT_S}}
+        case DockerLog():
+            path = f"/containers/{ask.container_id}/logs?stdout=1&stderr=1&timestamps=1&tail={ask.lines}"
+            return {"get": {"path": path, "seconds": ask.limit_s, "limit": ask.limit_bytes, "from_end": True}}
+        case Output():
+            return {
+                "output": {
+                    "argv": list(ask.argv),
+                    "seconds": ask.limit_s,
+                    "limit": ask.limit_bytes,
+                    "from_end": ask.is_tail,
+                }
+            }
+        case FileText():
+            return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
+        case ModelsOnDisk():
+            return {"models": {"roots": list(ask.roots), "seconds": ask.limit_s}}
+        case HubModel():
+            hub = {"repo": ask.repo, "revision": ask.revision, "hub": ask.hub, "token": ask.token}
+            return {"hub": {**hub, "seconds": ask.limit_s}}
+
+
+def ask_limit_s(ask: Ask) -> float:
+    """How long its answer may take on the node."""
+    return ask.limit_s if isinstance(ask, Output | DockerLog | ModelsOnDisk | HubModel) else GET_LIMIT_S
+
+
+def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
+    """An answer: `words` is the last part of the reply, `text` all chunks before it.
+
+    A command that failed has a problem, and its output until then as the value.
+    """
+    problem = sentence_of(words.get("problem"))
+    if words.get("kind") == "refused":
+        return Answer(problem=problem or "the runner refused it")
+    if isinstance(ask, AskPrivileges):
+        return Answer(value=privileges_of(words))
+    if words.get("found") is not True:
+        return Answer(problem=problem)
+    if isinstance(ask, DockerGet | ModelsOnDisk | HubModel):
+        source = "Docker" if isinstance(ask, DockerGet) else "the runner"
+        if words.get("cut") is True:
+            return Answer(problem=f"{source}'s answer is too long")
+        try:
+            return Answer(value=json.loads(text), problem=problem)
+        except (ValueError, RecursionError):
+            return Answer(problem=f"{source}'s answer can't be read")
+    return Answer(value=text, problem=problem)
+
+
+def privileges_of(words: Mapping[str, Any]) -> Privileges:
+    """What the user may do on the node."""
+    rules = words.get("sudo_rules")
+    has_compose = words.get("has_compose")
+    docker, sudo = words.get("docker"), words.get("sudo")
+    return Privileges(
+        is_root=words.get("is_root") is True,
+        user=sanitise.name(str(words.get("user") or "")),
+        docker=docker if docker in ("open", "denied") else "missing",
+        sudo=sudo if sudo in ("free", "listed", "password", "denied", "tty") else "missing",
+        sudo_rules=tuple(sanitise.line(str(rule)) for rule in rules) if isinstance(rules, list) else (),
+        has_compose=has_compose if isinstance(has_compose, bool) else None,
+    )
+
+
+# --- values
+
+
+def sentence_of(value: object) -> str:
+    """One sanitised line for the operator."""
+    return sanitise.line(" ".join(value.split()), limit=PROBLEM_CHARS) if isinstance(value, str) else ""
+
+
+def text_of(value: object) -> str:
+    """Several lines, each sanitised."""
+    return "\n".join(sanitise.line(line) for line in value.splitlines()) if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def whole_of(value: object) -> int | None:
+    """A whole number, None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,1 @@
+"""Secrets in runs and archives, and root access."""

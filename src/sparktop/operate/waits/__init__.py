@@ -1,0 +1,1 @@
+"""Judges of waits: whether what a step waits for has come."""

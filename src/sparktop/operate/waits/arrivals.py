@@ -1,0 +1,208 @@
+"""Judges of waits: processes gone, a finding resolved, a node back after its boot, a guard armed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from sparktop import sanitise
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, LinkState, NodeView
+from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.plan import (
+    AwaitBack,
+    AwaitGone,
+    AwaitResolved,
+    GuardOrder,
+)
+from sparktop.model.telemetry import CollectorState, Process
+from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
+from sparktop.text.units import gib, span
+
+FindingKey = tuple[str, tuple[str, ...], str]
+
+
+def judge_gone(act: AwaitGone, picture: FleetState, node: str, since: Since) -> WaitStatus:
+    """Met when tables read since the wait began show none of the processes, and no GPU process of the container. A
+    zombie holds nothing, and a process started since with the same pid is another."""
+    view = picture.node(node)
+    if view is None or not since.available:
+        return waiting(f"no figures from {node} yet")
+    began_boot_s = since.available[0][0]
+    table = view.processes
+    if table is None or table.boot_s < began_boot_s:
+        return waiting("its processes have not been read since")
+    has_nvml = _has_driver(view)
+    if has_nvml and (view.gpu is None or view.gpu.boot_s < began_boot_s):
+        return waiting("the GPU's processes have not been read since")
+    users = {user.pid for user in view.gpu_processes}
+    old_processes = {process.pid: process for process in table.processes if process.started_boot_s <= began_boot_s}
+    running = [
+        process for process in old_processes.values() if process.pid in act.pids and process.state not in ("Z", "X")
+    ]
+    on_gpu = [
+        process
+        for process in old_processes.values()
+        if process not in running and process.pid in users and _is_of_engine(process, act)
+    ]
+    unlisted = sorted((users & set(act.pids)) - {process.pid for process in table.processes}) if has_nvml else []
+    if not running and not on_gpu and not unlisted:
+        subject = f"all {len(act.pids)} processes are" if len(act.pids) > 1 else "it is" if act.pids else "they are"
+        return met(f"{subject} gone")
+    names = [
+        *(_process_text(process) for process in (*running, *on_gpu)),
+        *(f"pid {pid}, which the GPU still lists" for pid in unlisted),
+    ]
+    ratio = 1.0 - min(1.0, len(running) / len(act.pids)) if act.pids else None
+    return waiting(f"still there: {'; '.join(names[:4])}{' …' if len(names) > 4 else ''}", ratio)
+
+
+def _is_of_engine(process: Process, act: AwaitGone) -> bool:
+    return process.pid in act.pids or bool(act.container_id and process.container_id == act.container_id)
+
+
+def _process_text(process: Process) -> str:
+    at = f" in {process.wait_channel}" if process.wait_channel else ""
+    state = f", can't be interrupted{at}" if process.state == "D" else ""
+    return f"{process.command} (pid {process.pid}{state})"
+
+
+def judge_resolved(
+    act: AwaitResolved, picture: FleetState, known: Collection[FindingKey], before: FleetState | None = None
+) -> WaitStatus:
+    """Met when the finding, or a similar one that came up since, is gone.
+
+    `known` are the findings when the run began: another engine's, which was there before, doesn't count. A source
+    that could be asked `before` and can't be now reports nothing, which is no sign that all is well.
+    """
+    rule, nodes, _ = act.finding
+    silent = [name for name in nodes if not _is_live(picture.node(name))]
+    if silent:
+        return waiting(f"{' and '.join(silent)} can't be seen")
+    old_picture = before or picture
+    if gaps := [
+        f"{source} on {name}" for name in nodes for source in _gaps(old_picture.node(name), picture.node(name))
+    ]:
+        return waiting(f"{' and '.join(gaps)} can't be asked")
+    similar = next(_similar(act, picture.findings, known), None)
+    if similar is None:
+        return met(f"{rule} is no longer found")
+    return waiting(f"still found: {similar.title}")
+
+
+def _gaps(old: NodeView | None, new: NodeView | None) -> Iterator[str]:
+    """What could be asked on the node before, and can't be now."""
+    if old is None or new is None:
+        return
+    if old.containers.available and not new.containers.available:
+        yield "Docker"
+    if _has_driver(old) and not _has_driver(new):
+        yield "the GPU's driver"
+
+
+def _has_driver(view: NodeView) -> bool:
+    nvml = view.collectors.get("nvml")
+    return nvml is not None and nvml.state is CollectorState.OK
+
+
+def _similar(
+    act: AwaitResolved, findings: Iterable[Finding], initial_findings: Collection[FindingKey]
+) -> Iterator[Finding]:
+    """The finding itself, or new ones of its rule on its nodes."""
+    rule, nodes, _ = act.finding
+    for finding in findings:
+        if finding.rule != rule or finding.phase is Phase.RESOLVED:
+            continue
+        is_new = finding.key not in initial_findings and (not nodes or bool(set(finding.nodes) & set(nodes)))
+        if finding.key == act.finding or is_new:
+            yield finding
+
+
+def judge_back(act: AwaitBack, picture: FleetState, node: str, since: Since) -> WaitStatus:
+    """Met when the node is live with another boot id; the detail says how long that took, and what differs from before.
+
+    sshd is up before the GPU's driver is loaded, which is waited for until some time after the boot.
+    """
+    view = picture.node(node)
+    took_s = max(0.0, picture.monotonic_s - since.began_monotonic_s)
+    if view is None:
+        return waiting(f"{node} is not watched")
+    if not _is_live(view):
+        return waiting(f"gone, {span(took_s)} after the order: {view.link.reason or view.link.state}")
+    boot_id = view.facts.boot_id if view.facts is not None else ""
+    if boot_id and boot_id != act.boot_id:
+        if since.before is not None and lacks_driver(since.before, view):
+            return waiting(f"up {span(took_s)} after the order; its driver is not loaded yet")
+        differences = compared(since.before, view) if since.before is not None else ()
+        detail = "; ".join((f"back {span(took_s)} after the order", *differences))
+        return met(detail)
+    return waiting(f"still up, {span(took_s)} after the order")
+
+
+def _is_live(view: NodeView | None) -> bool:
+    return view is not None and view.link.state is LinkState.LIVE and view.sample is not None
+
+
+DRIVER_COMES_S = 120.0
+"""For so long after a boot the driver is waited for; facts arrive once a minute."""
+
+
+# --- after the boot --------------------------------------------------------------------------------------------------
+
+
+def lacks_driver(before: NodeView, after: NodeView) -> bool:
+    """Whether a driver that was loaded before the boot may still come."""
+    had_driver = before.facts is not None and before.facts.driver_version is not None
+    has_driver = after.facts is not None and after.facts.driver_version is not None
+    return had_driver and not has_driver and after.sample is not None and after.sample.boot_s < DRIVER_COMES_S
+
+
+def compared(before: NodeView, after: NodeView) -> tuple[str, ...]:
+    """What a node reports after a boot, compared with before: only what is known of both, differences first."""
+    differences: list[str] = []
+    same: list[str] = []
+    if before.facts is not None and after.facts is not None:
+        for label, old, new in (
+            ("driver", before.facts.driver_version, after.facts.driver_version),
+            ("kernel", before.facts.kernel, after.facts.kernel),
+            ("DGX OS", before.facts.dgx_release, after.facts.dgx_release),
+        ):
+            if old and not new:
+                differences.append(f"{label} {sanitise.name(old)} before, none now")
+            elif old and new and old != new:
+                differences.append(f"{label} {sanitise.name(new)}, was {sanitise.name(old)}")
+            elif new:
+                same.append(f"{label} {sanitise.name(new)} as before")
+    if before.gpu is not None and after.gpu is not None and len(before.gpu.gpus) != len(after.gpu.gpus):
+        differences.append(f"{len(after.gpu.gpus)} GPUs, were {len(before.gpu.gpus)}")
+    if after.sample is not None:
+        available = gib(after.sample.memory.available_bytes)
+        usual = before.baseline.after_boot_available_bytes if before.baseline else None
+        same.append(f"{available} available" + (f", {gib(usual)} after an earlier boot" if usual else ""))
+    return (*differences, *same)
+
+
+def judge_guard(order: GuardOrder, picture: FleetState, node: str, since: Since) -> WaitStatus:
+    """Met when the probe has carried out the order; `since.before` is the node before the order."""
+    view = picture.node(node)
+    state = view.guard if view is not None else None
+    old_state = since.before.guard if since.before is not None else None
+    if not order.container_id:
+        is_off = state is None or state.phase is not GuardPhase.ARMED
+        return WaitStatus(
+            verdict=WaitVerdict.MET if is_off else WaitVerdict.WAITING, detail="the guard is off" if is_off else ""
+        )
+    if state is None or state is old_state:
+        return waiting("the probe is asked")
+    if state.phase is GuardPhase.ARMED:
+        if state.container_id != order.container_id or state.until_wall_s is not None:
+            return waiting("an earlier guard is armed yet")
+        return met(f"armed: {guard_text(state)}", ratio=None)
+    if state.phase is GuardPhase.FIRED:
+        return failed(f"it has ended {state.container_name} already: {state.detail}")
+    return failed(state.detail or "the probe could not arm it")
+
+
+def guard_text(state: GuardState | GuardOrder) -> str:
+    """What it kills, and when: "vllm-qwen36 < 4.0 GiB, or 2 s from empty"."""
+    rate = f", or {state.empty_within_s:g} s from empty" if state.empty_within_s else ""
+    return f"{state.container_name} < {gib(state.floor_bytes)}{rate}"

@@ -1,0 +1,275 @@
+"""Judge of a wait for a started engine: its phase and progress, whether it answers, and why it never will. Pure.
+
+What the picture shows may still be of the run before: Docker is asked every few seconds, and figures stay until the
+next scrape. So only what belongs to the new run counts: a container started since, or processes that weren't there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sparktop.engines.ranks import EngineRank, other_ranks
+from sparktop.model.engine import Container, Engine, EngineState, LogFacts
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import AwaitReady
+from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
+from sparktop.text.units import span
+
+FAILED_SILENT_S = 15.0
+"""After a log line that says it failed: silent for so long, it has given up."""
+LOG_READ_S = 6.0
+"""A log is followed some seconds after its container is listed: by then the reason of a quick end has been read."""
+STUCK_S = 600.0
+"""A load without news for so long is stuck: a compilation, or a shard from a slow disk, takes less."""
+SETTLED_S = 10.0
+"""After so long a list of containers is newer than the start."""
+STARTED_WITHIN_S = 600.0
+"""All ranks of one launch start within this time."""
+_UP = (EngineState.READY, EngineState.SERVING)
+_OVER = ("exited", "dead", "removing")
+
+
+def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus:
+    """Met when the engine of this container answers in its new run; failed when that run has ended or says that it
+    failed.
+
+    While waiting, `late` says from its log whether it is slow or stuck, and which option gives it longer.
+    """
+    status = _status(act, picture, node, since)
+    if status.verdict is not WaitVerdict.WAITING:
+        return status
+    view = picture.node(node)
+    engine = _engine(act.name, view) if view is not None else None
+    late = "; ".join(filter(None, (_pace_text(engine, view), act.longer)))
+    return replace(status, late=late)
+
+
+def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus:
+    view = picture.node(node)
+    if view is None:
+        return waiting(f"no figures from {node} yet")
+    if act.container_id and not _is_listed(act, view):
+        return waiting("started; not seen running yet")
+    container = _container(act.name, view)
+    engine = _engine(act.name, view)
+    if container is None and engine is not None:
+        container = engine.container
+    if not _is_new_run(container, engine, act, since):
+        return waiting("started; not seen running yet")
+    if engine is not None and container is not None and _is_of_old_run(engine, container):
+        engine = None
+    log = _log_of_this_run(engine, container)
+    if container is not None and (end_text := _end_text(container, engine, log, since.before)) is not None:
+        is_over = _has_reason(log) or _ended_long_ago(container, view)
+        return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=end_text)
+    if (rank_problem := _lost_rank_text(act, picture, since)) is not None:
+        return failed(rank_problem)
+    if engine is None:
+        return waiting("its container runs; no engine is seen in it yet")
+    if engine.state is EngineState.EXITED:
+        return failed(_with_reason(engine.exit_detail or "its process ended", log))
+    if log is not None and log.failure and (engine.state in _UP or _is_silent(log, view)):
+        return failed(_with_reason("it has not ended, and its log says that it failed", log))
+    if engine.state in _UP and _is_fresh(engine, since):
+        return met(_ready_text(engine))
+    if act.is_worker and _has_head_up(engine, view, picture, since):
+        return met("its head answers")
+    return _starting_status(engine, log)
+
+
+def _is_listed(act: AwaitReady, view: NodeView) -> bool:
+    """Whether the container with this id is listed under its name; another id is of another launch."""
+    return any(
+        container.name == act.name and container.container_id == act.container_id
+        for container in view.containers.containers
+    )
+
+
+def _has_reason(log: LogFacts | None) -> bool:
+    """Whether the reason of its end has been read; the last lines arrive after the end is known."""
+    return log is not None and bool(log.failure or log.critical_finding)
+
+
+def _ended_long_ago(container: Container, view: NodeView) -> bool:
+    """Whether it ended so long ago that its log would have been read by now."""
+    if view.sample is None or container.finished_wall_s is None:
+        return True
+    return view.sample.wall_s - container.finished_wall_s >= LOG_READ_S
+
+
+def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str | None:
+    """That another rank of the same launch has ended: this one would wait for it forever."""
+    waited_s = picture.monotonic_s - since.began_monotonic_s
+    for node, name in act.together:
+        view = picture.node(node)
+        container = _container(name, view)
+        if (
+            view is None
+            or view.sample is None
+            or container is None
+            or container.started_wall_s is None
+            or waited_s < SETTLED_S
+        ):
+            continue
+        if view.sample.wall_s - container.started_wall_s > waited_s + STARTED_WITHIN_S:
+            continue  # that name, from an earlier launch: containers are listed some seconds late
+        engine = _engine(name, view)
+        log = _log_of_this_run(engine, container)
+        if not _has_reason(log) and not _ended_long_ago(container, view):
+            continue
+        if (end_text := _end_text(container, engine, log, None)) is not None:
+            return f"its other rank, {name} on {node}, is not there any more: {end_text}"
+    return None
+
+
+def _container(name: str, view: NodeView | None) -> Container | None:
+    """The container of that name."""
+    containers = view.containers.containers if view is not None else ()
+    return next((candidate for candidate in containers if candidate.name == name), None)
+
+
+def _engine(name: str, view: NodeView) -> Engine | None:
+    """The engine in the container of that name, a running one first; else one of that name without a container."""
+    candidates = [
+        engine for engine in view.engines if (engine.container.name if engine.container else engine.name) == name
+    ]
+    return min(candidates, key=lambda engine: engine.state is EngineState.EXITED, default=None)
+
+
+def _is_new_run(container: Container | None, engine: Engine | None, act: AwaitReady, since: Since) -> bool:
+    """Whether what is seen is of a run that began after the change, by the node's own stamps.
+
+    With `any_run` a run from before counts too while it runs; an ended one is not counted until another is seen, as
+    a list of containers may be some seconds old.
+    """
+    name = act.name
+    old_engine = _engine(name, since.before) if since.before else None
+    if container is not None:
+        old_container = _container(name, since.before) or (old_engine.container if old_engine else None)
+        if old_container is None:
+            return container.status != "created"
+        if (container.container_id, container.started_wall_s) != (
+            old_container.container_id,
+            old_container.started_wall_s,
+        ):
+            return True
+        return act.any_run and old_container.status == container.status == "running"
+    if engine is None:
+        return False
+    return (
+        act.any_run
+        or old_engine is None
+        or old_engine.state is EngineState.EXITED
+        or not set(old_engine.pids) & set(engine.pids)
+    )
+
+
+def _is_of_old_run(engine: Engine, container: Container) -> bool:
+    """Whether the engine shown is still that of the run before: containers and engines are listed at different
+    moments."""
+    shown = engine.container
+    return shown is not None and (shown.container_id, shown.started_wall_s) != (
+        container.container_id,
+        container.started_wall_s,
+    )
+
+
+def _log_of_this_run(engine: Engine | None, container: Container | None) -> LogFacts | None:
+    """Its log facts, unless its newest line is older than the container's start."""
+    log = engine.log if engine else None
+    if log is None or container is None or container.started_wall_s is None:
+        return log
+    return log if (log.last_line_wall_s or 0.0) >= container.started_wall_s - 1.0 else None
+
+
+def _end_text(container: Container, engine: Engine | None, log: LogFacts | None, before: NodeView | None) -> str | None:
+    """How the container ended or restarts, with the reason from its log; None while it runs."""
+    old_container = next(
+        (
+            candidate
+            for candidate in (before.containers.containers if before else ())
+            if candidate.container_id == container.container_id
+        ),
+        None,
+    )
+    if container.status == "restarting":
+        return _with_reason("its container ends and is started again and again", log)
+    if container.status in _OVER:
+        end_text = (
+            engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {container.exit_code}"
+        )
+        return _with_reason(end_text, log)
+    if container.restart_count > 0 and (old_container is None or container.restart_count > old_container.restart_count):
+        return _with_reason(
+            f"it ended and was started again {container.restart_count} times by its restart policy", log
+        )
+    return None
+
+
+def _with_reason(end_text: str, log: LogFacts | None) -> str:
+    """How it ended, its first error line, and what is known about that."""
+    parts = [end_text]
+    worst = log.critical_finding if log is not None else None
+    error_line = log.failure if log is not None else ""
+    if not error_line and worst is not None and worst.evidence:
+        error_line = worst.evidence[0].text
+    if error_line:
+        parts.append(f'its log: "{error_line[:200]}"')
+    if worst is not None:
+        parts.append(worst.title)
+    return ". ".join(parts)
+
+
+def _is_silent(log: LogFacts, view: NodeView) -> bool:
+    now_s = view.sample.wall_s if view.sample else None
+    return now_s is not None and now_s - (log.last_line_wall_s or 0.0) >= FAILED_SILENT_S
+
+
+def _is_fresh(engine: Engine, since: Since) -> bool:
+    """Whether its figures are of this run: figures from before the wait are of the run before."""
+    return engine.metrics is None or engine.metrics.wall_s >= since.began_wall_s
+
+
+def _has_head_up(engine: Engine, view: NodeView, picture: FleetState, since: Since) -> bool:
+    """Whether the head rank answers: a worker has no figures of its own, and often no log."""
+    ranks = other_ranks(EngineRank(node=view, engine=engine), picture)
+    return any(rank.engine.state in _UP and _is_fresh(rank.engine, since) for rank in ranks)
+
+
+def _pace_text(engine: Engine | None, view: NodeView | None) -> str:
+    """Whether a load still progresses, by the node's own stamps; empty where unknown."""
+    log = _log_of_this_run(engine, engine.container if engine else None)
+    if log is None or log.moved_wall_s is None or view is None or view.sample is None:
+        return ""
+    stalled_s = max(0.0, view.sample.wall_s - log.moved_wall_s)
+    silent_s = max(0.0, view.sample.wall_s - (log.last_line_wall_s or log.moved_wall_s))
+    if stalled_s < STUCK_S:
+        return f"it last got further {span(stalled_s)} ago, so it is slow and not stuck"
+    if silent_s < STUCK_S:
+        return f"it has not got further for {span(stalled_s)}, and its log goes on: see what it says there"
+    return (
+        f"it has not got further for {span(stalled_s)}, and its log is silent: it is stuck rather than slow, and more "
+        "time alone is unlikely to help"
+    )
+
+
+def _ready_text(engine: Engine) -> str:
+    took = f" after {span(engine.uptime_s)}" if engine.uptime_s is not None else ""
+    return f"answers{took}"
+
+
+def _starting_status(engine: Engine, log: LogFacts | None) -> WaitStatus:
+    """The status of an engine that is starting."""
+    progress = engine.progress or (log.progress if log else None)
+    phase = (progress.phase if progress else "") or (log.phase if log else "")
+    words = {
+        EngineState.LOADING: f"loading{f' {phase}' if phase else ''}",
+        EngineState.CAPTURING: "capturing graphs",
+        EngineState.STARTING: f"starting{f', {phase}' if phase else ''}",
+    }.get(engine.state, "running, and says nothing yet")
+    ratio = None
+    if progress is not None and progress.total > 0:
+        words += f" {progress.done}/{progress.total}"
+        ratio = min(1.0, progress.done / progress.total)
+    up = f", {span(engine.uptime_s)} so far" if engine.uptime_s is not None else ""
+    return waiting(words + up, ratio)

@@ -1,0 +1,1 @@
+"""Parts of the probe; they import nothing of ours."""

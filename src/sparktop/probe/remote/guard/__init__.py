@@ -1,0 +1,1 @@
+"""Ends one container before memory is gone; compiled when the first order comes."""

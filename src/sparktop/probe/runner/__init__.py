@@ -1,0 +1,1 @@
+"""Parts of the runner, which carries out steps; they import nothing of ours."""

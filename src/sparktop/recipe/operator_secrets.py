@@ -1,0 +1,176 @@
+"""The operator's secrets for a launch: which ones a recipe uses, and their values from the environment and .env files.
+
+`read_secrets` is the one rule for where they come from, on the command line and in the console. A file that others can
+read is refused, with the reason. No value is ever part of a problem, a source or a repr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparktop.config import config_home, resource_dir, shown
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Recipe, SecretProblem
+
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
+"""Useful to every recipe: a gated model can't be downloaded without it."""
+ENGINE_KEY = "VLLM_API_KEY"
+"""Useful to every vLLM recipe: with it, vLLM rejects requests without the key."""
+MAX_FILE_BYTES = 1 << 16
+_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_NAME = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\b")
+_QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
+_PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretValues:
+    """Values of the secrets a recipe uses, where each came from, and the files that could not be read."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Name -> "from the environment", "from PATH"; empty: no value."""
+    problems: tuple[SecretProblem, ...] = ()
+    """Files or values that were refused, each with the reason and the next step."""
+
+
+def names_used(recipe: Recipe) -> tuple[str, ...]:
+    """Every secret a recipe can use: each "$NAME" of its environment, the engine's key, the hub's token last."""
+    named = _referenced_names(recipe)
+    key = (ENGINE_KEY,) if recipe.engine is EngineKind.VLLM else ()
+    return tuple(dict.fromkeys((*named, *key, HUB_TOKEN)))
+
+
+def names_required(recipe: Recipe) -> tuple[str, ...]:
+    """The secrets without which the recipe can't be launched."""
+    return tuple(name for name in dict.fromkeys(_referenced_names(recipe)) if name != HUB_TOKEN)
+
+
+def _referenced_names(recipe: Recipe) -> list[str]:
+    """Names of the variables that the recipe's environment refers to, in order."""
+    texts = (*recipe.environment.values(), *recipe.node_environment.values())
+    return [braced or plain for text in texts for braced, plain in _REFERENCE.findall(text)]
+
+
+def read_secrets(recipe: Recipe, named: Path | None = None) -> SecretValues:
+    """The recipe's secrets from the operator's environment and .env files; `named`: the one .env file to read
+    instead."""
+    return collect(names_used(recipe), os.environ, env_files(recipe.path, named))
+
+
+def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:
+    """The .env files that apply to a recipe file, the nearest first.
+
+    `named` alone where it is given. Else the one next to a recipe that is the operator's own, then the operator's own
+    for sparktop. Never the current folder's: that file was written for another program, or by somebody else.
+    """
+    if named is not None:
+        return (named,)
+    file = Path(path)
+    is_own = file.is_file() and not file.resolve().is_relative_to(resource_dir("recipes").resolve())
+    beside = (file.parent / ".env",) if is_own else ()
+    return tuple(dict.fromkeys((*beside, own_file())))
+
+
+def own_file() -> Path:
+    """The operator's own .env file for sparktop."""
+    return config_home() / ".env"
+
+
+def env_path() -> str:
+    """The operator's own .env file, as remedies name it."""
+    return shown(own_file())
+
+
+def collect(names: Iterable[str], environment: Mapping[str, str], paths: Iterable[Path]) -> SecretValues:
+    """The values of these names; the environment wins over files, an earlier file over a later one."""
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    problems: list[SecretProblem] = []
+    wanted_names = tuple(dict.fromkeys(names))
+    for name in wanted_names:
+        environment_value = environment.get(name, "")
+        sources[name] = "from the environment" if environment_value and environment_value.isprintable() else ""
+        if not environment_value.isprintable():
+            text = f"the environment: {_unusable(name, 'there is a line break or the like in it')}"
+            problems.append(SecretProblem(text=text, name=name))
+        elif environment_value:
+            values[name] = environment_value
+    for path in paths:
+        file_values, damaged, problem = read(path)
+        if problem is not None:
+            problems.append(problem)
+        problems += [
+            SecretProblem(text=f"{path} {damaged[name]}", name=name)
+            for name in wanted_names
+            if not sources[name] and name in damaged
+        ]
+        for name in wanted_names:
+            if not sources[name] and file_values.get(name):
+                values[name], sources[name] = file_values[name], f"from {path}"
+    return SecretValues(values=values, sources=sources, problems=tuple(problems))
+
+
+def read(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], SecretProblem | None]:
+    """(NAME=value lines of a .env file, unusable names with the reason, why it was refused); a missing file is no
+    problem."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return _refused(path, "is no file: it was not read")
+        if status.st_mode & 0o077:
+            remedy = f"chmod 600 {shown(path)}"
+            return _refused(path, f"can be read by others, so it was not read: {remedy}", remedy)
+        if status.st_size > MAX_FILE_BYTES:
+            return _refused(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read")
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        return {}, {}, None
+    except UnicodeDecodeError:
+        return _refused(path, "is no UTF-8: it was not read")
+    except OSError as error:
+        return _refused(path, f"could not be read ({type(error).__name__})")
+    return (*_parse_lines(text), None)
+
+
+def _refused(path: Path, why: str, remedy: str = "") -> tuple[Mapping[str, str], Mapping[str, str], SecretProblem]:
+    return {}, {}, SecretProblem(text=f"{path} {why}", remedy=remedy or f"ls -l {path}")
+
+
+def _parse_lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Parse a .env file as a shell and Docker do; lines that set nothing are skipped, the last line of a name wins."""
+    values: dict[str, str] = {}
+    damaged: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        pair = _PAIR.fullmatch(line)
+        if pair is None:
+            if named := _NAME.match(line):
+                damaged[named[1]] = f"line {number}: {_unusable(named[1], 'it is no NAME=value')}"
+            continue
+        name, value = pair[1], _unquoted(pair[2].strip())
+        values.pop(name, None)
+        damaged.pop(name, None)
+        if value is None or not value.isprintable():
+            why = "its quotes don't end where it ends" if value is None else "there is a control character in it"
+            damaged[name] = f"line {number}: {_unusable(name, why)}"
+        else:
+            values[name] = value
+    return values, damaged
+
+
+def _unusable(name: str, why: str) -> str:
+    return f"the value of {name} can't be taken: {why}"
+
+
+def _unquoted(text: str) -> str | None:
+    """The value without its quotes and without a trailing comment; None where a quote is left open."""
+    if text[:1] in ("'", '"'):
+        quoted = _QUOTED.fullmatch(text)
+        return quoted[2] if quoted else None
+    return _COMMENT.sub("", text)

@@ -1,0 +1,1 @@
+"""A file to a Recipe, or its problems."""

@@ -1,0 +1,206 @@
+"""Find recipes: those shipped with sparktop, the operator's own, which override them by name, or any file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+
+from sparktop import sanitise
+from sparktop.config import config_home, resource_dir, shown
+from sparktop.errors import ConfigError, UsageError
+from sparktop.model.recipe import Recipe
+from sparktop.recipe.problems import Problem
+from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read, unreadable
+
+ENDINGS = (".yaml", ".yml")
+MAX_DEPTH = 4
+"""How many levels of the operator's own folders are searched."""
+MAX_FILES = 2_000
+
+
+class Origin(StrEnum):
+    """Where a recipe comes from."""
+
+    SHIPPED = "sparktop"
+    OWN = "yours"
+    FILE = "a file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One recipe file and the result of reading it."""
+
+    id: str
+    """The name the recipe is requested by: its file name without the ending, with its folders before it."""
+    path: str
+    origin: Origin
+    reading: Reading
+    covers: str = ""
+    """The shipped recipe of the same id that it replaces."""
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """None where the file has an error."""
+        return self.reading.recipe
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Errors and notes of the file."""
+        return self.reading.problems
+
+
+def own_folder() -> Path:
+    """The folder of the operator's own recipes."""
+    return config_home() / "recipes"
+
+
+def entries() -> tuple[Entry, ...]:
+    """All shipped recipes and the operator's own, by id; unreadable ones are included."""
+    shipped_folder = resource_dir("recipes")
+    shipped = {_id(path, shipped_folder): path for path in _files(shipped_folder)}
+    own = {_id(path, own_folder()): path for path in _files(own_folder())}
+    result = []
+    for name in sorted({*shipped, *own}):
+        path = own.get(name) or shipped[name]
+        covered = str(shipped[name]) if name in own and name in shipped else ""
+        origin = Origin.OWN if name in own else Origin.SHIPPED
+        result.append(
+            Entry(id=name, path=str(path), origin=origin, reading=_with_id(read_file(path), name), covers=covered)
+        )
+    return tuple(result)
+
+
+def unreadable_folders() -> tuple[str, ...]:
+    """Folders of the operator's own that can't be listed, each with the reason and the next step."""
+    failed: list[tuple[Path, OSError]] = []
+    _files(own_folder(), failed)
+    return tuple(_why_unreadable(folder, error) for folder, error in failed)
+
+
+def _why_unreadable(folder: Path, error: OSError) -> str:
+    if isinstance(error, NotADirectoryError):
+        return f"{shown(folder)} is a file, where the folder of your recipes belongs: move it away"
+    why = (error.strerror or type(error).__name__).lower()
+    return f"{shown(folder)} can't be read ({why}), so your recipes in it are not listed: ls -ld {shown(folder)}"
+
+
+def entry(name: str) -> Entry:
+    """A recipe by its id, or by the path of its file.
+
+    Raises:
+        UsageError: no recipe of that name; the hint has similar names.
+        ConfigError: the file can't be read at all.
+    """
+    if _is_path(name):
+        path = _expanded(name)
+        if not os.path.isfile(path):
+            raise _no_file(name, path)
+        return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=read_file(path))
+    by_id = {entry_.id: entry_ for entry_ in entries()}
+    if name in by_id:
+        return by_id[name]
+    lower = {each.lower(): each for each in by_id}
+    near = [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
+    near = near or [each for each in by_id if name and name.lower() in each.lower()][:3]
+    hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list names all"
+    if os.path.isfile(name):
+        hint = f"to take the file: ./{sanitise.line(name)}"
+    hint = "\n".join((hint, *unreadable_folders()))
+    raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
+
+
+def _no_file(name: str, path: Path) -> UsageError:
+    shown_name = sanitise.line(name, limit=256)
+    if os.path.isdir(path):
+        return UsageError(f"{shown_name} is a folder", hint=f"name the files in it: {shown_name.rstrip('/')}/*.yaml")
+    if os.path.lexists(path):
+        return UsageError(f"{shown_name} is no file that can be read", hint=f"ls -l {shown_name}")
+    ids = {entry_.id for entry_ in entries()}
+    hint = f"did you mean the recipe {path.stem}?" if path.stem in ids else "sparktop recipes list names all"
+    return UsageError(f"{shown_name}: there is no such file", hint=hint)
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~USER with an unknown user
+        return Path(name)
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe that can be launched.
+
+    Raises:
+        UsageError: no recipe of that name; the hint has similar names.
+        ConfigError: it has errors; the message lists them all.
+    """
+    reading = entry(name).reading
+    if reading.recipe is None:
+        first, *more = (str(problem) for problem in reading.errors)
+        raise ConfigError("\n  ".join((first, *more)), hint=f"sparktop recipes validate {sanitise.line(name)}")
+    return reading.recipe
+
+
+def read_file(path: Path) -> Reading:
+    """Read one recipe file; a file that can't be opened, or is no text, becomes a problem."""
+    shown = sanitise.line(str(path))
+    try:
+        # Non-blocking: opening a FIFO would otherwise block every command.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return unreadable(shown, 1, "no file of text: a FIFO, a device or the like")
+            raw = file.read(MAX_CHARS * 4 + 1)
+    except OSError as error:
+        return unreadable(shown, 1, f"it can't be read: {error.strerror or error}")
+    if len(raw) > MAX_CHARS * 4:
+        return unreadable(shown, 1, f"more than {MAX_CHARS * 4 // 1000} kB are no recipe")
+    encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or no UTF-8")
+    return read(text, shown)
+
+
+def _with_id(reading: Reading, name: str) -> Reading:
+    """The recipe with its folders in its id, so that the id finds it again."""
+    if reading.recipe is None or reading.recipe.id == name:
+        return reading
+    return replace(reading, recipe=replace(reading.recipe, id=name))
+
+
+def _is_path(name: str) -> bool:
+    is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(name))
+    return is_folder or name.endswith(ENDINGS)
+
+
+def _id(path: Path, folder: Path) -> str:
+    return sanitise.line(path.relative_to(folder).with_suffix("").as_posix())
+
+
+def _files(folder: Path, failed: list[tuple[Path, OSError]] | None = None) -> tuple[Path, ...]:
+    return tuple(islice(_walk(folder, MAX_DEPTH, [] if failed is None else failed), MAX_FILES))
+
+
+def _walk(folder: Path, depth: int, failed: list[tuple[Path, OSError]]) -> Iterator[Path]:
+    """The recipe files below a folder; `failed` collects folders that can't be listed."""
+    try:
+        children = sorted(folder.iterdir())
+    except OSError as error:
+        if os.path.lexists(folder) or not isinstance(error, FileNotFoundError):
+            failed.append((folder, error))
+        return
+    for path in children:
+        if path.name.startswith("."):
+            continue
+        is_folder = os.path.isdir(path)  # Path's own raises where the folder may be listed and not entered
+        if is_folder and depth > 1 and not path.is_symlink():
+            yield from _walk(path, depth - 1, failed)
+        elif path.suffix in ENDINGS and not is_folder:
+            yield path

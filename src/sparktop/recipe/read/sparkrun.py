@@ -1,0 +1,449 @@
+"""Read a recipe in sparkrun's format, versions 2 and 1.
+
+Facts: docs/facts/engines.md section 5.1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sparktop.masking import is_secret
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Dialect, Executor, Need, Proof, Recipe, Scalar
+from sparktop.recipe import parameters
+from sparktop.recipe.container_spec import CannotRender, NodeContext
+from sparktop.recipe.problems import ProblemKind, nearest, shown
+from sparktop.recipe.read import extension as recipe_extension
+from sparktop.recipe.read.command_check import check_command
+from sparktop.recipe.read.fields import Fields
+from sparktop.recipe.read.unsupported import HOOKS, more_models, refuse_unsupported
+from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
+from sparktop.recipe.render.host_config import options as host_options
+from sparktop.recipe.template import text_of
+
+
+def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tuple[int | None, int | None]:
+    """Narrow the node range by `solo_only` and `cluster_only`, which version 2 still accepts."""
+    solo, cluster = fields.flag("solo_only"), fields.flag("cluster_only")
+    if solo and cluster:
+        fields.add("cluster_only", "`solo_only` says the opposite", remedy="keep one of them")
+    if cluster:
+        least = max(least or 1, 2)
+    if solo:
+        most = 1
+    return least, most
+
+
+def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> str:
+    """A note on an image that its launcher would build; empty where the image can be pulled.
+
+    The launcher builds it only where it is missing: with the image on the nodes, the recipe works.
+    """
+    is_local = "/" not in container
+    if not is_local and not build_args:
+        return ""
+    build_command = f"./build-and-copy.sh -t {container} {' '.join(build_args)}".strip()
+    text = f"`{shown(container)}` has to be on every node already: sparktop builds no image"
+    fields.add(
+        "build_args" if build_args else "container",
+        text,
+        kind=ProblemKind.NOTE,
+        remedy=f"build it: {shown(build_command, 160)}",
+    )
+    instructions = f"{shown(build_command, 160)} in spark-vllm-docker, for every node alike"
+    return f"The image {shown(container)} is built, not pulled: {instructions}."
+
+
+TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
+
+
+LISTS = ("security_opt", "cap_add", "ulimit", "devices", "volumes", "labels")
+
+
+FLAGS = ("auto_remove", "privileged")
+
+
+_FIXED_OPTIONS = {
+    "accelerator_vendor": ("nvidia",),
+    "gpu_access_mode": ("gpus", "cdi"),
+    "executor_type": ("docker",),
+}
+
+
+_UNCONTAINED_OPTIONS = ("working_dir", "log_dir", "log_file", "pid_dir", "pid_file", "env_file", "command_prefix")
+
+
+def read_options(fields: Fields) -> dict[str, object]:
+    """The `executor_config` options by sparkrun's names; those that aren't Docker's are refused."""
+    values: dict[str, object] = {name: fields.flag(name) for name in FLAGS}
+    values |= {name: fields.text(name, is_any=True).strip() for name in TEXTS}
+    values |= {name: list(_text_list(fields, name)) for name in LISTS}
+    options = {name: value for name, value in values.items() if name in fields}
+    for name, same in _FIXED_OPTIONS.items():
+        value = fields.text(name, same[0]).strip()
+        if value not in same:
+            text = f"`{shown(value)}` is for other machines than a Spark with Docker"
+            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="take it out")
+    for name in _UNCONTAINED_OPTIONS:
+        if fields.text(name):
+            text = "is for engines without a container; sparktop starts containers"
+            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="take it out")
+    if options.get("restart_policy") not in (None, "", "no") and options.get("auto_remove") is True:
+        text = "a container that Docker removes when it ends can't be restarted by it"
+        fields.add("restart_policy", text, remedy="set `auto_remove: false`, or leave the policy out")
+    for name, option in options.items():
+        if not any(problem.key == fields.dotted(name) for problem in fields.sheet.problems):
+            _check_option(fields, name, option)
+    fields.finish()
+    return options
+
+
+def _check_option(fields: Fields, name: str, value: object) -> None:
+    """Report at its line what a launch would refuse of this option."""
+    try:
+        host_options({name: value}, NodeContext(node="spark1", home="/home/you"), nodes=1)
+    except CannotRender as error:
+        text = error.reason.removeprefix("executor_config: ").removeprefix(name).lstrip(": ")
+        kind = ProblemKind.UNSUPPORTED if "can't be honoured" in text else ProblemKind.WRONG
+        fields.add(name, text, kind=kind, remedy="; ".join(filter(None, error.remedies)))
+
+
+def _text_list(fields: Fields, name: str) -> tuple[str, ...]:
+    """A list of texts; a mapping becomes "key=value" items, as labels and limits are also written."""
+    value = fields.plain(name)
+    if isinstance(value, dict) and all(not isinstance(item, list | dict) for item in value.values()):
+        return tuple(f"{key}={entry}" for key, entry in value.items())
+    if isinstance(value, str):
+        return (value,)
+    return fields.texts(name)
+
+
+MOST_NODES = 2
+
+
+RUNTIMES = {
+    "vllm": EngineKind.VLLM,
+    "vllm-distributed": EngineKind.VLLM,
+    "vllm-ray": EngineKind.VLLM,
+    "eugr-vllm": EngineKind.VLLM,
+    "sglang": EngineKind.SGLANG,
+}
+
+
+_RAY = ("vllm-ray", "eugr-vllm")
+
+
+_MODEL = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z|/[^\0]+\Z|[~.]{1,2}/[^\0]+\Z")
+
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(?:@sha256:[0-9a-f]{64})?\Z")
+
+
+_SERVED = re.compile(r"\b(?:vllm\s+serve|--model(?:-path)?[=\s])\s*([\w.-]+/[\w.-]+)(?=\s|\Z)")
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+
+
+_WHOLE_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))\Z")
+
+
+_LAUNCH = re.compile(r"(?<![${])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+
+
+_TOP_LEVEL_KEYS = ("model", "container", "model_revision")
+"""Keys that may not stand in `defaults`: a launch would budget for one model and serve another."""
+
+
+_EXTENSION_KEYS = {name: f"runtime_config.sparktop.{name}" for name in recipe_extension.KEYS} | {
+    "sparktop": "runtime_config.sparktop"
+}
+
+
+_DEFAULTS_KEYS = frozenset(
+    (
+        "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization",
+        "mem_fraction_static", "max_model_len", "context_length", "max_num_seqs", "max_num_batched_tokens",
+        "kv_cache_dtype", "load_format", "served_model_name", "attention_backend", "tool_call_parser",
+        "reasoning_parser", "quantization", "trust_remote_code", "enforce_eager",
+    )
+)  # fmt: skip
+
+
+def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
+    """Read as much of the recipe as possible; problems go to the sheet."""
+    dialect = _dialect(fields)
+    refuse_unsupported(fields)
+    command = fields.text("command").strip("\n")
+    model = _model(fields, command)
+    container = _required_name(fields, "container", _IMAGE, "an image is named registry/name:tag")
+    config = fields.section("runtime_config")
+    build_args = _build_args(fields, config)
+    extension = recipe_extension.read_extension(config.section("sparktop"))
+    defaults = _defaults(fields)
+    engine, runtime = _engine(fields, command)
+    least, most = _nodes(fields, defaults, command)
+    environment, per_node = _environment(fields.section("env"))
+    risks = list(extension.risks)
+    if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
+        risks.append(note)
+    metadata = _metadata(fields)
+    description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
+    declared = fields.text("name", is_any=True).strip()
+    recipe = Recipe(
+        id=name,
+        path=path,
+        dialect=dialect,
+        engine=engine,
+        model=model,
+        container=container,
+        title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
+        description=description,
+        model_revision=fields.word("model_revision", is_any=True),
+        executor=_executor(extension.executor, runtime, defaults, command, most),
+        min_nodes=least,
+        max_nodes=most,
+        defaults=defaults,
+        environment=environment,
+        node_environment=per_node | extension.node_environment,
+        command=command,
+        options=read_options(fields.section("executor_config")),
+        served_name=extension.served_name,
+        need=_need(extension.need, metadata),
+        requires=extension.requires,
+        proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
+        expected=extension.expected,
+        more_models=tuple(dict.fromkeys((*extension.more_models, *more_models(fields, model)))),
+        muted=extension.muted,
+        provenance=extension.provenance,
+        risks=tuple(risks),
+        metadata=metadata,
+    )
+    config.node("dashboard")
+    config.finish(meant="sparktop's own keys stand under runtime_config.sparktop")
+    meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
+    fields.finish(elsewhere=meant, meant="a parameter of the engine's stands under `defaults`")
+    return _with_command_facts(fields, recipe)
+
+
+def _with_command_facts(fields: Fields, recipe: Recipe) -> Recipe:
+    """The recipe with the facts that its command adds."""
+    facts = check_command(fields, recipe)
+    executor, requires = recipe.executor, recipe.requires
+    if facts.is_ray and recipe.max_nodes > 1:
+        executor = Executor.RAY
+    if executor is Executor.RAY:
+        requires = replace(requires, ray=True)
+    drafts = [draft for draft in facts.drafts if draft != recipe.model]
+    return replace(
+        recipe,
+        executor=executor,
+        requires=requires,
+        served_name=recipe.served_name or facts.served_name,
+        more_models=tuple(dict.fromkeys((*recipe.more_models, *drafts))),
+    )
+
+
+def _dialect(fields: Fields) -> Dialect:
+    older = fields.text("sparkrun_version", is_any=True).strip()
+    version = fields.text("recipe_version", is_any=True).strip() or older or "2"
+    if version in ("1", "1.0"):
+        return Dialect.EUGR
+    if version not in ("2", "2.0"):
+        text = f"`{shown(version)}` is a version that isn't known here"
+        fields.add("recipe_version", text, remedy='known are "2" (sparkrun) and "1" (spark-vllm-docker)')
+    return Dialect.SPARKRUN
+
+
+def _model(fields: Fields, command: str) -> str:
+    """`model`, or the model that the command serves where it is missing, as version 1 allows."""
+    if not fields.text("model") and (served := _SERVED.search(command)):
+        return served[1]
+    return _required_name(fields, "model", _MODEL, "Hugging Face's names are organisation/model")
+
+
+def _required_name(fields: Fields, name: str, form: re.Pattern[str], remedy: str) -> str:
+    value = fields.word(name)
+    if not value:
+        if not any(problem.key == name for problem in fields.sheet.problems):
+            fields.add(name, "missing", kind=ProblemKind.MISSING, remedy=remedy)
+        return ""
+    if not form.match(value):
+        fields.add(name, f"`{shown(value)}` can't be one", remedy=remedy)
+    return value
+
+
+def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
+    """(engine, runtime): by `runtime`, else by how the command begins, else vLLM: as sparkrun does."""
+    runtime = fields.text("runtime").strip()
+    if not runtime:
+        runtime = "sglang" if re.match(r"\s*(?:exec\s+)?(?:sglang\s|python3?\s+-m\s+sglang)", command) else "vllm"
+    if runtime in RUNTIMES:
+        return RUNTIMES[runtime], runtime
+    if runtime in OTHER_RUNTIMES:
+        text = f"{OTHER_RUNTIMES[runtime]} is an engine that sparktop doesn't launch"
+        remedy = "sparktop launches vLLM and SGLang; `sparkrun run` launches this one"
+        fields.add("runtime", text, kind=ProblemKind.UNSUPPORTED, remedy=remedy)
+    else:
+        text = f"`{shown(runtime)}` is no runtime that is known"
+        meant = nearest(runtime, RUNTIMES)
+        fields.add("runtime", text, nearest=meant, remedy="" if meant else f"known: {', '.join(RUNTIMES)}")
+    return EngineKind.VLLM, runtime
+
+
+def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], command: str, most: int) -> Executor:
+    if most == 1:
+        return Executor.ALONE
+    if declared:
+        return Executor(declared) if declared == "native" else Executor.RAY
+    backend = str(defaults.get("distributed_executor_backend", "")).lower()
+    return Executor.RAY if runtime in _RAY or backend == "ray" else Executor.NATIVE
+
+
+def _nodes(fields: Fields, defaults: Mapping[str, Scalar], command: str) -> tuple[int, int]:
+    """(least, most) nodes; recipes that need more than two are refused."""
+    least = fields.whole("min_nodes", least=1, most=10_000)
+    most = fields.whole("max_nodes", least=1, most=10_000)
+    mode = fields.choice("mode", ("auto", "solo", "cluster"))
+    if mode == "solo":
+        least, most = 1, 1
+    least, most = apply_node_flags(fields, least, most)
+    if mode == "cluster":
+        least = max(least or 1, 2)
+    low = least or 1
+    if most is not None and most < low:
+        fields.add("max_nodes", f"{most} is less than the {low} that it takes at the least")
+    needed = 1
+    for name in _PARALLEL:
+        value = defaults.get(name)
+        needed *= value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 4096 else 1
+    where = "min_nodes" if low >= needed else next(n for n in reversed(_PARALLEL) if int(defaults.get(n) or 1) > 1)
+    if max(low, needed) > MOST_NODES:
+        text = f"it takes {max(low, needed)} Sparks, and sparktop launches on one or two"
+        holder = fields if where == "min_nodes" else fields.section("defaults")
+        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may do on two")
+    low = min(max(low, 1), MOST_NODES)
+    high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
+    if most is not None and needed > most:
+        text = (
+            f"`tensor_parallel` and the like come to {needed}, and it may run on {most} at the most: each is taken as 1"
+        )
+        fields.add("max_nodes" if "max_nodes" in fields else "solo_only", text, kind=ProblemKind.NOTE)
+    return low, high
+
+
+def _defaults(fields: Fields) -> dict[str, Scalar]:
+    section = fields.section("defaults")
+    values: dict[str, Scalar] = {}
+    for name in section:
+        value = section.plain(name)
+        if not _PARAMETER.match(name):
+            section.add(name, "no name for a parameter", remedy="letters, digits and _")
+        elif isinstance(value, dict | list):
+            values[name] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        elif isinstance(value, str) and "{{" in value:
+            values[name] = value.replace("{{", "{").replace("}}", "}")
+        elif value is not None:
+            values[name] = value
+        if name in _TOP_LEVEL_KEYS:
+            section.add(name, "stands at the recipe's top", remedy=f"take it out, and name it there as `{name}`")
+        if name in values and (why := parameters.default_problem(name, text_of(values[name]))):
+            section.add(name, why)
+    return values
+
+
+def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
+    """(variables of every rank, variables that differ between ranks)."""
+    everywhere: dict[str, str] = {}
+    per_node: dict[str, str] = {}
+    for name in section:
+        value = section.plain(name)
+        if not _VARIABLE.match(name):
+            section.add(name, "no name for a variable", remedy="letters, digits and _")
+        elif isinstance(value, dict | list):
+            section.add(name, "wants a text", remedy="write a list or a mapping in quotes")
+        elif value is None:
+            if not any(problem.key == section.dotted(name) for problem in section.sheet.problems):
+                section.add(name, "has no value", remedy='"" is an empty one')
+        else:
+            if isinstance(value, bool):
+                note = f"is handed on as `{value}`, as Python writes it"
+                section.add(name, note, kind=ProblemKind.NOTE, remedy='"1" or "true" in quotes stays as it is')
+            text = str(value)
+            if is_secret(name, text) and "$" not in text and "{" not in text:
+                note = "a secret stands here, for everybody who reads the file"
+                mend = f"write ${name} in its place, and set that in your environment or a .env file"
+                section.add(name, note, kind=ProblemKind.NOTE, remedy=mend)
+            if match := _WHOLE_VARIABLE.match(text):
+                text = f"${match[1] or match[2]}"
+            translated = _translate_fields(section, name, text)
+            if translated is not None:
+                (per_node if "{node_rank}" in translated else everywhere)[name] = translated
+    return everywhere, per_node
+
+
+def _translate_fields(section: Fields, name: str, text: str) -> str | None:
+    """sparkrun's {config.NAME} and {launch.NAME} as sparktop's parameters; None where only its launcher knows one."""
+    translations = {name: f"{{{name}}}" for name in ("model_revision", "node_rank", "num_nodes")}
+    translations["model_path"] = "{model}"
+    for match in _LAUNCH.finditer(text):
+        if match[1] == "launch" and match[2] not in translations:
+            problem = f"`{{launch.{shown(match[2])}}}` is known to sparkrun's launcher only"
+            section.add(name, problem, kind=ProblemKind.UNSUPPORTED, remedy="write its value out")
+            return None
+    return _LAUNCH.sub(lambda match: translations[match[2]] if match[1] == "launch" else f"{{{match[2]}}}", text)
+
+
+def _build_args(fields: Fields, config: Fields) -> tuple[str, ...]:
+    """`build_args` of version 1, and `runtime_config.build_args`, where sparkrun keeps them."""
+    if config.texts("mods"):
+        config.add("mods", HOOKS["mods"], kind=ProblemKind.UNSUPPORTED)
+    config.node("mmproj")
+    return (*fields.texts("build_args"), *config.texts("build_args"))
+
+
+def _metadata(fields: Fields) -> dict[str, Scalar]:
+    """Texts and numbers of `metadata`; lists (benchmarks, links) are left out."""
+    section = fields.section("metadata")
+    values = {name: section.plain(name) for name in section}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float | bool)}
+
+
+def _need(need: Need, metadata: Mapping[str, Scalar]) -> Need:
+    """Fill in the weights from sparkrun's metadata where sparktop's own section has none."""
+    pinned = metadata.get("model_vram")
+    if need.weights_gib is None and isinstance(pinned, int | float) and not isinstance(pinned, bool) and pinned > 0:
+        return replace(need, weights_gib=float(pinned))
+    return need
+
+
+def _proof(section: Fields, proof: Proof, *, ours_wins: bool) -> Proof:
+    """Apply sparkrun's `readiness`: how long to wait, and the first prompt."""
+    port_s = section.number("port_timeout_s", least=1, most=86_400)
+    health_s = section.number("health_timeout_s", least=1, most=86_400)
+    section.number("inference_timeout_s", least=1, most=86_400)
+    section.text("inference_style")
+    for name in ("inference_timeout_s", "inference_style"):
+        if name in section:
+            section.add(name, "changes nothing: the first request is a chat, and watched", kind=ProblemKind.NOTE)
+    if not section.flag("inference", True):
+        note = "changes nothing: every launch is proven by a first request"
+        section.add("inference", note, kind=ProblemKind.NOTE)
+    prompt = section.text("inference_prompt").strip()
+    section.finish()
+    if (port_s or health_s) and not ours_wins:
+        proof = replace(proof, ready_limit_s=max((port_s or 0) + (health_s or 0), 60.0))
+    return replace(proof, prompt=prompt) if prompt and proof.prompt == Proof().prompt else proof
+
+
+def _first_sentence(text: str) -> str:
+    return shown(re.split(r"(?<=[.!?])\s|\n", text.strip())[0], 80) if text.strip() else ""

@@ -1,0 +1,152 @@
+"""Keys of the community's formats that sparktop knows but doesn't support: refused by name, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from sparktop.cmdline.yaml_nodes import get, items, pairs
+from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.read.fields import Fields
+
+IMAGE_HOLDS_ALL = "build what it does into an image of your own, name that as `container`, and take the key out"
+
+HOOKS = {
+    "mods": "patches an image while it starts; sparktop starts an image as it is",
+    "pre_exec": "runs commands in the container before the engine; sparktop starts an image as it is",
+    "post_exec": "runs commands in the container after the start; sparktop runs none",
+    "post_commands": "runs commands on your own machine after the start; sparktop runs none",
+}
+TOPOLOGY = {
+    "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it out as one file"),
+    "overrides": ("changes fields by what is launched on", "write the fields out for one or two Sparks"),
+    "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
+    "cluster_config": ("holds a cluster's own settings", "the model's place can be given: --set model=/path"),
+    "containers": ("gives each machine an image of its own", "name one image for both as `container`"),
+}
+IGNORED = (
+    "benchmark", "min_sparkrun_version", "capabilities", "unsupported_capabilities", "runtime_version", "scheduler",
+)  # fmt: skip
+"""Keys that don't affect a launch: benchmarks, audience, placement."""
+RUNTIMES = {
+    "llama-cpp": "llama.cpp",
+    "trtllm": "TensorRT-LLM",
+    "atlas": "Atlas",
+    "tokenary": "Tokenary",
+    "modular-max": "Modular MAX",
+}
+BUILDERS = ("", "none", "docker-pull")
+
+
+def refuse_unsupported(fields: Fields) -> None:
+    """Report every unsupported key that has a value; an empty one is ignored."""
+    for name, reason in HOOKS.items():
+        if filled(fields.node(name)) and not (name == "mods" and _are_builtin_mods(fields)):
+            names = ", ".join(f"`{shown(name_)}`" for name_ in _scalar_names(fields, name))
+            fields.add(name, f"{reason}{f': {names}' if names else ''}", kind=_UNSUPPORTED, remedy=IMAGE_HOLDS_ALL)
+    for name, (reason, remedy) in TOPOLOGY.items():
+        if filled(fields.node(name)):
+            fields.add(name, reason, kind=_UNSUPPORTED, remedy=remedy)
+    for name in IGNORED:
+        fields.node(name)
+    _builder(fields)
+    _executor(fields)
+    _distribution(fields)
+    if fields.flag("stop_after_post"):
+        fields.add(
+            "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="take it out"
+        )
+    if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
+        note = "kernels that were compiled are not kept between launches: the first minutes are slower"
+        fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
+
+
+def _are_builtin_mods(fields: Fields) -> bool:
+    """Whether the mods do only what every launch does anyway."""
+    if {name.rsplit("/", 1)[-1] for name in _scalar_names(fields, "mods")} != {"drop-caches"}:
+        return False
+    note = "`drop-caches` is what a launch does anyway: once, before it starts, and not every minute"
+    fields.add("mods", note, kind=ProblemKind.NOTE)
+    return True
+
+
+def filled(node: yaml.Node | None) -> bool:
+    """Whether the node has a value: no empty list, mapping or text, no null."""
+    if node is None:
+        return False
+    if isinstance(node, yaml.ScalarNode):
+        return bool(node.value.strip()) and node.tag != "tag:yaml.org,2002:null"
+    return bool(node.value)
+
+
+def more_models(fields: Fields, model: str) -> tuple[str, ...]:
+    """The repositories of `distribution_config` that are downloaded besides the model."""
+    config = fields.section("distribution_config")
+    models = []
+    for item in _model_nodes(config):
+        name = get(item, "name") if isinstance(item, yaml.MappingNode) else item
+        text = name.value.strip() if isinstance(name, yaml.ScalarNode) else ""
+        if text and text not in ("{model}", model):
+            models.append(text)
+    return tuple(dict.fromkeys(models))
+
+
+def _scalar_names(fields: Fields, name: str) -> list[str]:
+    node = fields.node(name)
+    nodes = items(node) if isinstance(node, yaml.SequenceNode) else (node,)
+    return [item.value for item in nodes[:6] if isinstance(item, yaml.ScalarNode)]
+
+
+def _builder(fields: Fields) -> None:
+    builder = fields.text("builder").strip()
+    is_none = builder in BUILDERS
+    if not is_none:
+        text = f"`{shown(builder)}` builds an image before the launch; sparktop builds none"
+        remedy = "build it, name its image as `container`, and take `builder` out"
+        fields.add("builder", text, kind=_UNSUPPORTED, remedy=remedy)
+    if filled(fields.node("builder_config")) and is_none:
+        note = "is for a builder, and sparktop builds none: it changes nothing"
+        fields.add("builder_config", note, kind=ProblemKind.NOTE, remedy="take it out")
+
+
+def _executor(fields: Fields) -> None:
+    executor = fields.text("executor").strip()
+    if executor not in ("", "docker"):
+        text = f"`{shown(executor)}` is no Docker; sparktop starts containers with Docker"
+        fields.add("executor", text, kind=_UNSUPPORTED, remedy="take it out, or set it to docker")
+
+
+def _model_nodes(config: Fields) -> Iterator[yaml.Node]:
+    """The further models: those of `additional_models` and of `models`, a list, or a mapping that holds the list."""
+    models = config.node("models")
+    models = get(models, "entries") if isinstance(models, yaml.MappingNode) else models
+    for node in (config.node("additional_models"), models):
+        yield from items(node)
+
+
+def _distribution(fields: Fields) -> None:
+    """Refuse what would give nodes different images or partial models."""
+    config = fields.section("distribution_config")
+    if filled(config.node("containers")):
+        config.add(
+            "containers", "distributes images of its own", kind=_UNSUPPORTED, remedy="name one image as `container`"
+        )
+    pinned = fields.text("model_revision", is_any=True)
+    for item in _model_nodes(config):
+        keys = {key.text: value for key, value in pairs(item) if filled(value)}
+        for key in sorted(set(keys) & set(_PARTIAL_KEYS)):
+            if key != "revision" or getattr(keys[key], "value", "") != pinned:
+                text = f"{_PARTIAL_KEYS[key]}; sparktop fetches a model whole, for every node"
+                where = f"{config.dotted('models')}.{key}"
+                fields.sheet.add(item.start_mark.index, where, text, kind=_UNSUPPORTED, remedy="take it out")
+    config.finish()
+
+
+_UNSUPPORTED = ProblemKind.UNSUPPORTED
+_PARTIAL_KEYS = {
+    "target": "fetches it for some nodes only",
+    "allow_patterns": "fetches a part of it",
+    "ignore_patterns": "leaves a part of it out",
+    "revision": "pins a revision of a second model",
+}

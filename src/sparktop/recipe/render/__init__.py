@@ -1,0 +1,1 @@
+"""A Recipe to containers and argv, per rank."""

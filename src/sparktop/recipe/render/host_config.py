@@ -1,0 +1,251 @@
+"""Docker's HostConfig and create body, from the recipe's `executor_config`.
+
+sparkrun's defaults apply, with three exceptions: no `privileged` (the GPU, /dev/infiniband and locked memory are all
+that is needed), no `auto_remove` (--rm loses the log and the rollback), and no restart policy before the engine has
+served (docs/facts/engines.md OPS-05).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from sparktop.cmdline.docker_run import bytes_of
+from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext
+
+SHM_BYTES = 16 << 30
+"""Size of /dev/shm where the host's isn't shared."""
+
+
+_KNOWN_OPTIONS = (
+    "auto_remove", "restart_policy", "privileged", "gpus", "gpu_access_mode", "ipc", "shm_size", "network",
+    "entrypoint", "user", "security_opt", "cap_add", "ulimit", "devices", "memory_limit", "labels", "volumes",
+    "executor", "executor_type", "accelerator_vendor", "working_dir",
+)  # fmt: skip
+
+
+_VALUE_FORMS = {
+    "restart_policy": (
+        re.compile(r"no|always|unless-stopped|on-failure(?::\d{1,9})?"),
+        "no, always, unless-stopped or on-failure:N",
+    ),
+    "ipc": (re.compile(r"host|private|shareable|none|container:[\w.-]+"), "host, private, shareable or none"),
+    "network": (re.compile(r"(?:container:)?[A-Za-z0-9][\w.-]*"), "host, bridge or a network's name"),
+    "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP,"),
+}
+"""Valid forms of values that Docker would otherwise refuse at creation, or ignore."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The result of `executor_config` on one node."""
+
+    host: Mapping[str, object]
+    user: str = ""
+    workdir: str = ""
+    entrypoint: tuple[str, ...] | None = None
+    mounts: tuple[Mount, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> Options:
+    """The container's options on one node.
+
+    Raises:
+        CannotRender: a field that is unknown, unsupported, or doesn't work on two nodes.
+    """
+    for name in config:
+        if name not in _KNOWN_OPTIONS:
+            near = get_close_matches(name, _KNOWN_OPTIONS, n=1)
+            raise CannotRender(f"executor_config: {name[:60]!r} isn't known" + (f": {near[0]}?" if near else ""))
+    _check_supported(config)
+    host: dict[str, object] = {"RestartPolicy": {"Name": "no"}}
+    notes = []
+    if _text(config, "restart_policy") not in ("", "no"):
+        notes.append(f"restart_policy {_text(config, 'restart_policy')} of the recipe is not set before it has served")
+    host |= _gpus(config)
+    network = _text(config, "network") or "host"
+    if network == "none":
+        raise CannotRender("executor_config: network 'none' lets no request reach the engine")
+    if nodes > 1 and network != "host":
+        raise CannotRender(f"executor_config: network {network!r} doesn't reach another node, which needs the host's")
+    host["NetworkMode"] = network
+    host |= _shared_memory(config, nodes)
+    if _flag(config, "privileged"):
+        host["Privileged"] = True
+    ulimits = {"memlock": (-1, -1), "nofile": (65535, 65535)}
+    for item in _items(config, "ulimit"):
+        ulimits |= _ulimit(item)
+    host["Ulimits"] = [{"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in sorted(ulimits.items())]
+    devices = [_device(item) for item in _items(config, "devices")]
+    capabilities = [item.upper().removeprefix("CAP_") for item in _items(config, "cap_add")]
+    if nodes > 1 and node.hcas:
+        if not any(str(device["PathOnHost"]).startswith("/dev/infiniband") for device in devices):
+            devices.append(_device("/dev/infiniband"))
+        capabilities.append("IPC_LOCK")
+    if devices:
+        host["Devices"] = devices
+    if capabilities:
+        host["CapAdd"] = list(dict.fromkeys(capabilities))
+    if security := list(_items(config, "security_opt")):
+        host["SecurityOpt"] = security
+    if limit := _text(config, "memory_limit"):
+        host["Memory"] = _size_bytes("memory_limit", limit)
+    return Options(
+        host=host,
+        user=_text(config, "user"),
+        workdir=_text(config, "working_dir"),
+        entrypoint=None if config.get("entrypoint") is None else tuple(_items(config, "entrypoint")),
+        mounts=tuple(mount(item, node) for item in _items(config, "volumes")),
+        labels=dict(_label(item) for item in _items(config, "labels")),
+        notes=tuple(notes),
+    )
+
+
+def mount(text: str, node: NodeContext) -> Mount:
+    """Parse a bind mount as `-v` has it: SOURCE:TARGET[:ro], or one path for both; `~` is the user's home on the node.
+
+    Raises:
+        CannotRender: the text is ambiguous, or its source is no path on the node.
+    """
+    fields = text.split(":")
+    if len(fields) == 1:
+        fields = [text, text]
+    modes = fields[2].split(",") if len(fields) == 3 else []
+    source = re.sub(r"\A(?:~|\$HOME|\$\{HOME\})(?=/|\Z)", node.home or "~", fields[0])
+    if len(fields) > 3 or not fields[1].startswith("/") or not set(modes) <= {"ro", "rw"}:
+        raise CannotRender(f"executor_config: volumes: {text[:80]!r} isn't SOURCE:TARGET or SOURCE:TARGET:ro")
+    if not re.fullmatch(r"/.*|[A-Za-z0-9][\w.-]+", source) or re.search(r"[\x00-\x1f\x7f]", text):
+        raise CannotRender(f"executor_config: volumes: {text[:80]!r} begins with no path from the root and no volume")
+    return Mount(source=source, target=fields[1], is_read_only="ro" in modes)
+
+
+def _check_supported(config: Mapping[str, object]) -> None:
+    if _flag(config, "auto_remove"):
+        raise CannotRender(
+            "executor_config: auto_remove can't be honoured: with --rm the log of a failure is lost, and the way back",
+            "take it out of the recipe: sparktop removes nothing that has not been replaced",
+        )
+    for name in ("executor", "executor_type"):
+        if _text(config, name) not in ("", "docker"):
+            raise CannotRender(f"executor_config: {name} {_text(config, name)!r} can't be honoured: only docker is")
+    if _text(config, "accelerator_vendor") not in ("", "nvidia"):
+        raise CannotRender("executor_config: accelerator_vendor: a Spark's is nvidia")
+    for name, (form, valid_form) in _VALUE_FORMS.items():
+        if (text := _text(config, name)) and not form.fullmatch(text):
+            raise CannotRender(f"executor_config: {name} is {text[:40]!r}: {valid_form} is wanted")
+
+
+def _gpus(config: Mapping[str, object]) -> dict[str, object]:
+    choice = str(config.get("gpus", "all") or "").strip().strip('"')
+    if not choice:
+        return {}
+    mode = _text(config, "gpu_access_mode") or "gpus"
+    if mode not in ("gpus", "cdi"):
+        raise CannotRender(f"executor_config: gpu_access_mode is gpus or cdi, not {mode[:40]!r}")
+    is_all = choice in ("all", "1")  # a number is how many, and a Spark has one
+    ids = [] if is_all else [device_id for device_id in choice.removeprefix("device=").split(",") if device_id]
+    if not is_all and (
+        not choice.startswith("device=") or any(not re.fullmatch(r"[\w.:-]+", device_id) for device_id in ids)
+    ):
+        raise CannotRender(f"executor_config: gpus is {choice[:40]!r}: all, 1, or device=0")
+    if mode == "cdi":
+        request: dict[str, object] = {
+            "Driver": "cdi",
+            "DeviceIDs": [f"nvidia.com/gpu={device_id}" for device_id in ids or ["all"]],
+        }
+    elif ids:
+        request = {"Driver": "", "Count": 0, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
+    else:
+        request = {"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}
+    return {"DeviceRequests": [request]}
+
+
+def _shared_memory(config: Mapping[str, object], nodes: int) -> dict[str, object]:
+    """Two nodes share the host's IPC; a single one gets its own /dev/shm, which systemd-logind's RemoveIPC can't
+    clear."""
+    ipc = _text(config, "ipc") or ("host" if nodes > 1 else "")
+    size = _text(config, "shm_size")
+    ipc_config: dict[str, object] = {"IpcMode": ipc} if ipc else {}
+    if size or ipc != "host":
+        ipc_config["ShmSize"] = _size_bytes("shm_size", size) if size else SHM_BYTES
+    return ipc_config
+
+
+def _device(text: str) -> dict[str, object]:
+    fields = text.split(":")
+    inside = fields[1] if len(fields) > 1 and fields[1].startswith("/") else fields[0]
+    mode = fields[-1] if len(fields) > 1 and re.fullmatch(r"[rwm]{1,3}", fields[-1]) else "rwm"
+    if not fields[0].startswith("/dev/") or len(fields) > 3 or re.search(r"[\x00-\x1f\x7f]", text):
+        raise CannotRender(f"executor_config: devices: {text[:60]!r} is no device of the node")
+    return {"PathOnHost": fields[0], "PathInContainer": inside, "CgroupPermissions": mode}
+
+
+def _ulimit(text: str) -> dict[str, tuple[int, int]]:
+    match = re.fullmatch(r"([a-z]+)=(-?\d{1,15})(?::(-?\d{1,15}))?", text)
+    if match is None:
+        raise CannotRender(f"executor_config: ulimit: {text[:60]!r} isn't NAME=SOFT:HARD")
+    return {match[1]: (int(match[2]), int(match[3] or match[2]))}
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not name.strip():
+        raise CannotRender(f"executor_config: labels: {text[:60]!r} has no name")
+    return name, value
+
+
+def _size_bytes(name: str, text: str) -> int:
+    size = int(text) if text.isdecimal() else bytes_of(text)
+    if not size:
+        raise CannotRender(f"executor_config: {name} is {text[:40]!r}: a size like 16gb is wanted")
+    return int(size)
+
+
+def _flag(config: Mapping[str, object], name: str) -> bool:
+    return str(config.get(name) or "").lower() in ("true", "1", "yes", "on")
+
+
+def _text(config: Mapping[str, object], name: str) -> str:
+    value = config.get(name)
+    return "" if value is None or value is False else str(value).strip()
+
+
+def _items(config: Mapping[str, object], name: str) -> Iterable[str]:
+    """The option as a list: a mapping becomes NAME=VALUE items, one text a list of one."""
+    value = config.get(name)
+    if value is None or value == "":
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={item}" for key, item in value.items()]
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+
+
+def body(spec: ContainerSpec) -> dict[str, Any]:
+    """The JSON body of Docker's create request; the container's name goes into the query."""
+    host: dict[str, Any] = dict(spec.host)
+    if spec.mounts:
+        host["Binds"] = [
+            f"{mount.source}:{mount.target}" + (":ro" if mount.is_read_only else "") for mount in spec.mounts
+        ]
+    request: dict[str, Any] = {
+        "Image": spec.image,
+        "Cmd": list(spec.argv),
+        "Env": [f"{name}={value}" for name, value in spec.environment.items()],
+        "Labels": dict(spec.labels),
+        "HostConfig": host,
+    }
+    if spec.entrypoint is not None:
+        # The API takes a list of one empty text, not an empty list, as "no entrypoint".
+        request["Entrypoint"] = list(spec.entrypoint) or [""]
+    if ports := host.get("PortBindings"):
+        request["ExposedPorts"] = {port: {} for port in ports}
+    if spec.user:
+        request["User"] = spec.user
+    if spec.workdir:
+        request["WorkingDir"] = spec.workdir
+    return request

@@ -1,0 +1,169 @@
+"""The flags each rank adds to the engine's argv, and the Ray commands of head and workers.
+
+vLLM: --nnodes, --node-rank, --master-addr, --master-port, and --headless on all but the first. SGLang: --nnodes,
+--node-rank, --dist-init-addr. Under Ray only the head runs the engine. Facts: docs/facts/engines.md 5.1, 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparktop.cmdline import engine_argv as flags
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Executor
+from sparktop.recipe.container_spec import CannotRender, NodeContext
+
+MASTER_PORT = 29501
+
+
+def executor_for(recipe_executor: Executor, engine: EngineKind, nodes: int) -> Executor:
+    """How the ranks find each other on this number of nodes.
+
+    Raises:
+        CannotRender: SGLang doesn't support Ray.
+    """
+    if nodes < 2:
+        return Executor.ALONE
+    if recipe_executor is Executor.RAY:
+        if engine is EngineKind.SGLANG:
+            raise CannotRender("SGLang's ranks find one another by themselves: it doesn't run on Ray")
+        return Executor.RAY
+    return Executor.NATIVE
+
+
+def with_rank_flags(
+    argv: Sequence[str],
+    engine: EngineKind,
+    executor: Executor,
+    node: NodeContext,
+    nodes: Sequence[NodeContext],
+    *,
+    port: str,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the engine's argv on this node, notes).
+
+    Raises:
+        CannotRender: its parallelism doesn't match the number of nodes: each Spark has one GPU.
+    """
+    node_count = len(nodes)
+    _check_parallelism(argv, engine, node_count)
+    backend = (flags.value_of(argv, "distributed-executor-backend") or "").lower()
+    if executor is Executor.RAY:
+        words = ("--distributed-executor-backend", "ray")
+        return (tuple(argv) if backend == "ray" else flags.placed(argv, words, "distributed-executor-backend")), ()
+    notes: tuple[str, ...] = ()
+    argv = tuple(argv)
+    if backend == "ray":
+        argv = flags.without(argv, "distributed-executor-backend")
+        where = "one node needs none" if node_count == 1 else "its ranks find one another without it"
+        notes = (f"--distributed-executor-backend ray of the recipe is left out: {where}",)
+    if executor is Executor.NATIVE:
+        argv = (*argv, *_native_flags(argv, engine, node, nodes, port))
+    return argv, notes
+
+
+def _native_flags(
+    argv: Sequence[str], engine: EngineKind, node: NodeContext, nodes: Sequence[NodeContext], port: str
+) -> list[str]:
+    head = nodes[0].fabric_ip
+    rank_flags = [("--nnodes", str(len(nodes))), ("--node-rank", str(node.index))]
+    if engine is EngineKind.SGLANG:
+        rank_flags.append(("--dist-init-addr", f"{head}:{port}"))
+    else:
+        rank_flags += [("--master-addr", head), ("--master-port", port)]
+    words = []
+    for flag, value in rank_flags:
+        if not flags.has(argv, flag):
+            words += [flag, value]
+        elif flag == "--node-rank" and flags.value_of(argv, flag) != value:
+            raise CannotRender("the recipe's command fixes --node-rank, which differs from node to node",
+                               "write it as --node-rank {node_rank}, or leave it out")  # fmt: skip
+    if engine is EngineKind.VLLM and node.index > 0 and not flags.has(argv, "--headless"):
+        words.append("--headless")
+    return words
+
+
+def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> None:
+    tensor = _number(argv, "tensor-parallel-size")
+    pipeline = _number(argv, "pipeline-parallel-size")
+    data = 1 if engine is EngineKind.SGLANG else _number(argv, "data-parallel-size")
+    ranks = tensor * pipeline * data
+    if ranks == nodes:
+        return
+    parallelism = f"tensor_parallel={tensor}" + (f", pipeline_parallel={pipeline}" if pipeline != 1 else "")
+    parallelism += f", data_parallel={data}" if data != 1 else ""
+    many = "one node has" if nodes == 1 else f"{nodes} nodes have"
+    raise CannotRender(
+        f"{parallelism} takes {ranks} GPU{'s' if ranks > 1 else ''}, and {many} {nodes}: each Spark has one",
+        f"--set tensor_parallel={nodes}",
+        *([f"name {ranks} nodes"] if ranks == 2 else []),
+    )
+
+
+def _number(argv: Sequence[str], flag: str) -> int:
+    text = flags.value_of(argv, flag) or "1"
+    if not text.isdecimal() or not 0 < int(text[:4]) < 1000:
+        raise CannotRender(f"--{flag} is {text[:20]!r}: a whole number is wanted")
+    return int(text[:4])
+
+
+RAY_PORT = 6379
+
+
+LIMIT_S = 900
+"""How long one node waits for the other's Ray to start."""
+
+
+HEAD_SCRIPT = r"""nodes=$1; address=$2; port=$3; limit=$4; shift 4
+echo "sparktop: starting Ray at $address:$port"
+ray start --head --node-ip-address="$address" --port="$port" --include-dashboard=false \
+  --object-store-memory=1073741824 || exit 1
+begun=$(date +%s); told=-1
+while :; do
+  there=$(ray status --address="$address:$port" 2>/dev/null | grep -c '^ *[0-9][0-9]* node_')
+  [ "$there" -ge "$nodes" ] && break
+  if [ $(($(date +%s) - begun)) -ge "$limit" ]; then
+    echo "sparktop: still waiting for $((nodes - there)) of $nodes Ray nodes after $limit s: given up"
+    exit 1
+  fi
+  [ "$there" = "$told" ] || echo "sparktop: waiting for $((nodes - there)) of $nodes Ray nodes"
+  told=$there
+  sleep 2
+done
+echo "sparktop: all $nodes Ray nodes are there, starting the engine"
+exec "$@"
+"""
+"""Parameters: nodes, the head's address, Ray's port, limit in seconds, then the engine's argv."""
+
+
+WORKER_SCRIPT = r"""address=$1; port=$2; own=$3; limit=$4
+echo "sparktop: waiting for Ray at $address:$port"
+begun=$(date +%s)
+until python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()' \
+  "$address" "$port" 2>/dev/null; do
+  if [ $(($(date +%s) - begun)) -ge "$limit" ]; then
+    echo "sparktop: no Ray at $address:$port after $limit s: given up"
+    exit 1
+  fi
+  sleep 2
+done
+echo "sparktop: joining Ray at $address:$port"
+exec ray start --address="$address:$port" --node-ip-address="$own" --object-store-memory=1073741824 --block
+"""
+"""Parameters: the head's address, Ray's port, this node's own address, limit in seconds."""
+
+
+def head_command(engine: Sequence[str], *, nodes: int, address: str, port: str, limit_s: int = LIMIT_S) -> list[str]:
+    """The command of the head's container; it ends by running the engine."""
+    return ["sh", "-c", HEAD_SCRIPT, "sparktop-ray-head", str(nodes), address, port, str(limit_s), *engine]
+
+
+def worker_command(*, address: str, port: str, own: str, limit_s: int = LIMIT_S) -> list[str]:
+    """The command of a worker's container; it ends by running `ray start --block`."""
+    return ["sh", "-c", WORKER_SCRIPT, "sparktop-ray-worker", address, port, own, str(limit_s)]
+
+
+def worker_argv(*, address: str, port: str, own: str) -> tuple[str, ...]:
+    """The worker's final argv, after the wait for the head."""
+    return ("ray", "start", f"--address={address}:{port}", f"--node-ip-address={own}",
+            "--object-store-memory=1073741824", "--block")  # fmt: skip

@@ -1,0 +1,350 @@
+"""Whether a launch fits into memory, and which changes ("levers") would make it fit.
+
+A single lever where one is enough; two or three together only where that is needed. A lever that doesn't improve the
+verdict is never offered.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.prospect import Budget, Fit, OnDisk
+from sparktop.model.recipe import Order, Recipe
+from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.parameters import get
+from sparktop.recipe.weigh.demand import Case, demand_of
+from sparktop.recipe.weigh.node_memory import Room
+from sparktop.recipe.weigh.settings import CACHE_SIZE, CACHE_TYPE, EAGER, read, width_bytes
+from sparktop.recipe.weigh.verdict import RANK, judge
+from sparktop.text.units import gib
+
+MAX_LEVERS = 4
+
+
+MAX_COMBINED = 3
+
+
+_CONTEXTS = (131072, 65536, 32768, 16384, 8192)
+
+
+_SECOND_NODE_NAME = "OTHER-HOST"
+
+
+_CACHE_STEP_BYTES = 256 * 2**20
+
+
+_STOP_ALL = "stops"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lever:
+    """One change to a launch that could improve the verdict."""
+
+    group: str
+    """Levers of the same group are never combined."""
+    apply: Callable[[Case], Case]
+    typed: Callable[[Budget], str]
+    """The command-line text of the change, given the verdict with it."""
+
+
+def levers(case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] = ()) -> tuple[tuple[str, Budget], ...]:
+    """(command-line text, the verdict with it), best first; empty where it fits or the verdict is unknown."""
+    if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
+        return ()
+    candidates = tuple(_candidates(case, order, on_disk))
+    for count in range(1, MAX_COMBINED + 1):
+        improvements: list[tuple[str, Budget]] = []
+        seen_groups: set[tuple[str, ...]] = set()
+        for chosen in combinations(candidates, count):
+            groups = tuple(lever.group for lever in chosen)
+            if (
+                len(set(groups)) < count
+                or groups in seen_groups
+                or (_STOP_ALL in groups and any(group.startswith("stop ") for group in groups))
+            ):
+                continue
+            changed = case
+            for lever in chosen:
+                changed = lever.apply(changed)
+            then = judge(changed)
+            if RANK[then.fit] > RANK[verdict.fit]:
+                seen_groups.add(groups)  # of one group the first is the mildest
+                if _STOP_ALL in groups and any(
+                    " --stop " in f" {text}" and RANK[was.fit] >= RANK[then.fit] for text, was in improvements
+                ):
+                    continue  # one of them does as well
+                # what names another command comes first, the rest are its flags
+                typed = sorted((lever.typed(then) for lever in chosen), key=lambda text: text.startswith("--"))
+                improvements.append((" ".join(typed), then))
+        if improvements:
+            return tuple(improvements[:MAX_LEVERS])
+    return ()
+
+
+def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator[_Lever]:
+    """Every lever to try, in the order the operator should prefer them."""
+    settings = case.settings
+    if settings.cache_bytes is not None:
+        yield from _smaller_cache(case, settings.cache_bytes)
+    elif settings.share is not None:
+        key = settings.share_key
+        yield _Lever(
+            group="share",
+            apply=lambda one: _with(one, share=None, share_source=""),
+            typed=lambda then: f"--set {key}={then.share or 0:.2f}",
+        )
+    context_tokens = demand_of(case).context_tokens
+    for tokens in _CONTEXTS:
+        if context_tokens is None or tokens < context_tokens:
+            yield _setting("context", settings.context_key, tokens, context_tokens=tokens)
+    if width_bytes(settings.cache_type) > 1.5:
+        word = "fp8" if settings.engine is EngineKind.VLLM else "fp8_e4m3"
+        yield _setting("cache type", CACHE_TYPE, word, cache_type=word)
+    yield from _stops(case)
+    model_name = get(order.values, "model") or order.recipe.model
+    for model in on_disk:
+        is_there = model.is_complete and {room.node for room in case.rooms} <= set(model.nodes)
+        if is_there and not model.is_wanted and not is_gguf(model) and same(model_name, model.name):
+            yield _other_model(model)
+    if len(case.rooms) == 1 and order.recipe.max_nodes > 1:
+        yield _second_node(order.recipe, case.rooms[0])
+    if settings.engine is EngineKind.VLLM and not settings.is_eager and case.need.spike_gib:
+        yield _setting("graphs", EAGER, "true", is_eager=True, has_graphs=False)
+
+
+def _with(case: Case, **changes: object) -> Case:
+    return replace(case, settings=replace(case.settings, **changes))  # type: ignore[arg-type]
+
+
+def _setting(group: str, key: str, value: object, **changes: object) -> _Lever:
+    return _Lever(group=group, apply=lambda one: _with(one, **changes), typed=lambda _: f"--set {key}={value}")
+
+
+def _smaller_cache(case: Case, current_bytes: int) -> Iterator[_Lever]:
+    """A cache that holds exactly one context."""
+    context_bytes = demand_of(case).context_bytes
+    if context_bytes is None:
+        return
+    size = max(_CACHE_STEP_BYTES, math.ceil(context_bytes / _CACHE_STEP_BYTES) * _CACHE_STEP_BYTES)
+    if size != current_bytes:
+        yield _setting("cache size", CACHE_SIZE, size, cache_bytes=size)
+
+
+def _stops(case: Case) -> Iterator[_Lever]:
+    """Stop one running engine, the largest first; then all of them."""
+    sizes: dict[str, int] = {}
+    for room in case.rooms:
+        for name, size in room.stays:
+            if room.stoppable is None or name in room.stoppable:
+                sizes[name] = max(sizes.get(name, 0), size)
+    names = sorted((name for name, size in sizes.items() if size > 0), key=lambda name: -sizes[name])
+    for name in names:
+        yield _stop(f"stop {name}", (name,))
+    if len(names) > 1:
+        yield _stop(_STOP_ALL, tuple(names))
+
+
+def _stop(group: str, names: tuple[str, ...]) -> _Lever:
+    def apply(case: Case) -> Case:
+        rooms = case.rooms
+        for name in names:
+            rooms = tuple(room.without(name) for room in rooms)
+        return replace(case, rooms=rooms)
+
+    return _Lever(group=group, apply=apply, typed=lambda _: " ".join(f"--stop {shlex.quote(name)}" for name in names))
+
+
+def _other_model(model: OnDisk) -> _Lever:
+    def apply(case: Case) -> Case:
+        facts = (
+            replace(case.facts, weights_bytes=model.size_bytes)
+            if case.facts is not None
+            else ModelFacts(name=model.name, weights_bytes=model.size_bytes)
+        )
+        return replace(case, facts=replace(facts, name=model.name, is_complete=True))
+
+    return _Lever(group="model", apply=apply, typed=lambda _: f"--set model={shlex.quote(model_setting(model))}")
+
+
+def _second_node(recipe: Recipe, room: Room) -> _Lever:
+    """Launch on a second node, assumed to have as much memory as the first."""
+    second = Room(
+        node=_SECOND_NODE_NAME,
+        total_bytes=room.total_bytes,
+        available_bytes=room.reach,
+        has_desktop=room.has_desktop,
+    )
+    return _Lever(
+        group="nodes",
+        apply=lambda one: replace(_with(one, tensor=2), rooms=(*one.rooms, second)),
+        typed=lambda _: (
+            f"two nodes: sparktop launch {shlex.quote(recipe.id)} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
+            "--set tensor_parallel=2"
+        ),
+    )
+
+
+def sentence_of(verdict: Budget, levers: Sequence[tuple[str, Budget]]) -> str:
+    """The verdict's sentence, with the lever that would change it, or that none does."""
+    if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
+        return verdict.sentence
+    if levers:
+        typed, then = levers[0]
+        left = min((node.left_bytes for node in then.nodes), default=0)
+        word = {Fit.FITS: "it fits", Fit.TIGHT: "it goes in, tightly"}.get(then.fit, "it may fit")
+        return f"{verdict.sentence} With {typed} {word}: {gib(left)} would be left."
+    return (
+        f"{verdict.sentence} Nothing that can be set here makes it fit." if verdict.fit is Fit.NO else verdict.sentence
+    )
+
+
+_QUANTISATION_WORD = re.compile(
+    r"fp8|fp4|nvfp4(a\d+)?|mxfp4|mxfp8|mx|awq|gptq|gguf|exl[23]|bnb|autoround|marlin|bf16|fp16|f16|f32|fp32|int[48]|[24568]bit"
+    r"|(quantized\.)?w\d+a\d+|g\d+|a?sym|mixed|i?q\d(_\w+)?|ud|k|m|s|xl|e4m3|block|dynamic|static|quantized|quant|qat|hf|ct|compressed|tensors|modelopt"
+    r"|torchao|llmcompressor"
+)
+"""A word of a model's name that says how it was quantised."""
+
+
+_BUILD_WORD = re.compile(r"gb10|spark|dgx|sm12[01]a?|blackwell|ac")
+"""A word that says what hardware it was built for."""
+
+
+_TUNING_WORD = re.compile(
+    r"instruct|it|chat|base|thinking|reasoning|abliterated|uncensored|heretic|finetuned?|sft|dpo|tuned|\d{4,8}"
+)
+
+
+_DRAFT_WORD = re.compile(
+    r"eagle\d*|draft|dflash|mtp|speculator|speculators|medusa|lora|adapter|mmproj|embedding|reranker|vae"
+)
+"""A word that says it is no model to serve by itself."""
+
+
+def alternatives(order: Order, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
+    """Models on the disks that are the wanted one or could replace it, best first, each with a note on how to use it.
+
+    The wanted one first, then complete copies before incomplete ones, the same model before its fine-tunes, formats
+    that engines read well before GGUF, on more nodes before fewer, smaller before larger.
+    """
+    model_name = get(order.values, "model") or order.recipe.model
+    ranked: list[tuple[tuple[object, ...], OnDisk]] = []
+    for model in on_disk:
+        is_wanted = _is_model(model, model_name)
+        difference = None if is_wanted else _difference(model_name, model.name)
+        if not is_wanted and difference is None:
+            continue
+        is_last = (bool(difference), is_gguf(model), -len(model.nodes), model.size_bytes, model.name)
+        rank = (not is_wanted, not model.is_complete, *is_last)
+        note = _note(model, is_wanted=is_wanted, difference=difference or "")
+        ranked.append((rank, replace(model, is_wanted=is_wanted, note=note)))
+    return tuple(model for _, model in sorted(ranked, key=lambda one: one[0]))
+
+
+def same(first: str, name: str) -> bool:
+    """Whether both names are the same model, in whatever quantisation."""
+    return _difference(first, name) == ""
+
+
+def is_gguf(model: OnDisk) -> bool:
+    """Whether the model is a GGUF file for llama.cpp, which vLLM and SGLang barely support."""
+    return "gguf" in (model.quantisation.lower(), _quantisation(model.name))
+
+
+def model_setting(model: OnDisk) -> str:
+    """The value for `--set model=`: the repository where the model is in the hub's cache, else its folder."""
+    return model.name if "/models--" in model.path and model.name.count("/") == 1 else model.path
+
+
+def core(name: str) -> tuple[str, ...]:
+    """The words of a model's name that identify the model: ("minimax", "m2.7")."""
+    return tuple(
+        word for word in _name_words(name) if not (_QUANTISATION_WORD.fullmatch(word) or _BUILD_WORD.fullmatch(word))
+    )
+
+
+def _name_words(name: str) -> list[str]:
+    """The words of "saricles/MiniMax-M2.7-NVFP4", "/models/MiniMax-M2.7" or "models--a--b", lower case."""
+    last = name.rstrip("/").rpartition("/")[2].rpartition("--")[2] or name
+    return [word for word in re.split(r"[-_\s]+", last.lower().removesuffix(".gguf")) if word]
+
+
+def _is_model(model: OnDisk, model_name: str) -> bool:
+    if model_name.startswith(("/", "~", ".")):
+        return model.path.rstrip("/") == model_name.rstrip("/")
+    names = (model.name.lower(), model.name.lower().removeprefix("models--").replace("--", "/"))
+    return model_name.lower() in names
+
+
+def _difference(first: str, second: str) -> str | None:
+    """ "" for the same model, the distinguishing words for a fine-tune of it, None for another model."""
+    first_words, second_words = core(first), core(second)
+    if not first_words or not second_words or (_has_draft_word(second_words) and not _has_draft_word(first_words)):
+        return None
+    if first_words == second_words:
+        return ""
+    extra = [term for term in (*first_words, *second_words) if (term in first_words) != (term in second_words)]
+    common = [word for word in first_words if word in second_words]
+    if not common or common[0] != first_words[0] or common[0] != second_words[0]:
+        return None
+    return " ".join(extra) if all(_TUNING_WORD.fullmatch(term) for term in extra) else None
+
+
+def _has_draft_word(words: tuple[str, ...]) -> bool:
+    return any(_DRAFT_WORD.fullmatch(word) for word in words)
+
+
+def _note(model: OnDisk, *, is_wanted: bool, difference: str) -> str:
+    """ "the same model in NVFP4, on spark1 and spark2: --set model=/home/x/models/..."."""
+    where = f"on {' and '.join(model.nodes)}" if model.nodes else ""
+    relation = (
+        "what the recipe names" if is_wanted else f"a relative of it ({difference})" if difference else "the same model"
+    )
+    if not is_wanted and (kind := model.quantisation or _quantisation(model.name)):
+        relation += f" in {kind.upper()}" + (", which vLLM and SGLang hardly read" if is_gguf(model) else "")
+    note = ", ".join(part for part in (relation, where, "" if model.is_complete else "not complete") if part)
+    if not model.is_complete:
+        return f"{note}: a download goes on from there" if is_wanted else note
+    return note if is_wanted else f"{note}: --set model={shlex.quote(model_setting(model))}"
+
+
+def _quantisation(name: str) -> str:
+    kinds = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "gguf", "fp4", "bf16", "int4", "int8")
+    return next((word for word in _name_words(name) if word in kinds), "gguf" if name.lower().endswith(".gguf") else "")
+
+
+def budget(
+    order: Order,
+    rooms: Sequence[Room],
+    facts: ModelFacts | None,
+    *,
+    values: Mapping[str, str],
+    on_disk: Sequence[OnDisk] = (),
+    beside: Sequence[ModelFacts] = (),
+) -> Budget:
+    """The memory budget of this launch on these nodes, the head first.
+
+    Args:
+        facts: the model's; None where neither its files nor the hub could be read.
+        values: every parameter's final value.
+        on_disk: the result of `alternatives`: offered where it would improve the verdict.
+        beside: facts of further models loaded on every node, such as a draft.
+    """
+    case = Case(
+        settings=read(order, values),
+        need=order.recipe.need,
+        rooms=tuple(rooms),
+        facts=facts,
+        beside=tuple(beside),
+    )
+    verdict = judge(case)
+    improvements = levers(case, verdict, order, on_disk)
+    return replace(
+        verdict, sentence=sentence_of(verdict, improvements), levers=tuple(typed for typed, _ in improvements)
+    )

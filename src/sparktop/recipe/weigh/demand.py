@@ -1,0 +1,161 @@
+"""What a launch needs on each node: its pool, the contents of the pool, and what it takes outside the pool.
+
+Facts: docs/facts/engines.md 4.4, 1A, C2, C11. vLLM's share is of all memory and holds weights, activations and cache,
+from 0.21 on graphs too. SGLang's is of the memory available before it loads, on the rank with the least, and holds
+weights and cache (its `_profile_available_bytes`: what is free after the load, less (1 - share) of what was free
+before).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sparktop.engines.memory_needs import (
+    GRAPHS_BYTES,
+    HOST_BYTES,
+    NEVER_ABOVE,
+    most_share,
+    overhead_bytes,
+    reserve_bytes,
+)
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Need
+from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.weigh.node_memory import Cache, Room, cache_on_a_node, weights_on_a_node, with_more
+from sparktop.recipe.weigh.settings import Settings
+from sparktop.text.units import GIB, gib
+
+ACTIVATIONS_BYTES = 3 * GIB
+"""Activations in vLLM's memory profile at its usual batch size; an estimate, within its share."""
+_HUNDREDTHS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The inputs of a memory verdict; a lever changes one of them."""
+
+    settings: Settings
+    need: Need
+    rooms: tuple[Room, ...]
+    facts: ModelFacts | None
+    beside: tuple[ModelFacts, ...] = ()
+    """Further models loaded on every node, such as a draft; unknown facts are None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a launch needs on each node, in bytes; the same on all nodes."""
+
+    weights_bytes: int | None
+    cache: Cache
+    context_tokens: int | None
+    context_bytes: int | None
+    """KV cache of one full context."""
+    work_bytes: int
+    """Activations, and graphs where they count, within the share."""
+    beyond_bytes: int
+    """Outside the share: graphs where they don't count within it, processes, the first request."""
+    unknowns: tuple[str, ...]
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """The smallest usable pool: weights and one context; None where the weights are unknown."""
+        return None if self.weights_bytes is None else self.weights_bytes + (self.context_bytes or 0)
+
+
+def demand_of(case: Case) -> Demand:
+    """What this launch needs on each of its nodes."""
+    settings, need, facts = case.settings, case.need, case.facts
+    nodes = len(case.rooms)
+    weights = weights_on_a_node(settings, need, facts, nodes)
+    drafts = {draft.name: draft.weights_bytes or draft.size_bytes or 0 for draft in case.beside}
+    cache = with_more(
+        cache_on_a_node(settings, need, facts, nodes),
+        [(size.name, cache_on_a_node(settings, Need(), size, nodes)) for size in case.beside if drafts[size.name] > 0],
+    )
+    context, unknowns = settings.context_tokens, list(settings.problems)
+    if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
+        context = facts.longest_tokens
+        unknowns.append(f"no context is asked for: the model's longest, {context} tokens")
+    elif context is None:
+        unknowns.append("no context is asked for, and how long the model's may be isn't known")
+    work = ACTIVATIONS_BYTES if settings.engine is EngineKind.VLLM else 0  # SGLang's share holds none
+    work += GRAPHS_BYTES if settings.has_graphs and settings.counts_graphs else 0
+    beyond = overhead_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
+    if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
+        beyond = max(beyond, int(need.spike_gib * GIB))
+    if unsized := " and ".join(name for name, size in drafts.items() if size <= 0):
+        unknowns.append(f"{unsized} is loaded too, and how large that is isn't known: its weights are not counted")
+    elif settings.has_draft and not drafts:
+        unknowns.append("a draft model is loaded too: its weights and cache are not counted")
+    if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
+        gpus = settings.tensor * settings.pipeline
+        unknowns.append(f"it asks for {gpus} GPUs, and {nodes} node{'s have' if nodes > 1 else ' has'} one each")
+    unknowns += [note for note in (weights.note, cache.note) if note]
+    return Demand(
+        weights_bytes=None
+        if weights.size_bytes is None
+        else weights.size_bytes + sum(max(0, draft) for draft in drafts.values()),
+        cache=cache,
+        context_tokens=context,
+        context_bytes=cache.size_bytes(context) if context is not None else None,
+        work_bytes=work,
+        beyond_bytes=beyond,
+        unknowns=tuple(dict.fromkeys(unknowns)),
+    )
+
+
+def base_bytes(case: Case, room: Room) -> int:
+    """The bytes that a share of 1.0 would be, on that node."""
+    if case.settings.engine is EngineKind.SGLANG:
+        return min(other_room.reach for other_room in case.rooms)
+    return room.total
+
+
+def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
+    """(the share to use where none is set, where it comes from).
+
+    The largest share that leaves every node its reserve, limited by the recipe; but at least what weights and one
+    context need.
+    """
+    shares = [_share_for_reserve(case, demand, room) for room in case.rooms]
+    most, note = min(shares)
+    ceiling = most_share(case.settings.engine, len(case.rooms), demand.context_tokens)
+    share = most
+    if share > ceiling:
+        share, note = ceiling, f"{note}; more than {ceiling:.2f} is never computed"
+    minimum = _minimum_share(case, demand) or 0.0
+    limit = case.settings.share_limit
+    if limit is not None and limit < share:
+        its = f"the recipe's is {limit:.2f}" if minimum > limit else "as the recipe has it"
+        share, note = limit, f"{its}; memory would allow {most:.2f} ({note})"
+    if minimum > share:
+        share, note = minimum, f"{minimum:.2f} is what weights and one context need; {note}"
+    if share > NEVER_ABOVE:
+        share, note = NEVER_ABOVE, f"{note}; above {NEVER_ABOVE:.2f} none is ever used"
+    return max(0.01, round(share, 2)), f"computed: {note}"
+
+
+def _share_for_reserve(case: Case, demand: Demand, room: Room) -> tuple[float, str]:
+    """(the share that leaves this node its reserve, how it was computed)."""
+    reserve, why = reserve_bytes(room.has_desktop, case.need.reserve_gib)
+    if reserve < HOST_BYTES:
+        reserve, why = HOST_BYTES, f"{why} is less than any host needs"
+    base = base_bytes(case, room)
+    size = room.reach - reserve - demand.beyond_bytes
+    figure = math.floor(size / base * _HUNDREDTHS + 1e-9) / _HUNDREDTHS if base > 0 else 0.0
+    return figure, (
+        f"{gib(room.reach)} can be available on {room.node}, less {reserve / GIB:.1f} for the host ({why}) "
+        f"and {demand.beyond_bytes / GIB:.1f} beside the share, of {base / GIB:.1f}"
+    )
+
+
+def _minimum_share(case: Case, demand: Demand) -> float | None:
+    """The share that holds weights, activations and one context on every node."""
+    if demand.needed_bytes is None:
+        return None
+    base = min(base_bytes(case, room) for room in case.rooms)
+    if base <= 0:
+        return None
+    return math.ceil((demand.needed_bytes + demand.work_bytes) / base * _HUNDREDTHS - 1e-9) / _HUNDREDTHS

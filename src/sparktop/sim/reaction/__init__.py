@@ -1,0 +1,1 @@
+"""What becomes of a scenario when something is done."""

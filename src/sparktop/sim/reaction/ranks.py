@@ -1,0 +1,324 @@
+"""Start and stop containers of engines whose ranks depend on each other, on one node or on both.
+
+A rank whose other ranks are gone waits forever; one that starts before they do waits for them, and serves nothing until
+all of them have started after the last of them ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sparktop.sim.reaction import startup
+from sparktop.sim.reaction.figures import (
+    Moment,
+    decoding,
+    held_by,
+    loading,
+    moment,
+    of_container,
+    released,
+    spinning,
+    tokens_per_s,
+    with_memory,
+    with_traffic,
+)
+from sparktop.sim.reaction.new_engine import launch_reaction, model_of, number_in
+from sparktop.sim.reaction.startup import Start
+from sparktop.sim.scenario.script import ContainerScript, EngineScript, LogEntry, Needs, NodeScript, Run, Scenario
+
+_JOINED_GIB = 1.0
+"""A rank that holds this much GPU memory has joined the others, and waits for them on the GPU."""
+
+
+_FIRST_TRAFFIC_S = 6.0
+"""From the engine's first answer until requests come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimRank:
+    """One rank of an engine: its container, at one moment of its node."""
+
+    moment: Moment
+    container: ContainerScript
+
+    @property
+    def node(self) -> str:
+        return self.moment.script.name
+
+    @property
+    def run(self) -> Run | None:
+        """The container's current run, if it is running."""
+        t = self.moment.t
+        started_runs = [run for run in self.container.runs if run.start_s <= t]
+        run = started_runs[-1] if started_runs else None
+        return run if run is not None and (run.end_s is None or run.end_s > t) else None
+
+    @property
+    def engine(self) -> EngineScript | None:
+        """The rank's endpoint, where it has one."""
+        return self.moment.script.engine(self.container.name)
+
+    def showing(self, t: float) -> float:
+        return t + self.moment.script.began_s
+
+
+def with_node(scenario: Scenario, node: str, changed: NodeScript) -> Scenario:
+    """The scenario with one node's script replaced, for its current boot."""
+
+    def replace_boot(script: NodeScript) -> NodeScript:
+        if script.boots == changed.boots:
+            return changed
+        assert script.next_boot is not None
+        return replace(script, next_boot=replace_boot(script.next_boot))
+
+    return replace(
+        scenario,
+        nodes=tuple(
+            replace_boot(node_script) if node_script.name == node else node_script for node_script in scenario.nodes
+        ),
+    )
+
+
+def rank(scenario: Scenario, node: str, showing_s: float, name: str) -> SimRank:
+    """The rank of a container at a second of the showing."""
+    current = moment(scenario, node, showing_s)
+    container = current.script.container(name)
+    assert container is not None
+    return SimRank(moment=current, container=container)
+
+
+def other_ranks(scenario: Scenario, node: str, showing_s: float, name: str) -> list[SimRank]:
+    """The other running ranks of a container's engine; where a node has several containers of it, the newest."""
+    group = rank(scenario, node, showing_s, name).container.reaction.group
+    ranks: list[SimRank] = []
+    for other_node in (script.name for script in scenario.nodes if script.name != node):
+        current = moment(scenario, other_node, showing_s)
+        started_s = {
+            container.name: max(run.start_s for run in container.runs if run.start_s <= current.t)
+            for container in current.script.containers
+            if group and container.reaction.group == group and container.runs and container.runs[0].start_s <= current.t
+        }
+        if started_s:
+            ranks.append(rank(scenario, other_node, showing_s, max(started_s, key=started_s.__getitem__)))
+    return ranks
+
+
+def end_container(
+    scenario: Scenario, node: str, showing_s: float, name: str, *, after_s: float, exit_code: int
+) -> Scenario:  # fmt: skip
+    """End a running container after `after_s` seconds; the other ranks of its engine then wait for it forever."""
+    ended_rank = rank(scenario, node, showing_s, name)
+    run = ended_rank.run
+    if run is None:
+        return scenario
+    t = ended_rank.moment.t + after_s
+    scenario = with_node(scenario, node, _ended_script(ended_rank, run, t, exit_code))
+    for other_rank in other_ranks(scenario, node, showing_s, name):
+        if other_rank.run is not None:
+            scenario = with_node(scenario, other_rank.node, _waiting_forever(other_rank, showing_s + after_s))
+    return scenario
+
+
+def _ended_script(ended_rank: SimRank, run: Run, t: float, exit_code: int) -> NodeScript:
+    script, container, engine = ended_rank.moment.script, ended_rank.container, ended_rank.engine
+    runs = (
+        *(earlier for earlier in container.runs if earlier.start_s < run.start_s),
+        replace(run, end_s=t, exit_code=exit_code, oom_killed=False),
+    )
+    log = _log_until(container, t)
+    if exit_code == 0 and engine is not None:
+        log += (startup.shutdown_line(engine.kind, t),)
+    script = script.with_container(container.name, runs=runs, log=log)
+    if engine is not None:
+        serves = tuple((start, min(end, t)) for start, end in engine.serves if start < t)
+        script = with_traffic(script.with_engine(engine.name, serves=serves), engine.name, t, {})
+    pids = [process.pid for process in of_container(script, container.name)]
+    leaks_gib = 0.0 if run.asked else container.reaction.leaks_gib  # an engine that was restarted ends cleanly
+    return released(replace(ended_rank.moment, script=script, t=t), pids, leaks_gib=leaks_gib)
+
+
+def _log_until(container: ContainerScript, t: float) -> tuple[LogEntry, ...]:
+    entries = (entry for entry in container.log if entry.at_s <= t)
+    return tuple(replace(entry, until_s=min(entry.until_s or t, t)) if entry.every_s else entry for entry in entries)
+
+
+def _waiting_forever(waiting_rank: SimRank, showing_s: float) -> NodeScript:
+    script, engine = waiting_rank.moment.script, waiting_rank.engine
+    t = showing_s - script.began_s
+    if engine is not None and engine.serves_at(t):
+        requests = max(1.0, engine.tracks["running"].at(t))
+        kv = engine.tracks["kv"].at(t)
+        script = with_traffic(script, engine.name, t, {"running": [(t, requests)], "kv": [(t, kv)]})
+    figures = {name: script.tracks[name].cut(t) for name in ("available_gib", "cache_gib", "leaked_gib")}
+    script = replace(script, tracks={**script.tracks, **figures})
+    own_processes = [
+        live for live in waiting_rank.moment.spark.processes(t) if live.script.container == waiting_rank.container.name
+    ]
+    if sum(live.gpu_gib or 0.0 for live in own_processes) < _JOINED_GIB:
+        return loading(script, t, None)  # not joined yet: it waits without using the GPU
+    return spinning(script, t)
+
+
+def start_container(scenario: Scenario, node: str, showing_s: float, name: str) -> Scenario:
+    """Start a container that isn't running; once all ranks of its engine have started, they load and serve."""
+    started_rank = rank(scenario, node, showing_s, name)
+    if started_rank.run is not None:
+        return scenario
+    t = started_rank.moment.t
+    runs = (*(run for run in started_rank.container.runs if run.start_s < t), Run(start_s=t, asked=True))
+    log = _log_until(started_rank.container, t)
+    scenario = with_node(scenario, node, started_rank.moment.script.with_container(name, runs=runs, log=log))
+    ranks = [rank(scenario, node, showing_s, name), *other_ranks(scenario, node, showing_s, name)]
+    if len(ranks) < started_rank.container.reaction.ranks or (len(ranks) > 1 and not _started_together(ranks)):
+        return with_node(scenario, node, _waiting_for_others(ranks[0]))
+    ranks = [_with_launch_reaction(member) for member in ranks]
+    ready_s = max(showing_s + member.container.reaction.load_s for member in ranks)
+    fault = next((member for member in ranks if member.container.reaction.fault and not is_satisfied(member)), None)
+    for peer in ranks:
+        scenario = with_node(scenario, peer.node, _loading_script(peer, ready_s, fault, is_pair=len(ranks) > 1))
+    return scenario
+
+
+def _with_launch_reaction(launched_rank: SimRank) -> SimRank:
+    """A rank of a launch with the outcome of starting it now."""
+    if launched_rank.container.launched is None:
+        return launched_rank
+    reaction = launch_reaction(launched_rank.moment, launched_rank.container)
+    script = launched_rank.moment.script.with_container(launched_rank.container.name, reaction=reaction)
+    return SimRank(
+        moment=replace(launched_rank.moment, script=script),
+        container=replace(launched_rank.container, reaction=reaction),
+    )
+
+
+def _started_together(ranks: list[SimRank]) -> bool:
+    starts = [member.showing(member.run.start_s) for member in ranks if member.run is not None]
+    ends = [rank.showing(run.end_s) for rank in ranks for run in rank.container.runs if run.end_s is not None]
+    return len(starts) == len(ranks) and (not ends or min(starts) >= max(ends))
+
+
+def is_satisfied(faulty_rank: SimRank) -> bool:
+    """Whether the conditions under which the rank's fault disappears are met."""
+    needs: Needs = faulty_rank.container.reaction.needs
+    argv, script = " ".join(faulty_rank.container.argv), faulty_rank.moment.script
+    names = {entry.partition("=")[0] for entry in faulty_rank.container.environment}
+    return not (
+        needs.by_hand
+        or (needs.reboot and not script.boots)
+        or any(flag not in argv for flag in needs.flags)
+        or any(flag in argv or flag in names for flag in needs.without)
+        or any(name not in names for name in needs.environment)
+    )
+
+
+def _waiting_for_others(waiting_rank: SimRank) -> NodeScript:
+    """The container runs and waits for the other ranks to start."""
+    t = waiting_rank.moment.t
+    start = _start_of(waiting_rank, t + waiting_rank.container.reaction.load_s)
+    gib_by_pid = held_by(waiting_rank.moment.script, waiting_rank.container)
+    script = with_memory(waiting_rank.moment, waiting_rank.container, [(t, 0.0), (t + 5, 0.005)], gib_by_pid)
+    script = loading(script, t, None)
+    return _with_log(script, waiting_rank, startup.lines(start, until_s=start.at(0.12)))
+
+
+def _loading_script(
+    loading_rank: SimRank, ready_showing_s: float, fault: SimRank | None, *, is_pair: bool
+) -> NodeScript:
+    """The rank loads from now on and then serves; or its fault returns."""
+    t, container = loading_rank.moment.t, loading_rank.container
+    ready_s = ready_showing_s - loading_rank.moment.script.began_s
+    start = _start_of(loading_rank, ready_s)
+    kind = fault.container.reaction.fault if fault is not None else ""
+    if kind == "exit" and fault is not None:
+        return _failing_script(loading_rank, start, fault.container.reaction.says)
+    gib_by_pid = held_by(loading_rank.moment.script, container)
+    script = with_memory(loading_rank.moment, container, start.shares, gib_by_pid)
+    script = loading(script, t, ready_s)
+    if kind == "capture":
+        stuck_s = start.at(startup.CAPTURE)
+        extra = (startup.stuck_capture(start),) if start.rank == 0 else ()
+        script = _with_log(script, loading_rank, (*startup.lines(start, until_s=stuck_s), *extra))
+        return spinning(script, stuck_s)
+    script = _with_log(script, loading_rank, startup.lines(start))
+    busy_s = ready_s + _FIRST_TRAFFIC_S
+    is_unused = kind == "spike" or container.launched is not None  # no requests come yet
+    engine = loading_rank.engine
+    if engine is not None:
+        serves = (*(row for row in engine.serves if row[0] < t), (ready_s, float("inf")))
+        traffic = {} if is_unused else _traffic(script, engine, container, t, busy_s)
+        script = with_traffic(script.with_engine(engine.name, serves=serves), engine.name, t, traffic)
+    if is_unused:
+        return script
+    script = decoding(script, busy_s, is_pair=is_pair)
+    if kind == "spin":
+        script = spinning(script, busy_s + 20)
+    return script
+
+
+def _traffic(
+    script: NodeScript, engine: EngineScript, container: ContainerScript, t: float, busy_s: float
+) -> dict[str, list[tuple[float, float]]]:
+    tokens = tokens_per_s(engine, container) * (0.5 if script.reaction("gpu").needs.by_hand else 1.0)
+    requests = max(1, round(tokens / 24)) if tokens > 30 else 1
+    return {
+        "running": [(t, 0), (busy_s, 0), (busy_s, requests)],
+        "prompt_tps": [(t, 0), (busy_s, 0), (busy_s, 900), (busy_s + 1, 900), (busy_s + 1, 0)],
+        "gen_tps": [(t, 0), (busy_s + 1, 0), (busy_s + 1.5, tokens)],
+        "kv": [(t, 0), (busy_s, 0), (busy_s + 60, 0.04)],
+    }
+
+
+def _failing_script(failing_rank: SimRank, start: Start, says: str) -> NodeScript:
+    """The rank starts, logs why it can't run, and exits."""
+    after = failing_rank.container.reaction.says_after
+    end_s = max(failing_rank.moment.t + 8.0, start.at(after) + 1)
+    last_lines = (LogEntry(at_s=end_s - 1 + 0.05 * i, text=line) for i, line in enumerate(says.split("\n")))
+    lines = (*startup.lines(start, until_s=start.at(after or 0.16)), *last_lines)
+    script = _with_log(loading(failing_rank.moment.script, failing_rank.moment.t, end_s), failing_rank, lines)
+    run = failing_rank.run
+    assert run is not None
+    container = failing_rank.container
+    runs = (*container.runs[:-1], replace(run, end_s=end_s, exit_code=1))
+    pids = [process.pid for process in of_container(script, container.name)]
+    shares = [(at, share) for at, share in start.shares if at < end_s] if after else []
+    shares = shares or [(failing_rank.moment.t, 0.0), (failing_rank.moment.t + 4, 0.005)]
+    script = with_memory(replace(failing_rank.moment, script=script), container, shares, held_by(script, container))
+    script = script.with_container(container.name, runs=runs)
+    return released(replace(failing_rank.moment, script=script, t=end_s), pids)
+
+
+def _with_log(script: NodeScript, logging_rank: SimRank, lines: tuple[LogEntry, ...]) -> NodeScript:
+    earlier = tuple(entry for entry in logging_rank.container.log if entry.at_s < logging_rank.moment.t)
+    logged = tuple(replace(entry, once=True) for entry in lines)
+    return script.with_container(logging_rank.container.name, log=(*earlier, *logged))
+
+
+def _start_of(starting_rank: SimRank, ready_s: float) -> Start:
+    engine, container = starting_rank.engine, starting_rank.container
+    argv, launched = container.argv, container.launched
+    described = engine or _engine_of_group(starting_rank)
+    return Start(
+        container=container,
+        engine=engine,
+        kind=described.kind if described else ("sglang" if any("sglang" in word for word in argv) else "vllm"),
+        version=described.version if described else "0.21.0",
+        model=described.model if described else "model",
+        begin_s=starting_rank.moment.t,
+        ready_s=ready_s,
+        gpu_gib=sum(held_by(starting_rank.moment.script, container).values()),
+        rank=launched.rank if launched else number_in(argv, "--node-rank") or 0,
+        weights=container.reaction.load_share,
+        shards=model_of(launched).shards if launched else 14,
+    )
+
+
+def _engine_of_group(asking_rank: SimRank) -> EngineScript | None:
+    """The endpoint of another rank of the group, for its version and model."""
+    group = asking_rank.container.reaction.group
+    engines = (
+        node.engine(container.name)
+        for node in asking_rank.moment.scenario.nodes
+        for container in node.containers
+        if group and container.reaction.group == group
+    )
+    return next(filter(None, engines), None)

@@ -1,0 +1,1 @@
+"""Scenario files and the script they make."""

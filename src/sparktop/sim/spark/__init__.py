@@ -1,0 +1,1 @@
+"""A Spark at any second."""

@@ -1,0 +1,1 @@
+"""Text without a terminal: units, lines, tables, bars."""

@@ -1,0 +1,133 @@
+"""Bars to one scale, legends, progress bars and large digits, as text and toned lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+
+from sparktop.model.fleet import Holder, Ledger
+from sparktop.text.lines import Line, Run, flowed
+from sparktop.text.units import bare_gib
+
+_TONES = {"shared": "kernel", "huge": "kernel"}
+"""Kinds that share another kind's colour."""
+
+
+_SHORT = {
+    "engine": "engine",
+    "gpu": "gpu",
+    "desktop": "desktop",
+    "processes": "other",
+    "shared": "shared",
+    "huge": "huge",
+    "kernel": "kernel",
+    "unaccounted": "unacc.",
+    "cache": "cache",
+    "free": "free",
+}
+
+
+_REST = "rest, held by what can't be seen"
+
+
+SEPARATOR = "▏"
+
+
+def shares(weights: Sequence[float], total: float, width: int) -> list[int]:
+    """Cells for each part of a total, by largest remainder; at most `width` in all, none negative."""
+    if total <= 0 or width <= 0:
+        return [0] * len(weights)
+    exact = [max(0.0, weight) / total * width for weight in weights]
+    cells = [int(cell_share) for cell_share in exact]
+    spare = min(width, round(sum(exact))) - sum(cells)
+    for index in sorted(range(len(exact)), key=lambda i: cells[i] - exact[i])[: max(0, spare)]:
+        cells[index] += 1
+    return cells
+
+
+def memory_bar(ledger: Ledger, width: int) -> tuple[Line, list[Holder]]:
+    """(the bar of a node's memory, the holders whose name had no room in it)."""
+    cells = shares([holder.held_bytes for holder in ledger.holders], ledger.total_bytes, width)
+    runs: list[Run] = []
+    unnamed: list[Holder] = []
+    for holder, room in zip(ledger.holders, cells, strict=True):
+        text = _inside(holder, room)
+        if text is None:
+            text = SEPARATOR + " " * (room - 1) if room else ""
+            if holder.held_bytes > 0:
+                unnamed.append(holder)
+        if text:
+            runs.append((text, f"hold-{_tone(holder)}"))
+    return Line(tuple(runs)), unnamed
+
+
+def _inside(holder: Holder, room: int) -> str | None:
+    amount = _amount(holder)
+    short = "rest" if _is_rest(holder) else _SHORT.get(holder.kind, holder.label)
+    for text in (f"{holder.label if holder.kind == 'engine' else short} {amount}", f"{short} {amount}"):
+        if cell_len(text) + 1 <= room:
+            return SEPARATOR + text + " " * (room - 1 - cell_len(text))
+    return None
+
+
+def _is_rest(holder: Holder) -> bool:
+    """Whether unaccounted memory is only a remainder, because not every holder could be read."""
+    return holder.kind == "unaccounted" and holder.estimated
+
+
+def _amount(holder: Holder) -> str:
+    return ("~" if holder.estimated and not _is_rest(holder) else "") + bare_gib(holder.held_bytes)
+
+
+def _tone(holder: Holder) -> str:
+    return "kernel" if _is_rest(holder) else _TONES.get(holder.kind, holder.kind)
+
+
+def legend(holders: Sequence[Holder], width: int, lines: int) -> list[Line]:
+    """Names and amounts, the largest first, in at most `lines` lines; less than 0.05 GiB is left out."""
+    worth = sorted((h for h in holders if h.held_bytes >= 0.05 * 1024**3), key=lambda h: -h.held_bytes)
+    items = [
+        Line.of(
+            ("■ ", f"mark-{_tone(holder)}"),
+            (f"{_REST if _is_rest(holder) else holder.label} ", "quiet"),
+            (_amount(holder), ""),
+        )
+        for holder in worth
+    ]
+    return flowed(items, width, "  ", lines) if lines else []
+
+
+def progress(done: int, total: int, width: int) -> str:
+    """A small bar of full and empty blocks: "▰▰▰▱▱"."""
+    full = 0 if total <= 0 else min(width, done * width // total)
+    return "▰" * full + "▱" * (width - full)
+
+
+def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs, with neighbours of the same tone joined."""
+    return tuple(("".join(text for text, _ in group), tone) for tone, group in groupby(runs, key=lambda run: run[1]))
+
+
+_GLYPHS = {
+    "0": ("┏━┓", "┃ ┃", "┗━┛"),
+    "1": ("╺┓ ", " ┃ ", "╺┻╸"),
+    "2": ("╺━┓", "┏━┛", "┗━╸"),
+    "3": ("╺━┓", " ━┫", "╺━┛"),
+    "4": ("╻ ╻", "┗━┫", "  ╹"),
+    "5": ("┏━╸", "┗━┓", "╺━┛"),
+    "6": ("┏━╸", "┣━┓", "┗━┛"),
+    "7": ("╺━┓", "  ┃", "  ╹"),
+    "8": ("┏━┓", "┣━┫", "┗━┛"),
+    "9": ("┏━┓", "┗━┫", "╺━┛"),
+    ".": (" ", " ", "."),
+    " ": ("   ", "   ", "   "),
+}
+
+
+def large(text: str) -> tuple[str, str, str]:
+    """Digits, points and spaces in large type, three lines high; other characters are on the last line as they are."""
+    columns = [_GLYPHS.get(char, (" ", " ", char)) for char in text]
+    top, middle, bottom = ("".join(column[row] for column in columns) for row in range(3))
+    return top, middle, bottom

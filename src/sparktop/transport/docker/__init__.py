@@ -1,0 +1,1 @@
+"""The Docker Engine of a node, through its socket."""

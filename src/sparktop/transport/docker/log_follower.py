@@ -1,0 +1,296 @@
+"""Follow a container's log, or a file inside the container, in a thread; the loop gets bounded batches of lines.
+
+The docker SDK's own follower ends without a word when the connection breaks (docs/facts/reliability.md 1.8) and reads a
+terminal's output byte by byte, so the stream is read here; the SDK makes the requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.model.telemetry import LogLine
+from sparktop.transport.docker.log_frames import Frames, SplitState, flush, lines_from_chunk
+
+BATCH_S = 0.05
+BATCH_RECORDS = 1000
+BATCH_BYTES = 512 * 1024
+PENDING_RECORDS = 20_000
+PENDING_BYTES = 8 * 1024 * 1024
+READ_BYTES = 64 * 1024
+
+TETHERED_TAIL = (
+    'read -r go || exit 0; tail -n "$2" -F -- "$1" 2>&1 & t=$!; trap \'kill "$t" 2>/dev/null\' EXIT; '
+    "trap 'exit 0' TERM HUP; cat >/dev/null"
+)
+"""Script run inside the container as `sh -c ... sh PATH LINES`. It starts when our first line arrives (so that its
+output isn't lost) and kills its tail when standard input closes: nothing outlives the connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowEnd:
+    """Why a follower ended."""
+
+    reason: str
+    ended: bool = False
+    """True when the container stopped."""
+    last_wall_s: float | None = None
+    """Docker's stamp of the last line: where to go on after a broken connection."""
+
+
+OnBatch = Callable[[tuple[LogLine, ...]], None]
+"""Takes the lines that arrived within about 50 ms, oldest first."""
+
+
+class Pump:
+    """Passes records from the reading thread to the loop, bounded: when the loop lags, the oldest are dropped."""
+
+    def __init__(
+        self, on_batch: OnBatch, *, mask: Callable[[str], str], stamped: bool, after_wall_s: float | None = None
+    ) -> None:
+        """`mask` hides the secrets in a line's text: nothing beyond this sees them."""
+        self._loop = asyncio.get_running_loop()
+        self._on_batch = on_batch
+        self._mask = mask
+        self._stamped = stamped
+        self._after_wall_s = after_wall_s
+        self._lock = threading.Lock()
+        self._records: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+        self._dropped = 0
+        self._scheduled = False
+        self._closed = False
+        self._states: dict[int, SplitState] = {}
+        self._last_stream = -1
+        self.last_wall_s = after_wall_s
+
+    def put(self, stream: int, data: bytes) -> None:
+        """Add one record; called in the thread."""
+        with self._lock:
+            self._records.append((stream, data))
+            self._bytes += len(data)
+            while len(self._records) > PENDING_RECORDS or self._bytes > PENDING_BYTES:
+                _, oldest = self._records.popleft()
+                self._bytes -= len(oldest)
+                self._dropped += max(1, oldest.count(b"\n"))
+            if self._scheduled or self._closed:
+                return
+            self._scheduled = True
+        try:
+            self._loop.call_soon_threadsafe(self._loop.call_later, BATCH_S, self._drain)
+        except RuntimeError:
+            self._closed = True  # the loop is gone, and with it who asked
+
+    async def finish(self) -> None:
+        """Deliver pending lines, then unfinished ones."""
+        while self._records and not self._closed:
+            self._deliver()
+            await asyncio.sleep(0)
+        unfinished: list[LogLine] = []
+        for state in self._states.values():
+            unfinished += self._fresh(flush(state, stamped=self._stamped)[1])
+        self._states.clear()
+        if unfinished and not self._closed:
+            self._on_batch(tuple(unfinished))
+
+    def close(self) -> None:
+        """Deliver nothing more."""
+        with self._lock:
+            self._closed = True
+            self._records.clear()
+
+    def _drain(self) -> None:
+        self._deliver()
+        with self._lock:
+            self._scheduled = bool(self._records) and not self._closed
+            again = self._scheduled
+        if again:
+            self._loop.call_later(BATCH_S, self._drain)
+
+    def _deliver(self) -> None:
+        records: list[tuple[int, bytes]] = []
+        size = 0
+        with self._lock:
+            if self._closed:
+                return
+            while self._records and len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+                record = self._records.popleft()
+                size += len(record[1])
+                records.append(record)
+            self._bytes -= size
+            dropped, self._dropped = self._dropped, 0
+        lines: list[LogLine] = []
+        if dropped:
+            self._states.clear()
+            lines.append(LogLine(text=f"… {dropped:,} lines left out: they came faster than they can be shown"))
+        for stream, data in records:
+            lines += self._split(stream, data)
+        if lines:
+            self._on_batch(tuple(lines))
+
+    def _split(self, stream: int, data: bytes) -> tuple[LogLine, ...]:
+        state = self._states.get(stream) or SplitState()
+        if stream != self._last_stream and state.replacing:
+            state = replace(state, replacing=False)  # another stream's line stands last now
+        state, lines = lines_from_chunk(state, data, stamped=self._stamped)
+        self._states[stream] = state
+        if lines:
+            self._last_stream = stream
+        return self._fresh(lines)
+
+    def _fresh(self, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+        after = self._after_wall_s
+        if after is not None:
+            lines = tuple(line for line in lines if line.wall_s is None or line.wall_s > after)
+        if lines and lines[-1].wall_s is not None:
+            self.last_wall_s = lines[-1].wall_s
+        return tuple(self._masked(line) for line in lines)
+
+    def _masked(self, line: LogLine) -> LogLine:
+        text = self._mask(line.text)
+        return line if text == line.text else replace(line, text=text)
+
+
+class Stop:
+    """Ends a thread's blocked read from the event loop, by shutting down its socket."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: Any = None
+        self.asked = False
+
+    def arm(self, raw_socket: Any) -> bool:
+        """Set the socket; False when stopping was already requested."""
+        with self._lock:
+            self._socket = raw_socket
+            if self.asked:
+                _shutdown(raw_socket)
+            return not self.asked
+
+    def now(self) -> None:
+        with self._lock:
+            self.asked = True
+            _shutdown(self._socket)
+
+
+def _shutdown(raw_socket: Any) -> None:
+    inner = getattr(raw_socket, "_sock", raw_socket)  # the SDK hands out a SocketIO
+    if inner is not None:
+        with contextlib.suppress(OSError):
+            inner.shutdown(socket.SHUT_RDWR)
+
+
+def read_log(
+    api: Any, container_id: str, tail: int, since: float | None, follow: bool, pump: Pump, stop: Stop
+) -> FollowEnd:
+    """Read a container's log until it ends; blocking, for a thread. `api` is a docker.APIClient of its own."""
+    errors = _Errors.load()
+    try:
+        terminal = bool(api.inspect_container(container_id)["Config"].get("Tty"))
+        query: dict[str, Any] = {"follow": int(follow), "stdout": 1, "stderr": 1, "timestamps": 1, "tail": tail}
+        if since is not None:
+            query["since"] = f"{since - 1e-6:.9f}"  # a float holds no nanoseconds; the pump leaves out what was seen
+        url = f"{api.base_url}/v{api.api_version}/containers/{container_id}/logs"
+        response = api.get(url, params=query, stream=True, timeout=(10, None))
+        if response.status_code != 200:
+            return FollowEnd(reason=f"the Docker Engine gives no log: {_message(response)}")
+        if not stop.arm(response.raw.connection.sock):
+            return FollowEnd(reason="stopped")
+        frames = None if terminal else Frames()
+        while data := response.raw.read1(READ_BYTES):
+            if frames is None:
+                pump.put(1, data)
+            else:
+                for stream, payload in frames.feed(data):
+                    pump.put(stream, payload)
+    except errors.all as error:
+        return _ended_by(error, errors, stop)
+    except ValueError as error:
+        return FollowEnd(reason=f"the log's stream can't be read: {error}")
+    return FollowEnd(reason="the container ended, and its log with it", ended=True)
+
+
+def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, stop: Stop) -> FollowEnd:
+    """Read a file inside a container, as `tail -F` does, until stopped; blocking, for a thread."""
+    errors = _Errors.load()
+    try:
+        argv = ["sh", "-c", TETHERED_TAIL, "sh", path, str(tail)]
+        made = api.exec_create(container_id, argv, stdin=True, stdout=True, stderr=True)
+        raw = api.exec_start(made["Id"], socket=True)
+        if not stop.arm(raw):
+            return FollowEnd(reason="stopped")
+        sock = getattr(raw, "_sock", raw)
+        sock.settimeout(None)
+        sock.sendall(b"go\n")
+        frames = Frames()
+        while data := sock.recv(READ_BYTES):
+            for stream, payload in frames.feed(data):
+                pump.put(stream, payload)
+        if stop.asked:
+            return FollowEnd(reason="stopped")
+        code = api.exec_inspect(made["Id"]).get("ExitCode")
+    except errors.all as error:
+        return _ended_by(error, errors, stop)
+    except ValueError as error:
+        return FollowEnd(reason=f"the file's stream can't be read: {error}")
+    if code in (126, 127):
+        return FollowEnd(reason=f"the container has no `sh` or no `tail` to read {sanitise.name(path)} with")
+    if not code:  # it ends well only when its input has closed, and it wasn't closed here
+        return FollowEnd(reason="the connection to the Docker Engine broke")
+    if code > 128:
+        return FollowEnd(reason="the container ended, and reading the file with it", ended=True)
+    return FollowEnd(reason=f"reading {sanitise.name(path)} ended with exit code {code}")
+
+
+def _ended_by(error: BaseException, errors: _Errors, stop: Stop) -> FollowEnd:
+    if stop.asked:
+        return FollowEnd(reason="stopped")
+    if isinstance(error, errors.missing):
+        return FollowEnd(reason="the container is gone")
+    if isinstance(error, errors.refused):
+        return FollowEnd(reason=f"the Docker Engine refused: {sanitise.line(str(error.explanation), limit=200)}")
+    reason = sanitise.line(f"{type(error).__name__}: {error}", limit=200)
+    return FollowEnd(reason=f"the connection to the Docker Engine broke ({reason})")
+
+
+def _message(response: Any) -> str:
+    try:
+        return sanitise.line(str(response.json().get("message")), limit=200)
+    except (ValueError, AttributeError):
+        return f"status {response.status_code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errors:
+    """Exception classes of libraries that are imported late, in a thread."""
+
+    missing: Any
+    refused: Any
+    all: tuple[Any, ...]
+
+    @staticmethod
+    def load() -> _Errors:
+        import http.client
+
+        import docker.errors
+        import requests
+        import urllib3.exceptions
+
+        return _Errors(
+            missing=docker.errors.NotFound,
+            refused=docker.errors.APIError,
+            all=(
+                docker.errors.DockerException,
+                requests.RequestException,
+                urllib3.exceptions.HTTPError,
+                http.client.HTTPException,
+                OSError,
+            ),
+        )

@@ -1,0 +1,425 @@
+"""The console screen: arranges the panes, gives them each fleet state, and carries out its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widget import Widget
+
+from sparktop.clock import Clock
+from sparktop.documents.finding import evidence_log
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+from sparktop.observe.watch import Watch
+from sparktop.ui.attention import Attention
+from sparktop.ui.commands import Command, bindings
+from sparktop.ui.console_layout import Arrangement, LayoutInputs, arrange
+from sparktop.ui.panes.bottom import Bottom
+from sparktop.ui.panes.engines import EnginePane
+from sparktop.ui.panes.findings import FindingsPane
+from sparktop.ui.panes.header import Header, KeyLine, RunLine
+from sparktop.ui.panes.node import NodePane
+from sparktop.ui.panes.verdict import VerdictPane
+
+if TYPE_CHECKING:
+    from sparktop.operate.targets import Selection
+    from sparktop.ui.action_flow import ActionFlow
+    from sparktop.ui.screens.finding import FindingScreen
+
+
+class ConsoleScreen(Screen[None]):
+    """The console: shows each fleet state that it is given; asks the Watch only for logs and reconnects."""
+
+    BINDINGS = bindings("console")
+    AUTO_FOCUS = "EnginePane"
+    acting: ActionFlow | None = None
+    """Set by the app once there is one."""
+
+    def __init__(
+        self,
+        *,
+        node_names: tuple[str, ...],
+        clock: Clock,
+        title: str = "",
+        read_only: bool = False,
+        protected: frozenset[str] = frozenset(),
+        attention: Attention | None = None,
+    ) -> None:
+        """`protected` are the nodes that may not be changed."""
+        super().__init__()
+        self._attention = attention or Attention(clock)
+        link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
+        self.fleet = FleetState(nodes=tuple(NodeView(name=name, link=link) for name in node_names))
+        """The fleet state shown."""
+        self._watch: Watch | None = None
+        self.view = "overview"
+        """The open view: "overview", "nodes", "engines", "findings", or a pane of the lower part."""
+        self._is_solo = False
+        self._node = 0
+        self._bottom = "log"
+        self._has_details = False
+        self._details: FindingScreen | None = None
+        self._arranged: Arrangement | None = None
+        self.is_read_only = read_only
+        self.header = Header(clock, title=title, read_only=read_only, protected=protected)
+        self.runs = RunLine()
+        self.verdict = VerdictPane(clock, standing_of=self._attention.standing)
+        self.findings = FindingsPane(clock, self._attention)
+        self.nodes = tuple(NodePane(name, clock) for name in node_names)
+        self._node_row = Container(*self.nodes, id="nodes")
+        self.engines = EnginePane()
+        self.bottom = Bottom(clock)
+        self.keys = KeyLine(read_only=read_only)
+
+    def compose(self) -> ComposeResult:
+        self._arrange()  # before anything is mounted, so that the first layout is the right one
+        yield self.header
+        yield self.runs
+        yield self.verdict
+        yield self.findings
+        yield self._node_row
+        yield self.engines
+        yield self.bottom
+        yield self.keys
+
+    @property
+    def selected_node(self) -> NodeView | None:
+        """The node whose pane is shown alone on a narrow screen."""
+        return self.fleet.nodes[self._node] if self._node < len(self.fleet.nodes) else None
+
+    def on_mount(self) -> None:
+        self.show(self.fleet)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+
+    async def complete(self) -> None:
+        """Mount what the first paint does without."""
+        await self.bottom.complete()
+        self._arrange()
+
+    def attach(self, watch: Watch) -> None:
+        """Take the Watch, which has the logs."""
+        self._watch = watch
+        self.bottom.attach(watch)
+        self._follow_log()
+
+    def show_runs(self) -> None:
+        """Show the newest states of the runs."""
+        self.runs.show(self.acting.shown if self.acting is not None else ())
+        self._arrange()
+
+    def show(self, fleet: FleetState) -> None:
+        """Show this fleet state; a pane paints only what changed."""
+        self.fleet = fleet
+        self._attention.follow(fleet.findings)
+        with self.app.batch_update():
+            self.header.show(fleet)
+            self.verdict.show(fleet)
+            self.findings.show(fleet)
+            self.engines.show(fleet)
+            self.bottom.show(fleet)
+            self._show_nodes()
+            self._arrange()
+        self._follow_log()
+        self._renew_details()
+
+    def _show_nodes(self) -> None:
+        visible_panes = [pane for pane in self.nodes if pane.display]
+        hidden = [pane.node_name for pane in self.nodes if not pane.display]
+        hidden_views = tuple(view for view in self.fleet.nodes if view.name in hidden)
+        for pane in visible_panes:
+            view = self.fleet.node(pane.node_name)
+            if view is not None:
+                pane.show(view, hidden_views)
+
+    def tick(self) -> None:
+        """A second has passed: redraw ages, countdowns and the clock."""
+        with self.app.batch_update():
+            self.header.tick()
+            self.verdict.tick()
+            self.findings.tick()
+            for pane in self.nodes:
+                if pane.display:
+                    pane.tick()
+
+    def fail(self, text: str) -> None:
+        """Show that watching ended with an error, and keep the last fleet state."""
+        self.verdict.fail(text)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        width, height = self.app.size
+        self.verdict.leave_to_list(self.view == "findings")
+        arrangement = arrange(
+            LayoutInputs(
+                width=width,
+                height=height,
+                view=self.view,
+                nodes=len(self.nodes),
+                is_solo=self._is_solo,
+                verdict_lines=self.verdict.wanted_lines,
+                run_lines=self.runs.wanted_lines,
+                engine_lines=self.engines.wanted_lines,
+                detail_lines=self.engines.detail_lines(width) if self._has_details else 0,
+                bottom=self._bottom if self.engines.selected or self.view == "log" else "kernel",
+            )
+        )
+        for index, pane in enumerate(self.nodes):
+            pane.display = arrangement.panes > 1 or index == self._node
+        if arrangement != self._arranged:
+            self._arranged = arrangement
+            self._apply(arrangement)
+        self.engines.set_details(self._has_details or self.view == "engines")
+        self.keys.show(self.view)
+        self._show_nodes()
+
+    def _apply(self, arrangement: Arrangement) -> None:
+        self.verdict.styles.height = arrangement.verdict
+        self.runs.styles.height = arrangement.runs
+        self.runs.display = arrangement.runs > 0
+        nodes, bottom = self._node_row, self.bottom
+        heights: tuple[tuple[Widget, int], ...] = (
+            (self.findings, arrangement.findings),
+            (nodes, arrangement.nodes),
+            (self.engines, arrangement.engines),
+            (bottom, arrangement.logs),
+        )
+        for widget, lines in heights:
+            widget.display = lines > 0
+            widget.styles.height = lines
+        nodes.set_class(arrangement.columns > 1, "-beside")
+        bottom.set_class(not arrangement.logs_stacked, "-beside")
+        bottom.show_only(arrangement.bottom)
+
+    @on(EnginePane.Selected)
+    def _follow_log(self) -> None:
+        row = self.engines.selected
+        feed = self._watch.log(row.node, row.engine.key) if self._watch is not None and row is not None else None
+        self.bottom.follow(feed)
+
+    def perform(self, command: Command) -> None:
+        """Run a command chosen by a click or in the palette; one for a finding first opens the list of findings."""
+        if not {"app", "console"} & set(command.scopes):
+            if self.view != "findings":
+                self.action_view("findings")
+                return
+            self.call_later(self.app.run_action, command.action, self.findings)
+            return
+        self.call_later(self.app.run_action, command.action, self.app if "app" in command.scopes else self)
+
+    @on(KeyLine.Chosen)
+    def _command_clicked(self, message: KeyLine.Chosen) -> None:
+        self.perform(message.command)
+
+    @on(NodePane.OtherNodeWanted)
+    def _other_wanted(self, message: NodePane.OtherNodeWanted) -> None:
+        self._node = next((i for i, pane in enumerate(self.nodes) if pane.node_name == message.node_name), self._node)
+        self._arrange()
+        self.nodes[self._node].focus()
+
+    def action_details(self) -> None:
+        """Open the details of the verdict's first finding; with nothing wrong, those of the selected engine."""
+        finding = self.verdict.first
+        if finding is not None:
+            self._open_finding(finding)
+        else:
+            self._toggle_engine_details()
+
+    @on(FindingsPane.DetailsWanted)
+    def _finding_wanted(self, message: FindingsPane.DetailsWanted) -> None:
+        self._open_finding(message.finding)
+
+    @on(FindingsPane.FixWanted)
+    def _fix_wanted(self, message: FindingsPane.FixWanted) -> None:
+        self.fix(message.finding)
+
+    @on(FindingsPane.LogWanted)
+    def _log_wanted(self, message: FindingsPane.LogWanted) -> None:
+        self._open_evidence_log(message.finding)
+
+    def _open_finding(self, finding: Finding) -> None:
+        from sparktop.ui.screens.finding import FindingScreen
+
+        pane = self.findings
+        self._details = FindingScreen(
+            pane.finding_view(finding),
+            acknowledge=pane.acknowledge,
+            snooze=pane.snooze,
+            open_log=self._open_evidence_log,
+            fix=self.fix,
+        )
+        self.app.push_screen(self._details)
+
+    def _renew_details(self) -> None:
+        """Update the open finding from the newest fleet state; one that is no longer in it stays as last seen."""
+        screen = self._details
+        if screen is None:
+            return
+        if not screen.is_attached:
+            self._details = None
+            return
+        finding = next((other for other in self.fleet.findings if other.key == screen.finding.key), screen.finding)
+        screen.show(self.findings.finding_view(finding))
+
+    @on(FindingsPane.Changed)
+    def _attention_changed(self) -> None:
+        self.verdict.redraw()
+        self._arrange()
+        self._renew_details()
+
+    def _open_evidence_log(self, finding: Finding) -> None:
+        """Show the log that has a finding's evidence."""
+        log = evidence_log(finding)
+        if log is None:
+            self.notify("its evidence is from no log", markup=False, timeout=4)
+        elif log.engine and self.engines.find(log.node, log.engine):
+            self.action_view("log")
+        elif not log.engine:
+            self.action_view("kernel")
+        else:
+            self.notify(f"{log.engine} on {log.node} is no longer among the engines", markup=False, timeout=4)
+
+    @on(EnginePane.DetailsWanted)
+    def _toggle_engine_details(self) -> None:
+        self._has_details = not self._has_details
+        self._arrange()
+
+    def action_view(self, view: str) -> None:
+        self.view, self._is_solo = view, False
+        if view in ("log", "kernel"):
+            self._bottom = view
+        self._arrange()
+        if view == "findings":
+            self.findings.refill()
+        panes = {"nodes": self.nodes[self._node], "findings": self.findings, **self.bottom.panes}
+        self._focus(panes.get(view) or self.engines)
+
+    def action_back(self) -> None:
+        if self._has_details and self.view != "engines":
+            self._toggle_engine_details()
+        elif self.view != "overview":
+            self.action_view("overview")
+
+    def action_maximise(self) -> None:
+        if self.view != "overview":
+            self.action_view("overview")
+            return
+        pane = self._focused_pane()
+        if isinstance(pane, NodePane):
+            self._node = self.nodes.index(pane)
+            self.action_view("nodes")
+            self._is_solo = True
+            self._arrange()
+        else:
+            self.action_view(next((name for name, other in self.bottom.panes.items() if other is pane), "engines"))
+
+    def _panes(self) -> list[Widget]:
+        """The shown panes, in the order of Tab."""
+        nodes = [pane for pane in self.nodes if pane.display and self._node_row.display]
+        other_panes: list[Widget] = [pane for pane in (self.findings, self.engines) if pane.display]
+        return [*nodes, *other_panes, *self.bottom.shown]
+
+    def _focused_pane(self) -> Widget | None:
+        return next((pane for pane in self._panes() if pane.has_focus or pane.has_focus_within), None)
+
+    def _focus(self, pane: Widget) -> None:
+        if isinstance(pane, NodePane):
+            self._node = self.nodes.index(pane)
+        pane.focus()
+
+    def action_step_pane(self, step: int) -> None:
+        """Move the focus to the next pane, or to the one before."""
+        panes = self._panes()
+        focused = self._focused_pane()
+        index = panes.index(focused) if focused in panes else -1 if step > 0 else 0
+        self._focus(panes[(index + step) % len(panes)])
+
+    def action_step_node(self, step: int) -> None:
+        """Select the next node, or the one before."""
+        had_focus = isinstance(self._focused_pane(), NodePane)
+        self._node = (self._node + step) % len(self.nodes)
+        self._arrange()
+        if had_focus or (self._arranged is not None and self._arranged.panes > 1):
+            self.nodes[self._node].focus()
+
+    def action_retry(self) -> None:
+        """Reconnect every node that is not live now."""
+        if self._watch is None:
+            return
+        down = [view.name for view in self.fleet.nodes if view.link.state is not LinkState.LIVE]
+        for name in down:
+            self._watch.retry_now(name)
+        text = f"reconnecting to {', '.join(down)}" if down else "all nodes are live"
+        self.notify(text, markup=False, timeout=3)
+
+    def selection(self) -> Selection:
+        """The engine under the cursor, and the node whose pane has the focus, else that engine's node."""
+        from sparktop.operate.targets import Selection
+
+        row, pane, view = self.engines.selected, self._focused_pane(), self.selected_node
+        engine = row.engine.name if row is not None else ""
+        if isinstance(pane, NodePane):
+            return Selection(node=pane.node_name, engine=engine)
+        return Selection(node=row.node if row is not None else view.name if view is not None else "", engine=engine)
+
+    def fix(self, finding: Finding | None) -> None:
+        """Choose among the remedies of this finding."""
+        if self.acting is not None:
+            self.acting.fix(finding, self.verdict.roots)
+
+    def action_fix(self) -> None:
+        """Choose a remedy of the verdict's first finding."""
+        self.fix(self.verdict.first)
+
+    def action_act(self, name: str) -> None:
+        if self.acting is not None:
+            self.acting.act(name, self.selection())
+
+    def action_actions(self) -> None:
+        if self.acting is not None:
+            self.acting.choose(self.selection())
+
+    def action_launch(self) -> None:
+        if self.acting is not None:
+            self.acting.launch(self.selection())
+
+    @on(RunLine.Wanted)
+    def action_runs(self) -> None:
+        if self.acting is not None:
+            self.acting.open_run()
+
+    def action_logs(self) -> None:
+        self.action_view("log")
+
+    def show_log(self, node: str, engine: str) -> bool:
+        """Show the log of that engine on the whole screen; False where there is no such engine."""
+        if not self.engines.find(node, engine):
+            return False
+        self.action_view("log")
+        return True
+
+    def _act_on_log(self, action: str) -> None:
+        """Run a log action on the shown log: the engine's, or the kernel's where only that is shown."""
+        if not self.bottom.shown_logs:
+            self.action_view("log")
+        if self.bottom.shown_logs:
+            pane = self.bottom.shown_logs[0]
+            self._focus(pane)
+            self.call_later(self.app.run_action, action, pane)
+
+    def action_search(self) -> None:
+        self._act_on_log("search")
+
+    def action_pause(self) -> None:
+        self._act_on_log("pause")
+
+    def action_wrap(self) -> None:
+        self._act_on_log("wrap")
+
+    def action_save(self) -> None:
+        self._act_on_log("save")

@@ -1,0 +1,1 @@
+"""Dialogs and pages as building blocks."""

@@ -1,0 +1,241 @@
+"""Prompts for a host key, a password, the sudo password and a launch's secret; ConsolePrompter shows them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from sparktop import sanitise
+from sparktop.recipe import operator_secrets
+from sparktop.text.lines import Line
+from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+from sparktop.ui.theme import styled, tones
+
+Answer = TypeVar("Answer")
+
+
+class Prompt(ModalScreen[Answer], Generic[Answer]):
+    """A dialog that asks one question; subclasses give the question and the answers."""
+
+    DEFAULT_CSS = """
+    Prompt { align: center middle; }
+    Prompt > .dialog { width: 84; max-width: 96%; height: auto; max-height: 96%; }
+    Prompt VerticalScroll { height: auto; max-height: 100%; scrollbar-size-vertical: 1; }
+    Prompt .question { height: auto; width: 1fr; }
+    Prompt .answers { height: auto; align-horizontal: right; margin-top: 1; }
+    Prompt .answers Button { margin-left: 2; }
+    """
+
+    is_withdrawn = False
+    """Nobody waits for the answer any more: the dialog closes as soon as it is on top."""
+
+    def on_mount(self) -> None:
+        styles = tones(self.app, self.query_one(".dialog").background_colors[1])
+        self.query_one(".question", Static).update(styled(self.paragraphs(), styles))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Limit the question's height, so that it scrolls and the buttons stay on the screen."""
+        self.query_one(VerticalScroll).styles.max_height = max(2, event.size.height - 8)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        if self.is_withdrawn:
+            self.dismiss(None)
+
+    def paragraphs(self) -> list[Line]:
+        """The question, each paragraph on lines of its own."""
+        raise NotImplementedError
+
+
+class HostKeyScreen(Prompt[bool]):
+    """Asks whether to trust the fingerprint of a host seen for the first time; refusing is the default."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,r,n", "refuse", "Refuse", show=False),
+        Binding("left,right", "app.focus_next", "The other answer", show=False),
+        Binding("up,k", "scroll(-1)", "Up", show=False),
+        Binding("down,j", "scroll(1)", "Down", show=False),
+    ]
+    AUTO_FOCUS = "#refuse"
+
+    def __init__(self, question: HostKeyQuestion) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = Text(f"new host  {self._question.host}")
+            with VerticalScroll(can_focus=False):
+                yield Static(classes="question", markup=False)
+            with Horizontal(classes="answers"):
+                yield Button(Text("Trust and connect"), id="trust", compact=True)
+                yield Button(Text("Refuse"), id="refuse", compact=True)
+
+    def paragraphs(self) -> list[Line]:
+        question = self._question
+        same_key_hosts = ", ".join(question.same_key_hosts)
+        return [
+            Line.of("No key is known for ", (question.host, "strong"), ". It presents this one:"),
+            Line(),
+            Line.of((question.fingerprint, "title"), (f"  {question.algorithm}", "quiet")),
+            *([Line.of((f"▲ {same_key_hosts} presents the same key.", "warning"))] if same_key_hosts else []),
+            Line(),
+            Line.of("Compare it on the machine itself:"),
+            Line.of((f"ssh-keygen -lf /etc/ssh/{_key_file(question.algorithm)}", "strong")),
+            Line.of(("Trusted, it is written to ", "quiet"), str(question.known_hosts_path)),
+            *(_same_key_lines() if same_key_hosts else []),
+        ]
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    @on(Button.Pressed, "#trust")
+    def _trust(self) -> None:
+        self.dismiss(True)
+
+    @on(Button.Pressed, "#refuse")
+    def action_refuse(self) -> None:
+        self.dismiss(False)
+
+
+def _same_key_lines() -> list[Line]:
+    return [
+        Line(),
+        Line.of(
+            "Either both names lead to one machine, or the units were shipped with one key, and each can pass for "
+            "the other. A new key, on one of them: ",
+            ("sudo rm /etc/ssh/ssh_host_*; sudo dpkg-reconfigure openssh-server", "strong"),
+        ),
+    ]
+
+
+def _key_file(algorithm: str) -> str:
+    kind = "ed25519" if "ed25519" in algorithm else "ecdsa" if "ecdsa" in algorithm else "rsa"
+    return f"ssh_host_{kind}_key.pub"
+
+
+class SecretScreen(Prompt[str | None]):
+    """Asks for a password, a passphrase or the answer to a server's question; it is passed on once and never stored."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Give up", show=False)]
+    AUTO_FOCUS = "Input"
+    VERB = "log in"
+
+    def __init__(self, question: SecretQuestion) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = Text(f"{self.VERB}  {self._question.host}")
+            dialog.border_subtitle = Text("Enter send   Esc give up")
+            with VerticalScroll(can_focus=False):
+                yield Static(classes="question", markup=False)
+            yield Input(password=not self._question.echo, compact=True, classes="secret")
+
+    def paragraphs(self) -> list[Line]:
+        question = self._question
+        return [
+            Line.of((question.prompt or "Password:", "strong")),
+            Line.of((f"Asked by {question.host}. The answer is used once and kept nowhere.", "quiet")),
+            Line(),
+        ]
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        answer = event.value
+        self._forget()
+        self.dismiss(answer)
+
+    def action_give_up(self) -> None:
+        self._forget()
+        self.dismiss(None)
+
+    def _forget(self) -> None:
+        field = self.query_one(Input)
+        with field.prevent(Input.Changed):
+            field.value = ""
+
+
+class SudoScreen(SecretScreen):
+    """Asks for the sudo password of one node; it is sent only when sudo asks, and never stored."""
+
+    VERB = "sudo"
+
+    def __init__(self, node: str, wrong_count: int) -> None:
+        super().__init__(SecretQuestion(host=node, prompt="sudo password:"))
+        self._wrong_count = wrong_count
+
+    def paragraphs(self) -> list[Line]:
+        wrong_count = self._wrong_count
+        warning = f"▲ {'That was' if wrong_count == 1 else f'{wrong_count} times it was'} not the password."
+        return [
+            *([Line.of((warning, "warning")), Line()] if wrong_count else []),
+            Line.of((f"sudo on {self._question.host} wants your password.", "strong")),
+            Line.of(("It is used for this run and kept nowhere. Giving up changes nothing.", "quiet")),
+            Line(),
+        ]
+
+
+class ConsolePrompter:
+    """The Prompter of the running app: shows the questions of all nodes one after the other.
+
+    A question whose asker was cancelled (the connection ended) closes its dialog.
+    """
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._turn = asyncio.Lock()
+
+    async def host_key(self, question: HostKeyQuestion) -> bool:
+        trusted = await self._ask(HostKeyScreen(question))
+        return trusted is True
+
+    async def secret(self, question: SecretQuestion) -> str | None:
+        return await self._ask(SecretScreen(question))
+
+    async def sudo(self, node: str, wrong_count: int) -> str | None:
+        """The user's sudo password on that node, after `wrong_count` wrong ones; None: the operator gave up."""
+        return await self._ask(SudoScreen(node, wrong_count))
+
+    async def _ask(self, screen: Prompt[Answer]) -> Answer | None:
+        async with self._turn:
+            answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+            def answered(result: Answer | None) -> None:
+                if not answer.done():
+                    answer.set_result(result)
+
+            # Not push_screen_wait: this runs in the monitor's tasks, which aren't workers of the app.
+            self._app.push_screen(screen, answered)
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                screen.is_withdrawn = True
+                if screen.is_active:
+                    screen.dismiss(None)
+                raise
+
+
+class LaunchSecret(SecretScreen):
+    """Asks for a secret that a recipe needs: HF_TOKEN, an API key."""
+
+    VERB = "secret"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(SecretQuestion(host=sanitise.name(name), prompt=sanitise.name(name)))
+
+    def paragraphs(self) -> list[Line]:
+        return [
+            Line.of((f"{self._question.prompt} isn't set where sparktop was started.", "strong")),
+            Line.of(("It is used for this launch, never shown, and written into no log, plan or archive.", "quiet")),
+            Line.of((f"A line NAME=value in {operator_secrets.env_path()} (chmod 600) spares typing it.", "quiet")),
+            Line(),
+        ]

@@ -1,0 +1,121 @@
+"""What the key L does: choose a recipe, set up its launch, review it; ends with a plan to run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from sparktop.clock import Clock
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Plan
+from sparktop.model.prospect import Fit
+from sparktop.model.recipe import Order, Recipe
+
+if TYPE_CHECKING:
+    from sparktop.documents.recipe import RecipeRow
+    from sparktop.ui.screens.launch_draft import Draft
+    from sparktop.ui.screens.launch_planning import Planner
+
+
+@dataclass(slots=True, kw_only=True)
+class LaunchFlow:
+    """Leads from the list of recipes to a reviewed plan; keeps this session's drafts and verdicts."""
+
+    ask: Callable[[Screen[Any]], Awaitable[Any]]
+    picture: Callable[[], FleetState]
+    plan: Planner
+    clock: Clock
+    shelf: Callable[[], tuple[RecipeRow, ...]] = lambda: shelved()
+    unread: Callable[[], tuple[str, ...]] = lambda: unread_folders()
+    fits: dict[str, Fit] = field(default_factory=dict)
+    """Recipe id -> the last verdict on whether it fits."""
+    last: str = ""
+    """Id of the recipe chosen last."""
+    drafts: dict[str, Draft] = field(default_factory=dict, repr=False)
+    """Recipe path -> what was chosen for its launch, without secrets."""
+
+    async def choose(self, *, at: str, is_read_only: bool) -> Plan | None:
+        """The reviewed plan to run, None when the operator left; `at` is the selected node."""
+        from sparktop.ui.screens.launch_draft import first_draft
+        from sparktop.ui.screens.recipes import RecipesScreen
+
+        recipes, unread = await asyncio.to_thread(lambda: (self.shelf(), self.unread()))
+        while True:
+            recipe: Recipe | None = await self.ask(
+                RecipesScreen(
+                    recipes,
+                    fleet=self.picture(),
+                    fits=self.fits,
+                    at=self.last,
+                    is_read_only=is_read_only,
+                    unread=unread,
+                )
+            )
+            if recipe is None:
+                return None
+            self.last = recipe.id
+            draft = self._earlier_draft(recipe) or first_draft(recipe, self.picture(), at=at)
+            if (plan := await self._launch(draft)) is not None:
+                return plan
+
+    async def anew(self, order: Order, nodes: tuple[str, ...]) -> Plan | None:
+        """Open the launch of an earlier order again; the reviewed plan to run, or None."""
+        from sparktop.ui.screens.launch_draft import Draft
+
+        stops = {engine: True for _, engine in order.stops}
+        return await self._launch(Draft(recipe=order.recipe, nodes=nodes, values=order.values, decided=stops))
+
+    def _earlier_draft(self, recipe: Recipe) -> Draft | None:
+        """The earlier draft of this recipe, with the recipe file as it is now; None where it doesn't apply any more."""
+        draft = self.drafts.get(recipe.path)
+        fits = draft is not None and recipe.min_nodes <= len(draft.nodes) <= (recipe.max_nodes or len(draft.nodes))
+        return replace(draft, recipe=recipe) if draft is not None and fits else None
+
+    async def _launch(self, draft: Draft) -> Plan | None:
+        from sparktop.recipe import operator_secrets
+        from sparktop.ui.screens.launch import LaunchScreen
+
+        secrets = await asyncio.to_thread(operator_secrets.read_secrets, draft.recipe)
+        draft = replace(
+            draft,
+            secrets=dict(secrets.values),
+            secret_problems=secrets.problems,
+            hub=os.environ.get("HF_ENDPOINT", "").rstrip("/"),
+        )
+        screen = LaunchScreen(
+            draft,
+            plan=self.plan,
+            picture=self.picture,
+            clock=self.clock,
+            secrets=secrets.sources,
+        )
+        plan: Plan | None = await self.ask(screen)
+        draft, answer = screen.draft, screen.planning.answer
+        # The draft stays for another try; after a launch what to stop is decided again, as other engines may run then.
+        decided = draft.decided if plan is None else {}
+        self.drafts[draft.recipe.path] = replace(draft, secrets={}, decided=decided)
+        if plan is not None:
+            self.fits.clear()  # the launch changes the nodes that the verdicts are about
+        elif answer is not None and answer.prospect is not None and answer.prospect.budget is not None:
+            self.fits[draft.recipe.id] = answer.prospect.budget.fit
+        return plan
+
+
+def shelved() -> tuple[RecipeRow, ...]:
+    """All recipe files, as the list shows them."""
+    from sparktop.documents.recipe import recipe_row
+    from sparktop.recipe.read import shelf
+
+    return tuple(map(recipe_row, shelf.entries()))
+
+
+def unread_folders() -> tuple[str, ...]:
+    """Recipe folders that can't be read, each with the reason."""
+    from sparktop.recipe.read import shelf
+
+    return shelf.unreadable_folders()

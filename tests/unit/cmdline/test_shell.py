@@ -1,0 +1,124 @@
+"""Shell text as words with places: quotes, continuations, variables, arrays, here-documents."""
+
+from __future__ import annotations
+
+import shlex
+import string
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktop.cmdline.shell import (
+    MAX_VALUE_CHARS,
+    Unclear,
+    UnclosedQuote,
+    commands,
+    filled,
+    plain_words,
+    simple_commands,
+)
+from sparktop.cmdline.source import Document, Word
+
+
+def words_of(text: str) -> list[list[str]]:
+    variables: dict[str, list[Word]] = {}
+    found = []
+    for words in commands(Document("t", text).whole, variables):
+        first, equals, _ = words[0].text.partition("=")
+        if equals and first.isidentifier() and len(words) == 1:
+            variables[first] = [words[0].part(len(first) + 1)]
+        found.append([word.text for word in words])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b  c", [["a", "b", "c"]]),
+        ("a \\\n  b # not this\nc", [["a", "b"], ["c"]]),
+        ("a 'b c' \"d e\"f", [["a", "b c", "d ef"]]),
+        ("a && b; c | d &", [["a"], ["b"], ["c"], ["d"]]),
+        ("X=1\na $X ${X} \"$X\" '$X' $Y", [["X=1"], ["a", "1", "1", "1", "$X", "$Y"]]),
+        ("X='b  c'\na $X \"$X\"", [["X=b  c"], ["a", "b", "c", "b  c"]]),
+        ("A=(--x 1\n  # why\n  --y 'b c')\na \"${A[@]}\"", [["a", "--x", "1", "--y", "b c"]]),
+        ("A=(1)\nA+=(2)\na ${A[@]}", [["a", "1", "2"]]),
+        ("a ${N:-b} ${M-'c'} ${Q:?no}", [["a", "b", "'c'", "${Q:?no}"]]),
+        ("cat > f <<EOF\nvllm serve no\nEOF\na", [["cat"], ["a"]]),
+        ("cat <<-'X Y' >f\n\tno\n\tX Y\na", [["cat"], ["a"]]),
+        ("a 2>&1 >log b", [["a", "b"]]),
+        ("a $(b c) `d e`", [["a", "$(b c)", "`d e`"]]),
+        ("a <model> --x <your key>", [["a", "<model>", "--x", "<your key>"]]),
+        ("a#b #c", [["a#b"]]),
+        ('a "b\\"c" d\\ e', [["a", 'b"c', "d e"]]),
+        ("a \\", [["a", "\\"]]),
+    ],
+)
+def test_words(text: str, expected: list[list[str]]) -> None:
+    assert words_of(text) == expected
+
+
+def test_a_compose_command_has_no_operators_and_its_dollars_are_doubled() -> None:
+    words = plain_words(Document("t", "a && b\n  $$HOME ${X:-1} #c").whole)
+    assert [word.text for word in words] == ["a", "&&", "b", "$HOME", "1", "#c"]
+
+
+def test_a_word_knows_where_it_stands_through_quotes_and_variables() -> None:
+    text = "U='0.9'\nrun --u \"$U\" 'b c'"
+    variables: dict[str, list[Word]] = {}
+    found = []
+    for words in commands(Document("t", text).whole, variables):
+        if words[0].text.startswith("U="):
+            variables["U"] = [words[0].part(2)]
+        found += words
+    by_text = {word.text: word.span for word in found}
+    assert text[slice(*by_text["0.9"])] == "0.9"
+    assert by_text["0.9"] == (3, 6)
+    assert text[slice(*by_text["b c"])] == "b c"
+
+
+def test_an_open_quote_is_an_error_where_a_shell_would_say_so() -> None:
+    with pytest.raises(UnclosedQuote) as raised:
+        list(commands(Document("t", "a\nb 'c").whole, {}, strict=True))
+    assert raised.value.offset == 4
+
+
+def test_a_variable_that_doubles_again_and_again_stays_bounded() -> None:
+    text = "a=xxxxxxxxxxxxxxxx\n" + "a=$a$a\n" * 40 + "run $a"
+    assert len(words_of(text)[-1][1]) <= 2 * MAX_VALUE_CHARS
+
+
+def test_values_keep_their_quotes_and_spaces() -> None:
+    assert filled(Document("t", "'a' ${X:-b c}").whole, {}).text == "'a' b c"
+
+
+PLAIN = st.text(alphabet=string.ascii_letters + string.digits + "-_=./:,{}[]", min_size=1, max_size=8).filter(
+    lambda text: not text.endswith("=")
+)
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=6))
+def test_what_python_quotes_is_read_back(texts: list[str]) -> None:
+    source = Document("t", " ".join(shlex.quote(text + " '\"$") for text in texts)).whole
+    (words,) = list(commands(source, {}))
+    assert [word.text for word in words] == [text + " '\"$" for text in texts]
+
+
+@pytest.mark.parametrize("part", ["$(", "${a:-", "(", "((", "$((", "<(", "a=(", "`", "[[ ", '"$(', "<<E "])
+def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
+    text = part * 3000
+    list(commands(Document("t", text).whole, {}))
+    plain_words(Document("t", text).whole)
+    with suppress(Unclear):
+        list(simple_commands(text))
+
+
+@given(st.text(alphabet="ab=$(){}[]'\"\\`<>|&;# \n\t1@*:-+?", max_size=80))
+def test_any_text_comes_to_an_end(text: str) -> None:
+    for words in commands(Document("t", text).whole, {"a": [Word("x y")]}):
+        for word in words:
+            if word.span:
+                assert 0 <= word.span[0] < word.span[1] <= len(text)
+    plain_words(Document("t", text).whole)
+    filled(Document("t", text).whole, {})

@@ -1,0 +1,134 @@
+"""Live rules on what an engine says of itself: firing and quiet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.pictures_support import WALL_S, claims, engine, link, node, picture, rules_on
+
+from sparktop.diagnose.logs.rule import parse
+from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineState, LogFacts, Progress
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.engine_log import Feed
+
+RULES = rules_on("engine")
+
+
+def rules(fleet: FleetState) -> list[str]:
+    return [finding.rule for rule in RULES for finding in rule.check(fleet)]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        (picture(), []),
+        (picture(node(power_w=15.0, engines=(engine(stuck_s=42.0),))), ["engine.no-tokens"]),
+        (picture(node(power_w=15.0, engines=(engine(stuck_s=8.0),))), []),
+        (picture(node(power_w=92.0, engines=(engine(stuck_s=42.0),))), []),
+        (picture(node(power_w=92.0, engines=(engine(stuck_s=240.0),))), ["engine.no-tokens"]),
+        (picture(node(power_w=12.0, util=0.0, engines=(engine(running=0, stuck_s=900.0),))), []),
+        (picture(node(util=None, engines=(engine(stuck_s=42.0),))), ["engine.no-tokens"]),
+        (picture(node(link=link(LinkState.LOST), power_w=15.0, engines=(engine(stuck_s=42.0),))), []),
+        (picture(node(engines=(engine(stuck_s=42.0, has_metrics=False),))), []),
+    ],
+    ids=["decode", "held", "a moment", "long prefill", "too long a prefill", "idle", "no GPU", "lost", "no figures"],
+)
+def test_requests_held(fleet: FleetState, expected: list[str]) -> None:
+    assert rules(fleet) == expected
+
+
+def loading(still_s: float = 400.0, **more: Any) -> Engine:
+    log = LogFacts(phase="weights", moved_wall_s=WALL_S - still_s, last_line_wall_s=WALL_S - still_s)
+    progress = Progress(phase="weights", done=12, total=37)
+    return engine(has_metrics=False, state=EngineState.LOADING, log=log, progress=progress, **more)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        (picture(node(util=0.0, power_w=12.0, cpu_busy_percent=2.0, engines=(loading(),))), ["engine.load-stalled"]),
+        (picture(node(util=0.0, power_w=12.0, cpu_busy_percent=2.0, engines=(loading(60),))), []),
+        (picture(node(util=0.0, power_w=12.0, cpu_busy_percent=40.0, engines=(loading(),))), []),
+        (picture(node(util=96.0, power_w=15.0, cpu_busy_percent=2.0, engines=(loading(),))), []),
+        (picture(node(util=0.0, cpu_busy_percent=2.0, engines=(loading(endpoint=None),))), []),
+    ],
+    ids=["stalled", "a minute", "compiling", "spinning is another rule's", "a worker rank"],
+)
+def test_a_load_that_stands_still(fleet: FleetState, expected: list[str]) -> None:
+    assert rules(fleet) == expected
+
+
+def test_a_server_that_does_not_answer_any_more() -> None:
+    silent = Endpoint(host="127.0.0.1", port=8000, state=EndpointState.TIMED_OUT, detail="no answer in 2 s")
+    assert rules(picture(node(engines=(engine(endpoint=silent),)))) == ["engine.not-answering"]
+    loads = engine(endpoint=silent, state=EngineState.LOADING, metrics=None)
+    assert rules(picture(node(cpu_busy_percent=50.0, engines=(loads,)))) == []
+
+
+REASON = Finding(rule="vllm.torch-oom", severity=Severity.CRITICAL, title="out of memory", subject="?")
+
+
+@pytest.mark.parametrize(("ago_s", "expected"), [(30.0, ["vllm.torch-oom"]), (3600.0, [])])
+def test_what_the_log_told_stands_while_the_end_is_recent(ago_s: float, expected: list[str]) -> None:
+    over = engine(state=EngineState.EXITED, exited_wall_s=WALL_S - ago_s, log=LogFacts(findings=(REASON,)))
+    fleet = picture(node(engines=(over,)))
+    assert rules(fleet) == expected
+    for finding in claims(RULES, fleet):
+        assert (finding.nodes, finding.subject) == (("spark1",), "vllm-qwen36")
+
+
+RULE = """
+[[rule]]
+id = "test.port"
+title = "Port {port} is taken"
+severity = "critical"
+any = ["address already in use"]
+regex = 'bind on port (?P<port>\\d+): address already in use'
+explanation = "Another server listens on {port}."
+examples = ["bind on port 8000: address already in use"]
+"""
+
+
+def test_what_the_log_told_is_so_since_its_line() -> None:
+    said = Evidence(source="e", text="CUDA error", wall_s=WALL_S - 7200.0)
+    log = LogFacts(findings=(Finding(rule="a.b", severity=Severity.WARNING, title="t", evidence=(said,)),))
+    (found,) = claims(RULES, picture(node(engines=(engine(log=log),))))
+    assert found.since_wall_s == WALL_S - 7200.0
+
+
+def lines(*texts: str) -> tuple[LogLine, ...]:
+    return tuple(LogLine(text=text, wall_s=WALL_S + at) for at, text in enumerate(texts))
+
+
+def test_a_feed_finds_with_the_place_of_the_line_and_without_its_secret() -> None:
+    feed = Feed("vllm-a @ spark1", EngineKind.VLLM, parse(RULE, "test.toml"))
+    feed.accept(lines("one", "HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz bind on port 8000: address already in use"))
+    (found,) = feed.facts().findings
+    assert found.title == "Port 8000 is taken"
+    (seen,) = found.evidence
+    assert (seen.source, seen.line, seen.wall_s) == ("vllm-a @ spark1", 2, WALL_S + 1)
+    assert "hf_abc" not in seen.text
+    feed.forget()
+    assert feed.facts() == LogFacts(last_line_wall_s=WALL_S + 1)
+
+
+def test_a_bar_that_is_drawn_again_does_not_move_the_lines_below() -> None:
+    feed = Feed("vllm-a @ spark1", EngineKind.VLLM, parse(RULE, "test.toml"))
+    bar = tuple(LogLine(text=f"{percent}%", replaces_last=percent > 0) for percent in range(0, 100, 10))
+    feed.accept(bar, WALL_S)
+    feed.accept(lines("bind on port 8000: address already in use"))
+    ((seen,),) = [found.evidence for found in feed.facts().findings]
+    assert seen.line == feed.ring.end == 2
+
+
+def test_only_what_a_hang_brings_about_hangs_under_it() -> None:
+    variable = Finding(rule="vllm.env-unknown", severity=Severity.WARNING, title="unknown variable")
+    waiting = Finding(rule="vllm.rpc-timeout", severity=Severity.CRITICAL, title="timed out")
+    view = node(engines=(engine(log=LogFacts(findings=(variable, waiting))),))
+    told = {finding.rule: rule.follows for rule in RULES for finding in rule.check(picture(view))}
+    assert told["vllm.env-unknown"] == ()
+    assert "gpu.spin-deadlock" in told["vllm.rpc-timeout"]

@@ -1,0 +1,201 @@
+"""The course of findings, and the order they are read in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktop.diagnose.diagnosis import RESOLVED_KEPT_S, Diagnosis
+from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Finding, Phase
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+
+
+def finding(
+    rule: str, severity: Severity = Severity.WARNING, *, node: str = "spark1", cause: str | None = None
+) -> Finding:
+    return Finding(rule=rule, severity=severity, title=rule, nodes=(node,) if node else (), caused_by=cause)
+
+
+class Scripted:
+    """A rule that claims what it is told to."""
+
+    def __init__(self, rule: str, *, hold_s: float = 0.0, follows: tuple[str, ...] = ()) -> None:
+        self.claims: list[Finding] = []
+        self.fault: Exception | None = None
+        card = Rule(
+            id=rule, kind=RuleKind.LIVE, title=rule, severity=Severity.CRITICAL, scope="anywhere", sources=("a test",)
+        )
+        self.rule = LiveRule(card=card, check=self._check, hold_s=hold_s, follows=follows)
+
+    def _check(self, fleet: FleetState) -> Iterable[Finding]:
+        if self.fault:
+            raise self.fault
+        return self.claims
+
+
+def picture(at_s: float, state: LinkState = LinkState.LIVE) -> FleetState:
+    node = NodeView(name="spark1", link=Link(state=state))
+    return FleetState(nodes=(node,), monotonic_s=at_s, wall_s=1_000_000 + at_s)
+
+
+def test_a_claim_must_last_before_it_is_shown() -> None:
+    scripted = Scripted("gpu.spin", hold_s=20)
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("gpu.spin")]
+    assert diagnosis.update(picture(0)) == ()
+    assert diagnosis.update(picture(19)) == ()
+    (shown,) = diagnosis.update(picture(20))
+    assert (shown.phase, shown.since_wall_s) == (Phase.FIRING, 1_000_000)
+
+
+def test_a_claim_that_breaks_off_begins_anew() -> None:
+    scripted = Scripted("gpu.spin", hold_s=20)
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("gpu.spin")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    diagnosis.update(picture(10))
+    scripted.claims = [finding("gpu.spin")]
+    assert diagnosis.update(picture(25)) == ()
+    assert diagnosis.update(picture(45)) != ()
+
+
+def test_what_fired_is_resolved_after_a_while_and_then_forgotten() -> None:
+    scripted = Scripted("gpu.spin")
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("gpu.spin")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    assert [one.phase for one in diagnosis.update(picture(3))] == [Phase.FIRING]
+    (resolved,) = diagnosis.update(picture(5))
+    assert (resolved.phase, resolved.resolved_wall_s) == (Phase.RESOLVED, 1_000_005)
+    assert diagnosis.update(picture(5 + RESOLVED_KEPT_S)) != ()
+    assert diagnosis.update(picture(6 + RESOLVED_KEPT_S)) == ()
+
+
+def test_one_that_comes_back_after_being_resolved_is_a_new_one() -> None:
+    scripted = Scripted("gpu.spin")
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("gpu.spin")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    diagnosis.update(picture(5))
+    scripted.claims = [finding("gpu.spin")]
+    (again,) = diagnosis.update(picture(60))
+    assert (again.phase, again.since_wall_s) == (Phase.FIRING, 1_000_060)
+
+
+def test_what_cannot_be_seen_is_not_resolved() -> None:
+    scripted = Scripted("memory.falling")
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("memory.falling")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    (lost,) = diagnosis.update(picture(60, LinkState.LOST))
+    assert (lost.phase, lost.is_unseen) == (Phase.FIRING, True)
+    diagnosis.update(picture(61))
+    (back,) = diagnosis.update(picture(66))
+    assert back.phase is Phase.RESOLVED
+
+
+def test_a_rule_that_raises_is_contained_reported_and_off() -> None:
+    good, bad = Scripted("host.good"), Scripted("host.bad")
+    good.claims, bad.fault = [finding("host.good")], ZeroDivisionError("division by zero")
+    diagnosis = Diagnosis([bad.rule, good.rule])
+    shown = diagnosis.update(picture(0))
+    assert [(one.rule, one.subject) for one in shown] == [("host.good", ""), ("sparktop.rule-failed", "host.bad")]
+    assert diagnosis.watching == 1
+    bad.fault, bad.claims = None, [finding("host.bad")]
+    assert [one.rule for one in diagnosis.update(picture(1))] == ["host.good", "sparktop.rule-failed"]
+
+
+def test_a_rule_that_raises_half_way_through_its_claims_is_contained_too() -> None:
+    def half(_: FleetState) -> Iterable[Finding]:
+        yield finding("host.half")
+        raise KeyError("gone")
+
+    card = Rule(id="host.half", kind=RuleKind.LIVE, title="x", severity=Severity.INFO, scope="", sources=())
+    (shown,) = Diagnosis([LiveRule(card=card, check=half)]).update(picture(0))
+    assert shown.rule == "sparktop.rule-failed"
+
+
+def test_a_consequence_names_the_cause_that_fires_on_its_node() -> None:
+    cause, effect = Scripted("memory.falling"), Scripted("engine.held", follows=("gpu.spin", "memory.falling"))
+    effect.claims = [finding("engine.held"), finding("engine.held", node="spark2")]
+    cause.claims = [finding("memory.falling")]
+    shown = Diagnosis([effect.rule, cause.rule]).update(picture(0))
+    assert {(one.nodes, one.caused_by) for one in shown if one.rule == "engine.held"} == {
+        (("spark1",), "memory.falling"),
+        (("spark2",), None),
+    }
+    effect_at = [one.key for one in shown].index(("engine.held", ("spark1",), ""))
+    assert shown[effect_at - 1].rule == "memory.falling"
+
+
+def test_what_a_rule_says_under_other_names_follows_as_it_does() -> None:
+    cause, many = Scripted("cluster.rank-died"), Scripted("restart.ended", follows=("cluster.rank-died",))
+    many.claims = [finding("restart.exit-137")]
+    cause.claims = [finding("cluster.rank-died")]
+    shown = Diagnosis([many.rule, cause.rule]).update(picture(0))
+    assert [(one.rule, one.caused_by) for one in shown] == [
+        ("cluster.rank-died", None),
+        ("restart.exit-137", "cluster.rank-died"),
+    ]
+
+
+# --- the order ------------------------------------------------------------------------------------------------------
+
+
+def rules(findings: Iterable[Finding]) -> list[str]:
+    return [one.rule for one in findings]
+
+
+def test_the_worst_root_comes_first_and_consequences_under_their_cause() -> None:
+    shown = ordered(
+        [
+            finding("engine.dead", Severity.CRITICAL, cause="memory.oom"),
+            finding("host.disk", Severity.WARNING),
+            finding("memory.oom", Severity.WARNING),
+            finding("config.note", Severity.INFO),
+        ]
+    )
+    # The cause itself is only a warning; what it led to makes it the first thing to read.
+    assert rules(shown) == ["memory.oom", "engine.dead", "host.disk", "config.note"]
+
+
+def test_a_confirmed_one_comes_before_a_suspected_one() -> None:
+    doubtful = Finding(rule="a.b", severity=Severity.CRITICAL, confidence=Confidence.SUSPECTED, title="?")
+    assert rules(ordered([doubtful, finding("c.d", Severity.CRITICAL)])) == ["c.d", "a.b"]
+
+
+def test_a_cause_on_another_node_is_no_cause() -> None:
+    shown = ordered(
+        [
+            finding("engine.dead", Severity.CRITICAL, node="spark2", cause="memory.oom"),
+            finding("memory.oom", Severity.WARNING, node="spark1"),
+        ]
+    )
+    assert rules(shown) == ["engine.dead", "memory.oom"]
+
+
+CAUSES = st.sampled_from([None, "a.0", "a.1", "a.2", "a.3", "a.4", "no.such"])
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(Severity)), CAUSES), max_size=5))
+def test_nothing_is_lost_or_doubled_whatever_names_whatever(drawn: list[tuple[Severity, str | None]]) -> None:
+    findings = [finding(f"a.{at}", severity, cause=cause) for at, (severity, cause) in enumerate(drawn)]
+    shown = ordered(findings)
+    assert sorted(rules(shown)) == sorted(rules(findings))
+    for one in shown:
+        direct = {other.rule: other.caused_by for other in findings}
+        seen, at = {one.rule}, one.caused_by
+        while at in direct and at not in seen:
+            seen.add(at)
+            at = direct[at]
+        if at not in seen and one.caused_by in direct:  # no circle on the way up
+            assert rules(shown).index(one.caused_by) < rules(shown).index(one.rule)

@@ -1,0 +1,143 @@
+"""How acts read: exact where that is wanted, never with a secret or a control."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktop.documents.step_text import abort_means, step_lines
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
+from sparktop.model.plan import (
+    Act,
+    AwaitBack,
+    AwaitGone,
+    AwaitMemory,
+    AwaitReady,
+    GuardOrder,
+    Plan,
+    Remote,
+    Request,
+    Risk,
+    Run,
+    SmokeTest,
+    Step,
+    StepRun,
+    StepState,
+)
+from sparktop.operate.run.run_text import figures_text
+
+GIB = 1024**3
+ID = "3f1c9a04d2be".ljust(64, "0")
+
+
+def lines(act: Act, *secrets: str) -> tuple[str, ...]:
+    step = Step(id="x", title="x", node="spark1", act=act)
+    request = Request(action="x", nodes=("spark1",))
+    return step_lines(step, Plan(request=request, title="x", risk=Risk.SAFE, steps=(step,), secrets=secrets))
+
+
+@pytest.mark.parametrize(
+    ("act", "wanted"),
+    [
+        (Remote(operations=(Command(argv=("echo", "a b", "$(x)")),)), "echo 'a b' '$(x)'"),
+        (Remote(operations=(Command(argv=("sync",), privilege=Privilege.ROOT),)), "sudo sync"),
+        (Remote(operations=(Command(argv=("x",), environment={"TOKEN": "hunter2hunter2"}),)), "TOKEN=<masked> x"),
+        (Remote(operations=(Command(argv=("hf",), environment={"HF_HOME": "/srv/hf", "HF_HUB_OFFLINE": "0"}),)),
+         "HF_HOME=/srv/hf HF_HUB_OFFLINE=0 hf"),
+        (Remote(operations=(Command(argv=("hf",), environment={"HF_TOKEN": "123", "HF_ENDPOINT": "http://a:b@c"}),)),
+         "HF_TOKEN=<masked> HF_ENDPOINT=<masked> hf"),
+        (Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop", query={"t": "60"}),)),
+         "docker: POST /containers/3f1c9a04d2be/stop?t=60"),
+        (Remote(operations=(DockerCall(method="POST", path="/a", body={"Env": ["HF_TOKEN=hunter2hunter2"]}),)),
+         'docker: POST /a  {"Env": ["HF_TOKEN=<masked>"]}'),
+        (Remote(operations=(DockerCall(method="POST", path="/a", body={"Env": ["A"] * 200}),)),
+         "docker: POST /a  { 1 field, 1009 characters }"),
+        (Remote(operations=(Expect(path=f"/containers/{ID}/json", equals={"State.Running": True}),)),
+         "docker: GET /containers/3f1c9a04d2be/json must say State.Running = true"),
+        (Remote(operations=(Signal(pid=7, started_ticks=1, privilege=Privilege.ROOT),)),
+         "sudo /usr/bin/kill -s TERM 7   # if it is still that process"),
+        (Remote(operations=(ImagePull(image="nvcr.io/x:1"),)), "docker pull nvcr.io/x:1"),
+        (Remote(operations=(Transfer(command=Command(argv=("hf", "download", "a/b")), grows="~", key="k"),)),
+         "hf download a/b"),
+        (AwaitMemory(target_bytes=108 * GIB), "until 108.0 GiB are available, and stay so for 5 s"),
+        (AwaitGone(pids=(4, 5)), "until pid 4, 5 and every GPU process of the container are gone"),
+        (AwaitReady(name="vllm"), "until vllm answers"),
+        (GuardOrder(container_id=""), "the probe's guard is disarmed"),
+        (GuardOrder(container_id=ID, container_name="v", floor_bytes=4 * GIB),
+         "the probe ends v (3f1c9a04d2be) when less than 4.0 GiB are available; it stays armed as long as the console"),
+    ],
+)  # fmt: skip
+def test_an_act_as_a_line(act: Act, wanted: str) -> None:
+    assert lines(act) == (wanted,)
+
+
+def test_undoing_is_told_as_such() -> None:
+    act = Remote(operations=(Command(argv=("a",)),), undo=(Command(argv=("b",)),))
+    assert lines(act) == ("a", "if it fails: b")
+
+
+def test_exact_secrets_and_controls_are_in_no_line() -> None:
+    act = Remote(operations=(Command(argv=("x", "--y", "geheim12\x1b]0;t\x07", "\u202e")),))
+    (line,) = lines(act, "geheim12")
+    assert "geheim" not in line
+    assert line.isprintable()
+
+
+def run_at(act: Act) -> Run:
+    step = Step(id="x", title="Stop it", node="spark1", act=act)
+    plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(step,))
+    return Run(id="1", plan=plan, steps=(StepRun(step=step, state=StepState.RUNNING),))
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (Remote(operations=()), "not cut in half"),
+        (AwaitMemory(target_bytes=1), "the waiting ends at once"),
+        (SmokeTest(engine="x", floor_bytes=1), "ends at once"),
+        (AwaitBack(boot_id="x"), "goes on booting"),
+    ],
+)
+def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
+    assert words in abort_means(run_at(act))
+
+
+def test_getting_out_of_a_fetch_ends_it_and_keeps_what_has_come() -> None:
+    said = abort_means(run_at(Remote(operations=(ImagePull(image="vllm:1"),))))
+    assert "it is ended on spark1" in said
+    assert "goes on from there the next time" in said
+    assert "cut in half" not in said
+
+
+def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_is_done() -> None:
+    fetch = Step(id="get", title="Pull", node="spark1", act=Remote(operations=(ImagePull(image="vllm:1"),)))
+    make = Step(id="make", title="Make it", node="spark1", act=Remote(operations=(Command(argv=("a",)),)))
+    wait = Step(id="ready", title="Wait", node="spark1", act=AwaitMemory(target_bytes=1))
+    plan = Plan(
+        request=Request(action="x", nodes=("spark1",)),
+        title="x",
+        risk=Risk.SAFE,
+        steps=(fetch, make, wait),
+        way_back=(make,),
+        is_all_or_nothing=True,
+    )
+
+    def means(*states: StepState) -> str:
+        steps = tuple(StepRun(step=step, state=state) for step, state in zip(plan.steps, states, strict=True))
+        return abort_means(Run(id="1", plan=plan, steps=steps))
+
+    waiting, running, done = StepState.WAITING, StepState.RUNNING, StepState.DONE
+    assert "way back" not in means(running, waiting, waiting)
+    assert "the way back is taken by itself" in means(done, running, waiting)
+    assert "the way back is taken by itself" in means(done, done, running)
+    assert "stays done" not in means(done, done, running)
+
+
+def test_figures_are_told_by_what_changed() -> None:
+    before = {"available_gib": 22.9, "swap_used_gib": 0.0, "cache_gib": 9.04, "engine": "vllm serving"}
+    after = {"available_gib": 22.9, "swap_used_gib": 0.0, "cache_gib": 1.0, "engine": "vllm ready"}
+    assert (
+        figures_text(before, after)
+        == "available 22.9 → 22.9 GiB, cache 9.0 → 1.0 GiB, engine vllm serving → vllm ready"
+    )
+    assert figures_text({"available_gib": 22.9}, {}) == "available 22.9 GiB"
+    assert figures_text({}, after) == ""

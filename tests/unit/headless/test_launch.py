@@ -1,0 +1,272 @@
+"""`sparktop launch`: what is asked for is understood, secrets stay where they belong, and refusals show the picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ui import pictures
+from tests.ui.look import clock_of_pictures
+from tests.ui.operating import FakeOperating
+from tests.unit.headless.test_act import Side, nobody
+from tests.unit.operate.launch.launch_support import Sparks, recipe
+
+from sparktop.cli import main
+from sparktop.cli.launch import _notes, _secrets, _values
+from sparktop.errors import ConfigError, UsageError
+from sparktop.headless.act import OutputOptions
+from sparktop.headless.launch import Launch, exported, launch
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.prospect import Gate, GateState
+from sparktop.model.recipe import Order, SecretProblem
+from sparktop.recipe.read import shelf
+
+QWEN = "qwen3.6-35b-a3b-fp8"
+
+
+def planned(values: Mapping[str, str] | None = None) -> Plan | Refusal:
+    """As the planner makes it on an idle Spark."""
+    return Sparks().planned(Order(recipe=recipe(QWEN), values=values or {}))
+
+
+async def run(side: FakeOperating, wanted: Launch, **output: Any) -> int:
+    clock = clock_of_pictures()
+    watch = pictures.FakeWatch(pictures.PICTURES["one"](clock))
+    return await launch(
+        lambda _: (watch, side), wanted, output=OutputOptions(timeout_s=0.2, **output), secret=nobody, clock=clock
+    )
+
+
+async def test_a_dry_run_prints_plan_and_prospect(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    side.answer = lambda request: planned()
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN)), notes=("taken: HF_TOKEN",)), is_dry=True) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("Launch Qwen3.6-35B-A3B-FP8 on spark1 (vLLM)\n")
+    for part in (
+        "\nMemory\n",
+        "\nOn disk already\n",
+        "\nGates\n",
+        " steps in this order\n",
+        ", the way back\n",
+        "\nThe same by hand\n",
+    ):
+        assert part in said.out, part
+    assert "taken: HF_TOKEN" in said.err
+    assert side.asked[0].action == "launch"
+    assert side.executions == ()
+
+
+async def test_a_refusal_prints_the_picture_of_why(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    side.answer = lambda request: planned({"gpu_memory_utilization": "0.95"})
+    wanted = Launch(order=Order(recipe=recipe(QWEN)))
+    assert await run(side, wanted, is_agreed=True) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("✖ Does not fit")
+    assert "\nspark1  now  ▏" in out
+    assert await run(side, wanted, is_agreed=True, as_json=True) == 1
+    told = json.loads(capsys.readouterr().out)["refusal"]["prospect"]
+    assert told["budget"]["nodes"][0]["after"]
+    assert told["recipe"] == QWEN
+
+
+async def test_export_prints_the_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    side.answer = lambda request: planned()
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN)), export="run")) == 0
+    out = capsys.readouterr().out
+    assert "docker run" in out
+    assert "Gates" not in out
+    side.answer = lambda request: Refusal(request=request, reason="no docker")
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN)), export="run")) == 1
+    said = capsys.readouterr()
+    assert (said.out, "no docker" in said.err) == ("", True)
+
+
+def test_several_files_have_their_names_above_them() -> None:
+    assert exported({"a.yaml": "one\n"}) == "one\n"
+    assert exported({"a.yaml": "one\n", "b.yaml": "two\n"}) == "# --- a.yaml\none\n\n# --- b.yaml\ntwo\n"
+
+
+async def test_engines_that_may_be_stopped_are_found_on_their_nodes() -> None:
+    side = Side()
+    side.answer = lambda request: Refusal(request=request, reason="as a test wants it")
+    await run(side, Launch(order=Order(recipe=recipe(QWEN)), stops=("vllm-minimax",)))
+    assert side.asked[0].order is not None
+    assert side.asked[0].order.stops == (("spark1", "vllm-minimax"),)
+    with pytest.raises(UsageError, match="vllm-minimx") as why:
+        await run(side, Launch(order=Order(recipe=recipe(QWEN)), stops=("vllm-minimx",)))
+    assert why.value.hint == "did you mean vllm-minimax?"
+
+
+async def test_one_name_is_stopped_on_every_node_or_on_the_one_that_is_named() -> None:
+    side = Side()
+    side.answer = lambda request: Refusal(request=request, reason="as a test wants it")
+    for stop, found in (
+        ("vllm-minimax", ("spark1", "spark2")),
+        ("vllm-minimax@spark2", ("spark2",)),
+    ):
+        clock = clock_of_pictures()
+        seen = pictures.PICTURES["decode"](clock)
+        one, other = seen.nodes
+        watch = pictures.FakeWatch(replace(seen, nodes=(one, replace(other, engines=one.engines))))
+        wanted = Launch(order=Order(recipe=recipe(QWEN)), stops=(stop, stop))
+        await launch(lambda _, watch=watch: (watch, side), wanted, output=OutputOptions(timeout_s=0.2), secret=nobody)
+        asked = side.asked[-1].order
+        assert asked is not None
+        assert asked.stops == tuple((node, "vllm-minimax") for node in found)
+
+
+async def test_what_runs_already_is_exported_as_launched_in_its_own_place(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    here = (("spark1", "vllm-qwen"),)
+
+    def answer(request: Request) -> Plan | Refusal:
+        plan = planned()
+        assert isinstance(plan, Plan)
+        assert plan.prospect is not None
+        if request.order is not None and request.order.stops == here:
+            return plan
+        return Refusal(request=request, reason="runs already", prospect=replace(plan.prospect, runs=here))
+
+    side.answer = answer
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN)), export="compose")) == 0
+    assert "services:" in capsys.readouterr().out
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 1
+
+
+async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    plan = planned()
+    assert isinstance(plan, Plan)
+    assert plan.prospect is not None
+    gate = Gate(name="port", node="spark1", state=GateState.WARNED, detail="is odd", remedy="look at it")
+    said = ("The log is lost.", "port on spark1: is odd")
+    odd = replace(plan, warnings=said, prospect=replace(plan.prospect, gates=(gate,)))
+    side.answer = lambda request: odd
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 0
+    out = capsys.readouterr().out
+    assert out.count("▲ port  is odd") == 1
+    assert out.index("The log is lost.") < out.index("\nGates\n"), "before the long parts"
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["warnings"] == list(said)
+
+
+# --- the arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which recipe?"),
+        (("qwen3.6-35b-a3b-fp",), "did you mean qwen3.6-35b-a3b-fp8"),
+        ((QWEN,), "on which Spark?"),
+        ((QWEN, "spark1", "--yes", "--dry-run"), "contradict"),
+        ((QWEN, "spark1", "--yes", "--export", "run"), "contradict"),
+        ((QWEN, "spark1", "--json", "--export", "run"), "--export prints a file"),
+        ((QWEN, "spark1", "--set", "max_model_len"), "--set wants NAME=VALUE"),
+        ((QWEN, "spark1", "--set", "prot=8000"), "did you mean port?"),
+        ((QWEN, "spark1", "--set", "port="), "a whole number above 0 is wanted"),
+        ((QWEN, "spark1", "spark1"), "spark1 is named twice"),
+        ((QWEN, "spark1", "--env-file", "/tmp"), "/tmp is no file"),
+        ((QWEN, "spark1", "--set", "HF_TOKEN=hf_abcdefghijklmnop"), "looks like a secret"),
+        ((QWEN, "spark1", "--env-file", "/no/such/file"), "there is no such file"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_was_meant(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", *words]) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+
+
+def test_act_leads_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["act", "launch", "spark1"]) == 2
+    assert "sparktop launch RECIPE HOST" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pair", ["note=sk-proj-abcdefghijklmnopqrstuv", "api_key=x", "HF_TOKEN=x"])
+def test_a_secret_is_refused_as_an_argument(pair: str) -> None:
+    with pytest.raises(UsageError, match="looks like a secret") as why:
+        _values([pair])
+    assert pair.partition("=")[2] not in str(why.value) or len(pair.partition("=")[2]) < 3
+
+
+def test_values_may_hold_an_equals_sign() -> None:
+    assert _values(['speculative_config={"a": "b=c"}', "port=8001"]) == {
+        "speculative_config": '{"a": "b=c"}',
+        "port": "8001",
+    }
+
+
+# --- secrets
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The operator's own recipes, and no secret in the environment."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("HF_TOKEN", "VLLM_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "sparktop" / "recipes"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text((Path(shelf.entry(QWEN).path)).read_text())
+    return folder
+
+
+def secrets_file(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_from_the_file_beside_an_own_recipe(own: Path) -> None:
+    secrets_file(own / ".env", "VLLM_API_KEY=key-77\n")
+    secrets_file(own.parent / ".env", "VLLM_API_KEY=general\nHF_TOKEN=hub\n")
+    held = _secrets(shelf.recipe("mine"), None)
+    assert held.values == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
+    assert "key-77" not in " ".join(_notes(held))
+    assert _notes(held) == (f"taken: VLLM_API_KEY from {own}/.env, HF_TOKEN from {own.parent}/.env",)
+
+
+def test_the_environment_wins_and_a_named_file_is_the_only_one(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets_file(own / ".env", "VLLM_API_KEY=beside\n")
+    named = secrets_file(own.parent / "other.env", "HF_TOKEN=named\n")
+    assert _secrets(shelf.recipe("mine"), named).values == {"HF_TOKEN": "named"}
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    assert _secrets(shelf.recipe("mine"), named).values["HF_TOKEN"] == "mine"
+
+
+def test_a_file_that_others_can_read_is_told_and_one_that_was_asked_for_is_an_error(own: Path) -> None:
+    open_to_all = secrets_file(own / ".env", "VLLM_API_KEY=beside\n", 0o640)
+    found = _secrets(shelf.recipe("mine"), None)
+    assert found.values == {}
+    (problem,) = found.problems
+    assert problem.text == f"{open_to_all} can be read by others, so it was not read: chmod 600 {open_to_all}"
+    with pytest.raises(ConfigError, match="chmod 600") as why:
+        _secrets(shelf.recipe("mine"), open_to_all)
+    assert str(open_to_all) in str(why.value)
+
+
+def test_of_a_file_only_what_is_wanted_is_taken(own: Path) -> None:
+    secrets_file(own / ".env", "AWS_SECRET_ACCESS_KEY=other\nHF_TOKEN=hub\n")
+    assert _secrets(shelf.recipe("mine"), None).values == {"HF_TOKEN": "hub"}
+
+
+async def test_why_a_secret_is_not_taken_is_not_masked_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    problem = "/home/me/.env line 1: the value of VLLM_API_KEY can't be taken: it is no NAME=value"
+    side.answer = lambda request: Sparks().planned(
+        Order(recipe=recipe(QWEN), secret_problems=(SecretProblem(text=problem, name="VLLM_API_KEY"),))
+    )
+    assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"✖ secrets - {problem} " in said
+    assert "give VLLM_API_KEY on one line" in said

@@ -1,0 +1,56 @@
+"""What the links say of themselves, worst first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sparktop.model.fleet import Link, LinkState, NodeView, Reach, Trend
+from sparktop.model.telemetry import Collector, CollectorState, HostFacts, Memory, Sample
+from sparktop.observe.monitor import notices
+
+GIB = 1024**3
+
+
+def node(name: str = "spark1", available_gib: float = 50.0, state: LinkState = LinkState.LIVE) -> NodeView:
+    memory = Memory(total_bytes=122 * GIB, available_bytes=int(available_gib * GIB), free_bytes=0)
+    sample = Sample(sequence=1, boot_s=5000.0, wall_s=1.0, interval_s=1.0, memory=memory)
+    return NodeView(name=name, link=Link(state=state, reason="no answer to TCP"), sample=sample)
+
+
+def said(*nodes: NodeView, **fingerprints: str) -> list[str]:
+    keyed = [replace(node, link=replace(node.link, host_key_fingerprint=fingerprints.get(node.name))) for node in nodes]
+    return [f"{notice.severity}: {notice.text}" for notice in notices(keyed)]
+
+
+def test_a_healthy_pair_has_nothing_to_say() -> None:
+    assert said(node("a"), node("b")) == []
+
+
+def test_what_is_wrong_on_a_node_is_for_rules_to_say() -> None:
+    falling = replace(node(available_gib=0.4), trend=Trend(bytes_per_s=-6.1e9, time_to_empty_s=0.1))
+    stuck = Collector(name="nvml", state=CollectorState.STUCK, detail="no answer for 12 s")
+    assert said(replace(falling, collectors={"nvml": stuck})) == []
+
+
+def test_a_lost_node_keeps_its_trajectory() -> None:
+    lost = replace(node(available_gib=0.4, state=LinkState.LOST), trend=Trend(bytes_per_s=-5.5e9, time_to_empty_s=0.1))
+    (text,) = said(lost)
+    assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.5 GB/s"
+    starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
+    (text,) = said(starved)
+    assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.5 GB/s · TCP")
+
+
+def test_twins_are_warned_of() -> None:
+    one = replace(node("a"), facts=HostFacts(hostname="a", boot_id="1", machine_id_digest="m"))
+    other = replace(node("b"), facts=HostFacts(hostname="b", boot_id="2", machine_id_digest="m"))
+    assert "same SSH host key" in said(one, other, a="SHA256:x", b="SHA256:x")[0]
+    assert "same machine id" in said(one, other, a="SHA256:x", b="SHA256:y")[0]
+    same = replace(other, facts=HostFacts(hostname="b", boot_id="1", machine_id_digest="m"))
+    assert "one machine" in said(one, same, a="SHA256:x", b="SHA256:x")[0]
+
+
+def test_the_worst_comes_first() -> None:
+    warned = replace(node("a"), warnings=("its host key is new",))
+    told = said(warned, node("b", state=LinkState.LOST))
+    assert [text.split(":")[0] for text in told] == ["critical", "warning"]

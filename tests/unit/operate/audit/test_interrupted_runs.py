@@ -1,0 +1,347 @@
+"""What a console that was killed has left is told from the audit and the picture, and nothing that is not so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cutoff_support import NEW, NEW_ID, OLD, OLD_ID, STAMP, launch, written
+from tests.operate_support import Stage, plan, step
+from tests.pictures_support import container, link, node, picture
+
+from sparktop.clock import ManualClock
+from sparktop.engines.labels import LAUNCH
+from sparktop.model.engine import Container, Containers
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.operation import Command, Signal
+from sparktop.model.plan import AwaitGone, AwaitMemory, Remote, Run, RunState, StepState
+from sparktop.operate.audit import plan_codec
+from sparktop.operate.audit.audit import Audit, entries, is_under_way
+from sparktop.operate.audit.interrupted_runs import InterruptedRun, interrupted_runs, one_line, run_report
+from sparktop.operate.operations import Operations
+from sparktop.operate.secrets.masking import Masker
+from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+
+WALL_S = ManualClock().wall()
+
+
+def old(**more: Any) -> Container:
+    return container(OLD, container_id=OLD_ID, **{"status": "exited", "restart_policy": "no", **more})
+
+
+def new(**more: Any) -> Container:
+    return container(NEW, container_id=NEW_ID, **{"status": "created", "restart_policy": "no", **more})
+
+
+def seen(*boxes: Container, state: LinkState = LinkState.LIVE, available: bool = True) -> FleetState:
+    there = Containers(containers=boxes, available=available)
+    return picture(replace(node("spark1"), containers=there, link=link(state)))
+
+
+def found(audit: list[dict[str, Any]], *, alive: bool = False, later_s: float = 60.0) -> tuple[InterruptedRun, ...]:
+    return interrupted_runs(audit, is_under_way=lambda run: alive, now_wall_s=WALL_S + later_s)
+
+
+async def left(tmp_path: Path, at: str, *boxes: Container) -> Run | None:
+    (one,) = found(await written(tmp_path, at))
+    return run_report(one, seen(*boxes))
+
+
+# --- what is told
+
+
+async def test_an_engine_that_was_stopped_for_room(tmp_path: Path) -> None:
+    run = await left(tmp_path, "gone", old(), new())
+    assert run is not None
+    assert run.state is RunState.CUT_OFF
+    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was made and never started. Its")
+    assert "at step 4 of 6: Wait until it is gone" in run.message
+    assert run.hint == (
+        "Back by hand: docker rm tiny; docker start vllm-old; docker update --restart=on-failure:3 vllm-old"
+    )
+    states = [one.state for one in run.steps]
+    assert states == [StepState.DONE] * 3 + [StepState.UNKNOWN] + [StepState.SKIPPED] * 2
+    assert one_line(run).startswith("Launch tiny on spark1 (vLLM) was cut off: vllm-old on spark1 is stopped")
+
+
+async def test_a_step_that_its_node_has_finished_alone(tmp_path: Path) -> None:
+    run = await left(tmp_path, "stop", old(), new())
+    assert run is not None
+    assert "docker start vllm-old" in run.hint
+
+
+async def test_one_that_runs_on_without_its_policy(tmp_path: Path) -> None:
+    run = await left(tmp_path, "stop", old(status="running"))
+    assert run is not None
+    assert "docker update --restart=on-failure:3 vllm-old" in run.hint
+    assert "docker start" not in run.hint
+
+
+async def test_a_rank_that_runs_and_was_never_proven(tmp_path: Path) -> None:
+    run = await left(tmp_path, "ready", new(status="running"), old())
+    assert run is not None
+    assert "docker stop tiny; docker start vllm-old;" in run.hint
+
+
+async def test_a_container_whose_id_was_never_heard_is_known_by_its_label(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path, "make"))
+    assert run_report(one, seen(new(labels={LAUNCH: "another"}))) is None
+    assert run_report(one, seen(new())) is None, "somebody's own of that name"
+    run = run_report(one, seen(new(labels={LAUNCH: STAMP})))
+    assert run is not None
+    assert run.saved["spark1"]["NEW"] == NEW_ID, "its way back removes that one"
+
+
+async def test_a_console_that_was_closed_in_the_middle(tmp_path: Path) -> None:
+    """A terminal that goes, or an operator who leaves: nothing more was done, and somebody else may come next."""
+    stage = Stage(tmp_path)
+    stage.performers.judgements["memory"] = WaitStatus(verdict=WaitVerdict.WAITING, detail="it is awaited")
+    wait = step("memory", AwaitMemory(target_bytes=5), limit_s=1e9)
+    execution = stage.execution(plan(*launch().steps[1:3], wait, action="launch"))
+    waits = asyncio.Event()
+    stage.at_pause = waits.set
+    execution.start()
+    async with asyncio.timeout(20):
+        await waits.wait()
+    await execution.leave()
+    assert execution.run.state is RunState.ABORTED
+    (one,) = found(stage.audited)
+    run = run_report(one, seen(old()))
+    assert run is not None
+    assert run.message.startswith("vllm-old on spark1 is stopped. Its console was closed at ")
+    assert run.message.endswith("at step 3 of 3: Do memory.")
+
+
+# --- what is not
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        seen(old(status="running", restart_policy="on-failure")),
+        seen(),
+        seen(old(finished_wall_s=WALL_S + 7200.0)),
+        seen(old(), available=False),
+        seen(old(), state=LinkState.LOST),
+        seen(new(status="running", restart_policy="unless-stopped")),
+    ],
+    ids=["it runs again", "it is gone", "stopped by somebody later", "no containers", "not heard", "taken over"],
+)
+async def test_what_is_as_it_was_or_cannot_be_seen_is_silent(tmp_path: Path, now: FleetState) -> None:
+    (one,) = found(await written(tmp_path, "gone"))
+    assert run_report(one, now) is None
+
+
+async def test_a_run_that_is_under_way_or_long_ago_or_read_or_ended(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "gone")
+    assert found(audit)
+    assert not found(audit, alive=True)
+    assert not found(audit, later_s=31 * 86_400.0)
+    for last in ({"kind": "note", "read": True}, {"kind": "end", "state": "failed"}):
+        assert not found([*audit, {"run": "run-1", "wall_s": WALL_S, **last}])
+
+
+async def test_a_run_whose_last_step_was_done(tmp_path: Path) -> None:
+    assert found(await written(tmp_path, "no step of it")) == ()
+
+
+async def test_a_later_run_has_dealt_with_it_unless_it_was_refused(tmp_path: Path) -> None:
+    audit = await written(tmp_path / "1", "gone")
+    later = await written(tmp_path / "2", "gone", run_id="run-2")
+    end = {"run": "run-2", "kind": "end", "wall_s": WALL_S}
+    for one in found([*audit, *later, {**end, "state": "done"}]):
+        assert run_report(one, seen(old(), new(labels={LAUNCH: STAMP}))) is not None, "what that has made is another's"
+        assert run_report(one, seen(old())) is None
+    (one,) = found([*audit, *later, {**end, "state": "refused"}])
+    assert run_report(one, seen(old())) is not None
+
+
+async def test_what_a_way_back_has_led_back_is_not_looked_at_again(tmp_path: Path) -> None:
+    audit = await written(tmp_path / "1", "gone")
+    (one,) = found(audit)
+    run = run_report(one, seen(old(), new()))
+    assert run is not None
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    assert back is not None
+    later = await written(tmp_path / "2", "", back, run_id="run-2")
+    assert found([*audit, *later, {"run": "run-2", "kind": "end", "wall_s": WALL_S, "state": "done"}]) == ()
+
+
+async def test_a_way_back_that_was_cut_off_is_told_itself(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path / "1", "gone"))
+    run = run_report(one, seen(old(), new()))
+    assert run is not None
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    assert back is not None
+    (one,) = found(await written(tmp_path / "2", "back-memory", back, run_id="run-2"))
+    run = run_report(one, seen(old()))
+    assert run is not None
+    assert run.message.startswith("vllm-old on spark1 is stopped. ")
+    assert not run.can_go_back
+
+
+async def test_what_was_to_be_stopped_is_no_damage(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path, "gone", launch(action="stop-engine")))
+    assert run_report(one, seen(old())) is None
+    assert run_report(one, seen(new())) is not None
+
+
+@pytest.mark.parametrize("damage", [None, 7, [], {"x": 1}, "\x1b[2J", [None], [{"docker": 3}], {"Labels": 4}])
+async def test_a_damaged_audit_is_read_as_far_as_it_goes(tmp_path: Path, damage: object) -> None:
+    audit = await written(tmp_path, "gone")
+    intent = audit[0]
+    for key in intent:
+        if key not in ("kind", "run", "wall_s"):
+            for one in found([{**intent, key: damage}, *audit[1:]]):
+                run_report(one, seen(old(), new()))
+    for key in [*audit[1], "saved"]:
+        if key not in ("kind", "run", "wall_s"):
+            for one in found([intent, {**audit[1], key: damage}, *audit[2:]]):
+                run_report(one, seen(old(), new()))
+
+
+async def test_an_id_that_is_none_reaches_no_call(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "gone")
+    made = {**audit[1], "saved": {"NEW": "../images/prune"}}
+    (one,) = found([audit[0], made, *audit[2:]])
+    assert one.run.saved == {"spark1": {}}
+
+
+# --- its way back
+
+
+async def test_its_way_back_is_planned_from_the_audit(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path, "gone"))
+    now = seen(old(), new())
+    run = run_report(one, now)
+    assert run is not None
+    assert run.can_go_back
+    assert run.plan.way_back == launch().way_back, "as it was planned, whole"
+    stage = Stage(tmp_path)
+    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).way_back(run)
+    assert back is not None
+    act = back.steps[0].act
+    assert isinstance(act, Remote)
+    assert act.operations[0].path == f"/containers/{NEW_ID}"  # type: ignore[union-attr]
+
+
+async def test_a_way_back_over_a_node_that_is_not_watched_is_told(tmp_path: Path) -> None:
+    made = launch()
+    other = replace(made.way_back[0], node="spark2")
+    (one,) = found(await written(tmp_path, "gone", replace(made, way_back=(other, *made.way_back[1:]))))
+    run = run_report(one, seen(old()))
+    assert run is not None
+    assert not run.can_go_back
+    assert run.hint.startswith("Its way back needs spark2, which isn't watched here. Back by hand: docker start")
+
+
+async def test_a_way_back_with_a_secret_in_it_is_not_kept(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "gone", launch(secret="hunter2hunter2"))
+    assert audit[0]["kept"] is None
+    assert "hunter2" not in json.dumps(audit)
+    (one,) = found(audit)
+    run = run_report(one, seen(old()))
+    assert run is not None
+    assert not run.can_go_back
+    assert "docker start vllm-old" in run.hint
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        Remote(operations=(Signal(pid=7, started_ticks=1),)),
+        Remote(operations=(Command(argv=("tee", "x"), content="text"),)),
+        Remote(operations=(Command(argv=("env",), environment={"A": "b"}),)),
+        AwaitGone(pids=(7,)),
+    ],
+)
+def test_what_means_something_else_another_day_is_not_kept(act: Any) -> None:
+    assert plan_codec.encoded_steps((step("x", act),), Masker()) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [3],
+        [{}],
+        "GuardOrder",
+    ],
+)
+def test_what_is_no_way_back_is_none(data: object) -> None:
+    assert plan_codec.decoded_steps(data) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("do", {"local": "Remote"}),
+        ("do", {"local": "AwaitMemory", "target_bytes": "5"}),
+        ("do", {"local": "AwaitGone", "pids": 7}),
+        ("do", {"remote": [{"do": "signal", "pid": 1, "started": 1, "signal": "KILL"}], "undo": []}),
+        ("do", {"remote": [], "undo": []}),
+        ("undoes", "stop"),
+        ("on_failure", "whatever"),
+        ("limit_s", None),
+    ],
+)
+def test_a_step_that_is_damaged_takes_all_of_them_with_it(key: str, value: object) -> None:
+    whole = plan_codec.encoded_steps(launch().way_back, Masker())
+    assert whole is not None
+    assert plan_codec.decoded_steps(whole) == launch().way_back
+    assert plan_codec.decoded_steps([{**whole[0], key: value}, *whole[1:]]) == ()
+
+
+# --- whose it is
+
+
+def test_a_run_is_under_way_as_long_as_its_process_lives(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    program = (
+        "import sys, time; from pathlib import Path; from sparktop.operate.audit.audit import Audit\n"
+        "Audit(Path(sys.argv[1]), who='me').hold('run-1'); print('held', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert is_under_way("run-1", path)
+        assert not is_under_way("run-2", path)
+        assert not is_under_way("../audit.jsonl", path)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()  # type: ignore[union-attr]
+    assert not is_under_way("run-1", path)
+    assert not list((tmp_path / "under-way").iterdir()), "its mark is gone"
+
+
+async def test_a_run_is_marked_from_its_intent_to_its_end(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    marks: list[bool] = []
+    stage.at_state = lambda run: marks.append(is_under_way(run.id, stage.audit_path))
+    await stage.carry_out(plan(step("a")))
+    assert any(marks)
+    assert not is_under_way("run-1", stage.audit_path)
+
+
+async def test_what_was_read_is_told_no_more(tmp_path: Path) -> None:
+    await written(tmp_path, "gone")
+    stage = Stage(tmp_path)
+    operations = Operations(picture=stage.picture, lines=stage.lines, audit=stage.means.audit, clock=stage.clock)
+    assert await operations.interrupted_runs() == (), "the process that wrote it lives: it is this one"
+    audit = Audit(tmp_path / "copy.jsonl", clock=stage.clock)
+    audit.path.write_bytes(stage.audit_path.read_bytes())
+    operations = Operations(picture=stage.picture, lines=stage.lines, audit=audit, clock=stage.clock)
+    (one,) = await operations.interrupted_runs()
+    operations.read(one.run.id)
+    assert await operations.interrupted_runs() == ()
+    assert entries(audit.path)[0][-1]["kind"] == "note"
+    demo = Operations(picture=stage.picture, lines=stage.lines, audit=audit, clock=stage.clock, recalls=False)
+    assert await demo.interrupted_runs() == ()

@@ -1,0 +1,220 @@
+"""Two Sparks on which a launch passes every gate, and the table of what spoils each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.pictures_support import facts, idle_node, picture
+from tests.unit.diagnose.rules.pair_support import fabric as network
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.finding import Finding
+from sparktop.model.fleet import FleetState
+from sparktop.model.prospect import Budget, Fit, Gate, GateState
+from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.model.survey import Answer, Ask, AskPrivileges, Privileges, Survey
+from sparktop.operate.launch.gates import catalogue, docker, downloads
+from sparktop.operate.launch.gates import link as gates_link
+from sparktop.operate.launch.gates import node as gates_node
+from sparktop.operate.launch.inputs import docker as inputs_docker
+from sparktop.operate.launch.inputs import link as inputs_link
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, disk_ask, hub_ask
+from sparktop.recipe.container_spec import ContainerSpec, NodeContext, Rendered, RenderedRank
+
+ONE, BOTH = ("spark1",), ("spark1", "spark2")
+IMAGE = "nvcr.io/nvidia/vllm:26.05.post1-py3"
+MODEL = "org/Model-FP8"
+CACHE = "/home/spark/.cache/huggingface"
+PASSED, WARNED, FAILED, UNKNOWN = GateState.PASSED, GateState.WARNED, GateState.FAILED, GateState.UNKNOWN
+TCP = "  sl  local_address rem_address   st\n   0: 00000000:0016 00000000:0000 0A 0 0 0\n"
+
+
+def recipe(**more: Any) -> Recipe:
+    made = Recipe(
+        id="model-fp8",
+        path="recipes/model-fp8.yaml",
+        dialect=Dialect.SPARKRUN,
+        engine=EngineKind.VLLM,
+        model=MODEL,
+        container=IMAGE,
+        max_nodes=2,
+        defaults={"port": 8000},
+    )
+    return replace(made, **more)
+
+
+def image(number: int = 1, **more: Any) -> dict[str, Any]:
+    return {
+        "Id": "sha256:" + f"{number:x}" * 64,
+        "Size": 21 * 10**9,
+        "Created": f"2026-0{number}-01T00:00:00Z",
+        "RepoDigests": [f"nvcr.io/nvidia/vllm@sha256:{'d' * 63}{number}"],
+        "RootFS": {"Layers": [f"sha256:layer{number}"]},
+        "Config": {"Env": [f"N={number}"], "Labels": {}},
+        "Architecture": "arm64",
+        **more,
+    }
+
+
+def disk(*, whole: bool = True, there: bool = True, **more: Any) -> dict[str, Any]:
+    model = {
+        "name": MODEL,
+        "path": f"{CACHE}/hub/models--org--Model-FP8/snapshots/abc",
+        "folder": f"{CACHE}/hub/models--org--Model-FP8",
+        "where": "cache",
+        "revision": "a" * 40,
+        "refs": ["main"],
+        "size_bytes": 34_600_000_000 if whole else 10_000_000_000,
+        "is_complete": whole,
+        "missing": [] if whole else ["model-00002-of-00004.safetensors"],
+    }
+    return {"cache": CACHE, "home": "/home/spark", "token": False, "models": [model] if there else [], **more}
+
+
+def hub(**more: Any) -> dict[str, Any]:
+    files = [{"path": "config.json", "size_bytes": 2000}, {"path": "model.safetensors", "size_bytes": 34_600_000_000}]
+    return {"status": 200, "problem": "", "gated": False, "revision": "a" * 40, "files": files, "config": {}, **more}
+
+
+def rendered(nodes: tuple[str, ...], **more: Any) -> Rendered:
+    host = {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}], "IpcMode": "host", "NetworkMode": "host"}
+    spec = ContainerSpec(name="sparktop-model", image=IMAGE, argv=("vllm", "serve", MODEL), host=host)
+    spec = replace(spec, **more)
+    return Rendered(
+        recipe_id="model-fp8",
+        engine=EngineKind.VLLM,
+        image=spec.image,
+        ranks=tuple(
+            RenderedRank(node=node, index=index, container=spec, argv=spec.argv, serves=index == 0)
+            for index, node in enumerate(nodes)
+        ),
+        port=8000,
+        served_name="model",
+    )
+
+
+def fits(fit: Fit = Fit.FITS, **more: Any) -> Budget:
+    return Budget(fit=fit, sentence="80.2 GiB of 121.7 for it", **more)
+
+
+@dataclass
+class World:
+    """Two Sparks on which a launch passes every gate; a case spoils something."""
+
+    nodes: tuple[str, ...] = BOTH
+    order: Order = field(default_factory=lambda: Order(recipe=recipe()))
+    views: dict[str, Any] = field(default_factory=dict)
+    answers: dict[Any, Answer] = field(default_factory=dict)
+    rendered: Rendered | None = None
+    unrendered: str = ""
+    budget: Budget | None = field(default_factory=fits)
+
+    def __post_init__(self) -> None:
+        self.views = {
+            node: idle_node(node, network=network(index + 1), facts=facts(node, is_lingering=True))
+            for index, node in enumerate(("spark1", "spark2"))
+        }
+        self.rendered = rendered(self.nodes)
+        for node in self.nodes:
+            self.answers[AskPrivileges(node=node)] = Answer(value=Privileges(user="spark", docker="open"))
+            self.info(node)
+            self.answers[inputs_docker.list_ask(node)] = Answer(value=[])
+            self.answers[docker.toolkit_ask(node)] = Answer(value="NVIDIA Container Toolkit CLI version 1.18.0\n")
+            self.image(node, image())
+            self.answers[disk_ask(node)] = Answer(value=disk())
+        for path in gates_node._TABLES:
+            self.answers[gates_node.port_ask("spark1", path)] = Answer(value=TCP)
+        if len(self.nodes) == 2:
+            for one, other in self.ways():
+                self.ping(one, other)
+                self.ping(one, other, is_large=True)
+
+    # --- what the nodes say
+
+    def info(self, node: str, **more: Any) -> None:
+        told = {"ServerVersion": "28.5.1", "Runtimes": {"nvidia": {}, "runc": {}}, "DockerRootDir": "/var/lib/docker"}
+        self.answers[inputs_docker.info_ask(node)] = Answer(value={**told, **more})
+
+    def image(self, node: str, value: Any, *, name: str = IMAGE, problem: str = "") -> None:
+        ask = inputs_docker.image_ask(node, name)
+        assert ask is not None
+        self.answers[ask] = Answer(value=value, problem=problem)
+
+    def silent(self, ask: Ask | None, problem: str = "it did not answer") -> None:
+        assert ask is not None
+        self.answers[ask] = Answer(problem=problem)
+
+    def df(self, node: str, path: str, free: int, mount: str = "/") -> None:
+        self.answers[downloads.df_ask(node, path)] = Answer(value=f"    Avail Mounted on\n{free} {mount}\n")
+
+    def ways(self) -> tuple[tuple[inputs_link.Fabric, inputs_link.Fabric], ...]:
+        return gates_link._directions(inputs_link.fabrics(self.nodes, self.picture, Survey(answers=self.answers)))
+
+    def ping(
+        self, one: inputs_link.Fabric, other: inputs_link.Fabric, *, is_large: bool = False, lost: bool = False
+    ) -> None:
+        ask = gates_link.large_ask(one, other) if is_large else gates_link.ping_ask(one, other)
+        if ask is not None:
+            said = f"1 packets transmitted, {int(not lost)} received, {100 * lost}% packet loss, time 0ms\n"
+            self.answers[ask] = Answer(value=said, problem="ping ended with 1" if lost else "")
+
+    def view(self, name: str, **more: Any) -> None:
+        self.views[name] = replace(self.views[name], **more)
+
+    def asks_for(self, **more: Any) -> None:
+        self.order = replace(self.order, recipe=replace(self.order.recipe, **more))
+
+    def model_is_missing(self, *nodes: str, whole: bool = True, **said: Any) -> None:
+        for node in nodes:
+            self.answers[disk_ask(node)] = Answer(value=disk(there=not whole, whole=False))
+            self.df(node, CACHE, 900 * 10**9)
+        if said:
+            ask = hub_ask(self.order, "spark1")
+            assert ask is not None
+            self.answers[ask] = Answer(value=said)
+
+    # --- what comes of it
+
+    @property
+    def picture(self) -> FleetState:
+        return picture(*(self.views[node] for node in self.nodes))
+
+    @property
+    def looked(self) -> GateInputs:
+        survey = Survey(answers=self.answers)
+        seats = tuple(
+            NodeContext(node=node, index=index, home="/home/spark", cache=CACHE, fabric_ip=f"10.0.0.{index + 1}")
+            for index, node in enumerate(self.nodes)
+        )
+        return GateInputs(
+            order=self.order,
+            nodes=self.nodes,
+            picture=self.picture,
+            survey=survey,
+            contexts=seats,
+            rendered=self.rendered,
+            unrendered=self.unrendered,
+            budget=self.budget,
+        )
+
+    def gates(self) -> tuple[Gate, ...]:
+        return catalogue.gates(self.looked)
+
+
+FOUND: list[Finding] = []
+"""What the linter is made to find."""
+
+
+Spoil = Callable[[World], Any]
+CASES: list[tuple[str, str, GateState, Spoil, str, str]] = []
+"""(gate, node, state, what is spoilt, part of the detail, part of the remedy)."""
+
+
+def case(name: str, node: str, state: GateState, detail: str, remedy: str = "") -> Callable[[Spoil], Spoil]:
+    def add(spoil: Spoil) -> Spoil:
+        CASES.append((name, node, state, spoil, detail, remedy))
+        return spoil
+
+    return add

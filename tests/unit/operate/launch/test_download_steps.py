@@ -1,0 +1,429 @@
+"""What is fetched, how and in which order, by what the nodes and the hub have answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.recipe.test_models import COMMIT, OTHER, QWEN, answer, row
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.operation import Command, ImagePull, Transfer
+from sparktop.model.plan import Remote, Step
+from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.model.survey import (
+    Answer,
+    Ask,
+    AskPrivileges,
+    DockerGet,
+    HubModel,
+    ModelsOnDisk,
+    Output,
+    Privileges,
+    Survey,
+)
+from sparktop.operate.launch.inputs import downloads
+from sparktop.operate.launch.inputs.download_steps import Fetch, asks, fetch
+from sparktop.operate.secrets.masking import Masker, operation_entry
+from sparktop.recipe.container_spec import NodeContext
+
+IMAGE = "vllm/vllm-openai:v0.22.1"
+TOKEN = "hf_the-operators-own"
+RSYNC = "rsync  version 3.2.7  protocol version 31\n"
+FILES = [
+    {"path": "config.json", "size_bytes": 1000},
+    {"path": "model.safetensors", "size_bytes": 35_000_000_000},
+]
+
+
+def order(model: str = QWEN, **more: Any) -> Order:
+    recipe = Recipe(
+        id="x", path="x.yaml", dialect=Dialect.SPARKRUN, engine=EngineKind.VLLM, model=model, container=IMAGE
+    )
+    return Order(recipe=recipe, **more)
+
+
+ONE = (NodeContext(node="spark1", home="/home/x"),)
+TWO = (
+    NodeContext(node="spark1", index=0, home="/home/x", fabric_ip="192.168.177.11"),
+    NodeContext(node="spark2", index=1, home="/home/x", fabric_ip="192.168.177.12"),
+)
+
+
+class Nodes:
+    """Answers whatever is asked, until nothing is."""
+
+    def __init__(self, **models: Iterable[dict[str, Any]]) -> None:
+        self.models = models
+        self.images = {"spark1", "spark2"}
+        self.programs: dict[str, str] = dict.fromkeys(("spark1", "spark2"), "/home/x/.local/bin/hf\n")
+        self.privileges = Privileges(user="x", docker="open")
+        self.hub: dict[str, Any] | None = {"status": 200, "revision": COMMIT, "files": FILES, "gated": False}
+        self.hubs: dict[str, dict[str, Any]] = {}
+        """By repository, where the hub has something else to say of it."""
+        self.reach: str | None = RSYNC
+        self.rsync: str | None = RSYNC
+        self.disk: dict[str, Any] = {}
+
+    def survey(self, order: Order, seats: tuple[NodeContext, ...]) -> Survey:
+        survey = Survey()
+        for _ in range(5):
+            left = [ask for ask in asks(order, seats, survey) if ask not in survey.answers]
+            if not left:
+                return survey
+            survey = Survey(answers={**survey.answers, **{ask: self._answer(ask) for ask in left}})
+        raise AssertionError("too many rounds")
+
+    def _answer(self, ask: Ask) -> Answer:
+        match ask:
+            case ModelsOnDisk():
+                there = self.models.get(ask.node, ())
+                seen = [one for one in there if one["where"] == "cache" or "/models/" in one["path"] or ask.roots]
+                return Answer(value=answer(*seen, **self.disk))
+            case DockerGet():
+                return Answer(value={"Id": "sha256:1"} if ask.node in self.images else None)
+            case AskPrivileges():
+                return Answer(value=self.privileges)
+            case HubModel():
+                return Answer(value=self.hubs.get(ask.repo, self.hub), problem="" if self.hub else "no")
+            case Output() if ask.argv[0] == "which":
+                return Answer(value=self.programs.get(ask.node) or None)
+            case Output() if ask.argv[0] == "rsync":
+                return Answer(value=self.rsync, problem="" if self.rsync else "there is no program rsync")
+            case Output() if ask.argv[0] == "ssh":
+                return Answer(value=self.reach, problem="" if self.reach else "ssh ended with 255: Permission denied")
+        raise AssertionError(ask)
+
+    def fetch(self, order: Order, seats: tuple[NodeContext, ...] = ONE) -> Fetch:
+        return fetch(order, seats, self.survey(order, seats))
+
+
+def transfer(step: Step) -> Transfer:
+    assert isinstance(step.act, Remote)
+    (operation,) = step.act.operations
+    assert isinstance(operation, Transfer)
+    return operation
+
+
+def texts(found: Fetch) -> tuple[str, ...]:
+    return tuple(download.text for download in found.downloads)
+
+
+def coming_bytes(found: Fetch) -> dict[str, int]:
+    """By node."""
+    sizes: dict[str, int] = {}
+    for (node, _), size in found.coming.items():
+        sizes[node] = sizes.get(node, 0) + size
+    return sizes
+
+
+def test_nothing_is_fetched_where_all_is_there() -> None:
+    nodes = Nodes(spark1=[row()], spark2=[row()])
+    assert nodes.fetch(order(), TWO) == Fetch()
+    asked = nodes.survey(order(), TWO).answers
+    assert not any(isinstance(ask, HubModel | AskPrivileges) for ask in asked)
+
+
+def test_a_download_by_hf_with_the_token_as_a_variable_alone() -> None:
+    found = Nodes().fetch(order(secrets={"HF_TOKEN": TOKEN}, hub="https://mirror.example/"))
+    (step,) = found.steps
+    assert (step.id, step.node) == ("model", "spark1")
+    one = transfer(step)
+    assert one.command.argv == ("/home/x/.local/bin/hf", "download", QWEN, "--revision", "main")
+    assert one.command.environment["HF_TOKEN"] == TOKEN
+    assert one.command.environment["HF_ENDPOINT"] == "https://mirror.example"
+    assert one.command.environment["HF_HOME"] == "/home/x/.cache/huggingface"
+    assert one.grows == "/home/x/.cache/huggingface/hub/models--Qwen--Qwen3.6-35B-A3B-FP8"
+    assert one.key == f"model {QWEN}@main to {one.grows}"
+    assert one.total_bytes == 35_000_001_000
+    assert TOKEN not in str(operation_entry(one, Masker())) + repr(step) + repr(found)
+    assert texts(found) == (f"model {QWEN} (35.0 GB) on spark1, from mirror.example",)
+    assert coming_bytes(found) == {"spark1": 35_000_001_000}
+
+
+def test_the_older_program_and_a_pinned_revision() -> None:
+    nodes = Nodes()
+    nodes.programs["spark1"] = "/usr/local/bin/huggingface-cli\n"
+    one = transfer(nodes.fetch(order(values={"model_revision": COMMIT})).steps[0])
+    assert one.command.argv == ("/usr/local/bin/huggingface-cli", "download", QWEN, "--revision", COMMIT)
+    assert "HF_TOKEN" not in one.command.environment
+    assert "HF_ENDPOINT" not in one.command.environment
+
+
+def test_hf_is_preferred_and_strange_answers_are_no_program() -> None:
+    nodes = Nodes()
+    nodes.programs["spark1"] = "/usr/bin/huggingface-cli\n/opt/x\x1b/hf\nhf\n/home/x/.local/bin/hf\n"
+    assert transfer(nodes.fetch(order()).steps[0]).command.argv[0] == "/home/x/.local/bin/hf"
+
+
+def test_only_what_is_loaded_is_downloaded() -> None:
+    nodes = Nodes()
+    assert nodes.hub is not None
+    nodes.hub["files"] = [*FILES, {"path": "original/model.safetensors", "size_bytes": 10**11}]
+    one = transfer(nodes.fetch(order()).steps[0])
+    assert one.command.argv[2:] == (QWEN, "config.json", "model.safetensors", "--revision", "main")
+    assert one.total_bytes == 35_000_001_000
+    nodes.hub["files"] = [*nodes.hub["files"], {"path": "--token", "size_bytes": 1}]
+    one = transfer(nodes.fetch(order()).steps[0])
+    assert one.command.argv[2:] == (QWEN, "--revision", "main")
+    assert one.total_bytes == 135_000_001_001
+
+
+def test_without_hf_the_engine_s_image_downloads_as_the_user() -> None:
+    nodes = Nodes()
+    nodes.programs = {}
+    found = nodes.fetch(order(secrets={"HF_TOKEN": TOKEN}))
+    folder, step = found.steps
+    assert isinstance(folder.act, Remote)
+    assert folder.act.operations[0] == Command(argv=("mkdir", "-p", "--", "/home/x/.cache/huggingface/hub"))
+    argv = transfer(step).command.argv
+    assert argv[:2] == ("docker", "run")
+    assert argv[argv.index("--user") + 1] == "1000:1000"
+    assert argv[argv.index("HF_TOKEN") - 1 : argv.index("HF_TOKEN") + 1] == ("--env", "HF_TOKEN")
+    assert not any(TOKEN in word for word in argv)
+    assert argv[argv.index("--entrypoint") : argv.index("--entrypoint") + 4] == ("--entrypoint", "python3", IMAGE, "-c")
+    assert argv[-2:] == (QWEN, "main")
+    assert "by the engine's image" in texts(found)[0]
+
+
+def test_without_either_it_is_refused_with_the_line_that_installs() -> None:
+    nodes = Nodes()
+    nodes.programs = {}
+    nodes.privileges = Privileges(user="x", docker="denied")
+    found = nodes.fetch(order())
+    assert found.steps == ()
+    assert "nothing on spark1 can download" in found.problems[0]
+    assert found.remedies == (f"on spark1: {downloads.INSTALL}",)
+
+
+def test_the_second_node_copies_over_the_fabric() -> None:
+    found = Nodes().fetch(order(), TWO)
+    assert [(step.id, step.node) for step in found.steps] == [("model@spark1", "spark1"), ("copy@spark2", "spark2")]
+    one = transfer(found.steps[1])
+    folder = "/home/x/.cache/huggingface/hub/models--Qwen--Qwen3.6-35B-A3B-FP8"
+    assert one.command.argv[0] == "rsync"
+    assert one.command.argv[-3:] == ("--", f"192.168.177.11:{folder}/", f"{folder}/")
+    assert "BatchMode=yes" in one.command.argv[one.command.argv.index("-e") + 1]
+    assert (one.grows, one.total_bytes) == (folder, 35_000_001_000)
+    assert texts(found)[1] == f"model {QWEN} (35.0 GB) on spark2, over the fabric from spark1"
+
+
+@pytest.mark.parametrize("has", ["spark1", "spark2"])
+def test_whoever_has_it_is_copied_from_and_the_hub_is_not_asked(has: str) -> None:
+    nodes = Nodes(**{has: [row()]})
+    found = nodes.fetch(order(), TWO)
+    (step,) = found.steps
+    other = "spark2" if has == "spark1" else "spark1"
+    assert (step.id, step.node) == (f"copy@{other}", other)
+    assert not any(isinstance(ask, HubModel) for ask in nodes.survey(order(), TWO).answers)
+
+
+@pytest.mark.parametrize(
+    ("reach", "rsync", "why"),
+    [
+        (None, RSYNC, "Permission denied"),
+        (RSYNC, None, "has no rsync"),
+        (RSYNC, "rsync  version 3.1.3  protocol version 31", "3.2.3 or later"),
+        ("bash: rsync: command not found", RSYNC, "can't copy"),
+    ],
+)
+def test_what_can_t_be_copied_is_downloaded_there_too_and_said(reach: str | None, rsync: str | None, why: str) -> None:
+    nodes = Nodes()
+    nodes.reach, nodes.rsync = reach, rsync
+    found = nodes.fetch(order(), TWO)
+    assert [step.id for step in found.steps] == ["model@spark1", "model@spark2"]
+    assert "not from spark1" in texts(found)[1]
+    assert why in texts(found)[1]
+
+
+def test_two_states_of_one_branch_are_made_one() -> None:
+    nodes = Nodes(spark1=[row()], spark2=[row(revision=OTHER)])
+    found = nodes.fetch(order(), TWO)
+    (step,) = found.steps
+    assert step.id == "copy@spark2"
+    assert transfer(step).total_bytes is None  # the folder holds the other state too
+
+
+def test_half_a_model_is_gone_on_with_where_more_of_it_is() -> None:
+    half = row(is_complete=False, missing=["model.safetensors"], folder_bytes=20_000_000_000)
+    found = Nodes(spark2=[half]).fetch(order(), TWO)
+    assert [step.id for step in found.steps] == ["model@spark2", "copy@spark1"]
+    assert coming_bytes(found) == {"spark2": 15_000_001_000, "spark1": 35_000_001_000}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 0, 500])
+def test_what_the_hub_does_not_give(status: int) -> None:
+    nodes = Nodes()
+    nodes.hub = {"status": status, "problem": "why", "files": []}
+    found = nodes.fetch(order())
+    assert found.steps == ()
+    assert QWEN in found.problems[0]
+
+
+def test_a_cache_that_is_root_s() -> None:
+    nodes = Nodes()
+    nodes.disk = {"writable": False}
+    found = nodes.fetch(order())
+    assert "not its user's to write into" in found.problems[0]
+    assert 'chown -R "$USER":' in found.remedies[0]
+
+
+def test_nothing_may_be_fetched() -> None:
+    nodes = Nodes()
+    nodes.images = set()
+    found = nodes.fetch(order(may_fetch=False))
+    assert found.steps == ()
+    assert len(found.problems) == 2
+
+
+def test_images_come_first_to_each_node_that_lacks_it() -> None:
+    nodes = Nodes(spark1=[row()])
+    nodes.images = {"spark1"}
+    found = nodes.fetch(order(), TWO)
+    assert [step.id for step in found.steps] == ["image@spark2", "copy@spark2"]
+    assert isinstance(found.steps[0].act, Remote)
+    assert found.steps[0].act.operations == (ImagePull(image=IMAGE),)
+    local = Nodes(spark1=[row()])
+    local.images = set()
+    refused = local.fetch(order(values={"container": "vllm-node"}))
+    assert "no registry has it" in refused.problems[0]
+
+
+def test_a_folder_of_one_node_is_copied_to_the_other_s_home() -> None:
+    plain = row("mine", where="folder", path="/home/x/models/mine", folder="/home/x/models/mine", revision="")
+    found = Nodes(spark1=[plain]).fetch(order("~/models/mine"), TWO)
+    (step,) = found.steps
+    assert transfer(step).command.argv[-2:] == ("192.168.177.11:/home/x/models/mine/", "/home/x/models/mine/")
+    assert "no whole model" in Nodes().fetch(order("/models/none"), TWO).problems[0]
+
+
+def test_a_place_where_models_are_not_looked_for_is_looked_at_by_itself() -> None:
+    apart = row("mine", where="folder", path="/srv/mine", folder="/srv/mine", revision="")
+    nodes = Nodes(spark1=[apart], spark2=[apart])
+    assert nodes.fetch(order("/srv/mine"), TWO) == Fetch()
+    assert nodes.fetch(order("/srv/mine", may_fetch=False), TWO) == Fetch()
+    assert transfer(Nodes(spark1=[apart]).fetch(order("/srv/mine"), TWO).steps[0]).grows == "/srv/mine"
+
+
+# --- a model and its draft
+
+
+EAGLE = "org/Eagle"
+BOTH = {"more_models": (EAGLE,), "command": "sglang {draft}", "defaults": {"draft": EAGLE}}
+
+
+def with_draft(**more: Any) -> Order:
+    made = order(**more)
+    return replace(made, recipe=replace(made.recipe, **BOTH))
+
+
+def test_a_draft_comes_after_the_model_once_from_the_hub_and_over_the_fabric() -> None:
+    nodes = Nodes()
+    nodes.hubs[EAGLE] = {"status": 200, "files": [{"path": "model.safetensors", "size_bytes": 2_000_000_000}]}
+    found = nodes.fetch(with_draft(), TWO)
+    assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2", "model-2@spark1", "copy-2@spark2"]
+    first, second = transfer(found.steps[2]), transfer(found.steps[3])
+    assert first.command.argv[2:] == (EAGLE, "--revision", "main")
+    assert second.command.argv[-1] == "/home/x/.cache/huggingface/hub/models--org--Eagle/"
+    assert (first.total_bytes, second.total_bytes) == (2_000_000_000, 2_000_000_000)
+    assert texts(found)[2:] == (
+        f"model {EAGLE} (2.0 GB) on spark1, from huggingface.co",
+        f"model {EAGLE} (2.0 GB) on spark2, over the fabric from spark1",
+    )
+    assert coming_bytes(found) == dict.fromkeys(("spark1", "spark2"), 37_000_001_000)
+    assert found.coming["spark2", EAGLE] == 2_000_000_000
+    assert len({transfer(step).key for step in found.steps}) == 4
+
+
+def test_on_one_node_too() -> None:
+    found = Nodes().fetch(with_draft())
+    assert [step.id for step in found.steps] == ["model", "model-2"]
+    only = Nodes(spark1=[row()]).fetch(with_draft())
+    assert [(step.id, step.title) for step in only.steps] == [("model", f"Download {EAGLE} (35.0 GB) to spark1")]
+
+
+def test_one_question_a_node_and_one_to_the_hub_for_each_that_is_missing() -> None:
+    def asked(nodes: Nodes, told: Order) -> tuple[list[str], list[str]]:
+        answers = nodes.survey(told, TWO).answers
+        disks = [ask.node for ask in answers if isinstance(ask, ModelsOnDisk)]
+        return disks, [ask.repo for ask in answers if isinstance(ask, HubModel)]
+
+    there = ["spark1", "spark2"]
+    assert asked(Nodes(), with_draft()) == (there, [QWEN, EAGLE])
+    assert asked(Nodes(spark1=[row()], spark2=[row()]), with_draft()) == (there, [EAGLE])
+    assert asked(Nodes(spark1=[row(), row(EAGLE)]), with_draft()) == (there, [])
+    assert asked(Nodes(), with_draft(values={"draft": "me/Other"})) == (there, [QWEN, "me/Other"])
+
+
+def test_another_draft_is_fetched_where_the_operator_names_one() -> None:
+    found = Nodes(spark1=[row(), row(EAGLE)]).fetch(with_draft(values={"draft": "me/Other"}))
+    assert [transfer(step).command.argv[2] for step in found.steps] == ["me/Other"]
+
+
+def test_each_is_copied_from_where_it_is() -> None:
+    found = Nodes(spark1=[row()], spark2=[row(EAGLE)]).fetch(with_draft(), TWO)
+    assert [(step.id, step.node) for step in found.steps] == [("copy@spark2", "spark2"), ("copy@spark1", "spark1")]
+
+
+def test_what_stands_in_the_way_of_both_is_said_once_and_of_each_by_its_name() -> None:
+    nodes = Nodes()
+    nodes.disk = {"writable": False}
+    assert len(nodes.fetch(with_draft()).problems) == 1
+    away = Nodes(spark1=[row()])
+    away.hubs[EAGLE] = {"status": 404, "files": []}
+    assert away.fetch(with_draft()).problems == (f"https://huggingface.co has no {EAGLE} (HTTP 404)",)
+    assert Nodes(spark1=[row()]).fetch(with_draft(may_fetch=False)).problems == (
+        f"{EAGLE} is not whole on spark1, and nothing may be fetched",
+    )
+
+
+def test_in_the_engine_s_image_the_folder_is_made_once() -> None:
+    nodes = Nodes()
+    nodes.programs = {}
+    found = nodes.fetch(with_draft())
+    assert [step.id for step in found.steps] == ["cache", "model", "model-2"]
+    names = [argv[argv.index("--name") + 1] for argv in (transfer(step).command.argv for step in found.steps[1:])]
+    assert len(set(names)) == 2
+
+
+def test_places_where_models_are_not_looked_for_are_one_question() -> None:
+    apart = [
+        row(name, where="folder", path=f"/srv/{name}", folder=f"/srv/{name}", revision="") for name in ("mine", "eagle")
+    ]
+    nodes = Nodes(spark1=apart)
+    told = with_draft(model="/srv/mine", values={"draft": "/srv/eagle"})
+    assert nodes.fetch(told) == Fetch()
+    asked = [ask.roots for ask in nodes.survey(told, ONE).answers if isinstance(ask, ModelsOnDisk)]
+    assert asked == [(), ("/srv/mine", "/srv/eagle")]
+    beside = with_draft(values={"draft": "/srv/eagle"})
+    here = Nodes(spark1=[row(), apart[1]])
+    assert here.fetch(beside) == Fetch()
+    missing = Nodes(spark1=[row()]).fetch(beside)
+    assert "no whole model at /srv/eagle" in missing.problems[0]
+    assert missing.remedies == ("--set draft=ORG/NAME   # a repository can be fetched",)
+
+
+@pytest.mark.parametrize("model", ["--help", "a/b c", "a/b;rm", "../x", ""])
+def test_hostile_names_come_into_no_argv(model: str) -> None:
+    found = Nodes().fetch(order(model))
+    assert found.steps == ()
+    assert found.problems
+
+
+def test_hostile_revisions_too() -> None:
+    assert Nodes().fetch(order(values={"model_revision": "--token"})).problems
+
+
+def test_keys_are_the_same_in_every_run() -> None:
+    first, second = (Nodes().fetch(order(), TWO) for _ in range(2))
+    assert first == second
+    assert len({transfer(step).key for step in first.steps}) == 2
+
+
+def test_another_user_and_an_address_of_the_sixth_version() -> None:
+    assert downloads.copy("fd00::1", "nvidia", "/a", "/b").argv[-2:] == ("nvidia@[fd00::1]:/a/", "/b/")
+    assert downloads.address("fd00::1", "nvidia") == "nvidia@fd00::1"
+    assert downloads.address("-oProxyCommand=x") is None
+    assert downloads.address("10.0.0.1", "-l x") == "10.0.0.1"

@@ -1,0 +1,148 @@
+"""The plan that breaks a restart loop: whoever starts it again is switched off, and it is seen to stay down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests import pictures_support as made
+from tests.restart_support import ended, golden, planned, request, spark
+
+from sparktop.model.engine import Containers, EngineState, LogFacts
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
+from sparktop.model.operation import Command, DockerCall, Expect
+from sparktop.model.plan import Plan, Refusal, Remote
+from sparktop.model.survey import Privileges
+from sparktop.model.telemetry import Unit
+from sparktop.operate.restart import loop
+
+NAME = "vllm-qwen36"
+FAILURE = "ValueError: No available memory for the cache blocks"
+
+
+def looping(**more: object):
+    """A container that Docker has started nine times."""
+    box = made.container(status="restarting", restart_count=9, exit_code=1, pid=None, restart_policy="always", **more)
+    said = Finding(rule="memory.kv", severity=Severity.CRITICAL, title="No room is left for the KV cache")
+    engine = made.engine(
+        container=box,
+        state=EngineState.STARTING,
+        metrics=None,
+        rates=None,
+        pids=(),
+        gpu_bytes=None,
+        log=LogFacts(failure=FAILURE, findings=(said,)),
+    )
+    return spark(engines=(engine,), containers=Containers(containers=(box,), available=True, detail=""))
+
+
+def service(name: str = "vllm.service", **more: object):
+    """A node on which systemd starts a service again and again, whose engine never lives to be seen."""
+    unit = Unit(
+        name=name, active="activating", sub="auto-restart", restarts=14, restart="always", exit_status=1, **more
+    )
+    node = made.idle_node()
+    assert node.facts is not None
+    return replace(node, facts=replace(node.facts, units=(unit,)))
+
+
+def plan(node, target: str = NAME, **more: object) -> Plan:
+    found = planned(loop, request("break-restart-loop", target), made.picture(node), **more)
+    assert isinstance(found, Plan), found
+    return found
+
+
+def test_container() -> None:
+    golden("loop-container", plan(looping()))
+
+
+def test_service() -> None:
+    golden("loop-service", plan(service(), "vllm.service"))
+
+
+def test_what_ended_it_is_told() -> None:
+    effect = plan(looping()).effect
+    assert "after 9 restarts" in effect
+    assert FAILURE in effect
+    assert "No room is left for the KV cache" in effect
+
+
+def test_it_is_seen_to_stay_down_for_a_while() -> None:
+    act = next(step.act for step in plan(looping()).steps if step.id == "still")
+    assert isinstance(act, Remote)
+    first, pause, last = act.operations
+    assert isinstance(first, Expect)
+    assert isinstance(last, Expect)
+    assert isinstance(pause, Command)
+    assert first.equals == last.equals
+    assert first.equals["State.Running"] is False
+    assert first.equals["State.Restarting"] is False
+    assert last.within_s == 0.0
+
+
+def test_policy_goes_off_before_the_stop_and_stays_off() -> None:
+    steps = [step.id for step in plan(looping()).steps]
+    assert steps == ["evidence", "policy-off", "stop", "kill", "gone", "still"]
+
+
+def test_way_back_starts_it_and_gives_the_policy_back() -> None:
+    assert [step.id for step in plan(looping()).way_back] == ["back-start", "back-policy"]
+
+
+def test_loop_of_a_start_a_minute_is_broken_too() -> None:
+    """Between two ends it runs, loading: Docker doesn't say that it restarts."""
+    node = looping()
+    box = replace(node.engines[0].container, status="running", pid=4711)
+    engine = replace(node.engines[0], container=box, state=EngineState.LOADING, pids=(4711,))
+    node = replace(node, engines=(engine,), containers=replace(node.containers, containers=(box,)))
+    stop = next(step.act for step in plan(node).steps if step.id == "stop")
+    assert isinstance(stop, Remote)
+    assert isinstance(stop.operations[1], DockerCall)
+    assert stop.operations[1].query == {"t": "20"}
+    checks = [op for step in plan(node).steps if isinstance(step.act, Remote) for op in step.act.operations]
+    bound = [check for check in checks if isinstance(check, Expect) and "State.StartedAt" in check.equals]
+    assert not bound, "its next start would fail the step"
+
+
+def test_container_that_a_service_starts_is_stopped_by_it() -> None:
+    node = spark(engines=(made.engine(container=made.container(restart_policy="no")),))
+    assert node.facts is not None
+    node = replace(node, facts=replace(node.facts, units=(Unit(name="own.service", active="active"),)))
+    command = "argv[]=/usr/bin/docker start -a vllm-qwen36 ; ignore_errors=no"
+    shown = f"Id=own.service\nExecStart={{ path=/usr/bin/docker ; {command} }}"
+    found = plan(node, output=shown)
+    stop = next(step.act for step in found.steps if step.id == "stop")
+    assert isinstance(stop, Remote)
+    assert isinstance(stop.operations[0], Command)
+    assert stop.operations[0].argv[-3:] == ("stop", "--", "own.service")
+    assert any("reset-failed" in warning for warning in found.warnings)
+
+
+def test_service_without_root_is_refused_with_the_line_that_would_permit_it() -> None:
+    rights = Privileges(user="spark", docker="open", sudo="denied")
+    found = planned(loop, request("break-restart-loop", "vllm.service"), made.picture(service()), privileges=rights)
+    assert isinstance(found, Refusal)
+    assert any("NOPASSWD: /usr/bin/systemctl stop -- vllm.service" in remedy for remedy in found.remedies)
+
+
+@pytest.mark.parametrize(
+    "name", ["docker.service", "ssh.service", "--now", "x.service;id", "a b.service", "user@1.service"]
+)
+def test_services_that_the_node_needs_and_hostile_names_are_none(name: str) -> None:
+    found = planned(loop, request("break-restart-loop", name), made.picture(service(name)))
+    assert isinstance(found, Refusal)
+
+
+def test_what_nothing_starts_again_is_no_loop() -> None:
+    node = spark(engines=(ended(made.engine()),))
+    found = planned(loop, request("break-restart-loop", NAME), made.picture(node), inspects={NAME: {"policy": "no"}})
+    assert isinstance(found, Refusal)
+    assert "nothing starts it again" in found.reason
+
+
+def test_bare_process_s_starter_is_not_known() -> None:
+    node = spark(engines=(made.engine("vllm:8000", container=None),))
+    found = planned(loop, request("break-restart-loop", "vllm:8000"), made.picture(node))
+    assert isinstance(found, Refusal)
+    assert "isn't known" in found.reason

@@ -1,0 +1,157 @@
+"""The measurement after a launch: its figures beside those expected, and what is said of a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import pictures_support as made
+from tests.completion_support import EngineStage, delta, events, reply
+from tests.operate_support import Stage as RunStage
+from tests.operate_support import plan, step
+from tests.unit.operate.run.test_first_request import Line, Stage
+
+from sparktop.errors import LinkLost
+from sparktop.model.plan import Measure, OnFailure, RunState, Step
+from sparktop.model.recipe import Expected
+from sparktop.operate.run import first_request as module
+from sparktop.operate.run.first_request import judge_measurement, measure
+from sparktop.operate.run.run_context import RequestResult
+from sparktop.transport.completion import Completion, CompletionState
+from sparktop.transport.local import LocalTransport
+
+GIB = made.GIB
+EXPECTED = Expected(tokens_s=28, tokens_s_most=30, available_gib=45, first_token_s=0.9)
+WANTED = Measure(engine="vllm-qwen36", expected=EXPECTED, floor_bytes=4 * GIB, tokens=64)
+
+
+def answer(**more: Any) -> Completion:
+    said = {
+        "state": CompletionState.OK,
+        "tokens": 64,
+        "pieces": 64,
+        "first_token_s": 0.8,
+        "last_token_s": 0.8 + 63 / 29.4,
+        **more,
+    }
+    return Completion(**said)
+
+
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        (
+            answer(),
+            (
+                "first token 0.8 s (expected 0.9 s); 29.4 tok/s (expected 28-30); 46 GiB left (expected 45); "
+                "44 at the lowest"
+            ),
+        ),
+        (answer(tokens=128), "58.8 tok/s"),  # speculation: two tokens a piece
+        (answer(tokens=3, pieces=3), "3 tokens came, too few to tell a rate by"),
+        (answer(pieces=1), "64 tokens came, too few to tell a rate by"),  # not streamed
+        (answer(last_token_s=0.8 + 63 / 14), "14.0 tok/s (expected 28-30)"),
+        (answer(last_token_s=0.8 + 63 / 14), "that is 50 % of the least that is expected: look at the GPU's clock"),
+    ],
+)
+def test_figures_beside_those_expected(came: Completion, told: str) -> None:
+    found = judge_measurement(came, WANTED, left_bytes=46 * GIB, lowest_bytes=44 * GIB)
+    assert found.ok
+    assert told in found.detail
+
+
+def test_not_slow_where_nothing_is_expected_or_it_is_within_a_third() -> None:
+    bare = Measure(engine="vllm-qwen36", expected=Expected(), floor_bytes=0)
+    alone = judge_measurement(answer(), bare, left_bytes=46 * GIB, lowest_bytes=46 * GIB).detail
+    assert alone == "first token 0.8 s; 29.4 tok/s; 46 GiB left"
+    assert (
+        "look at"
+        not in judge_measurement(answer(last_token_s=0.8 + 63 / 21), WANTED, left_bytes=None, lowest_bytes=None).detail
+    )
+
+
+def test_no_answer_is_no_measurement() -> None:
+    found = judge_measurement(
+        Completion(state=CompletionState.HANGS, detail="it hangs"), WANTED, left_bytes=None, lowest_bytes=None
+    )
+    assert not found.ok
+    assert found.detail.startswith("nothing was measured: it hangs")
+
+
+async def measured(engine: EngineStage, stage: Stage, wanted: Measure = WANTED) -> RequestResult:
+    transport = LocalTransport()
+    try:
+        async with asyncio.timeout(20):
+            return await measure(Line(transport), stage, "spark1", wanted, progress=lambda text, ratio: None)  # type: ignore[arg-type]
+    finally:
+        await transport.close()
+
+
+def counting(count: int, tokens: int) -> Any:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        pieces = [delta(content=f"{number} ") for number in range(count)]
+        whole = events(*pieces, delta("length"), {"choices": [], "usage": {"completion_tokens": tokens}})
+        head, _, body = whole.partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
+        for piece in body.split(b"\n\n"):
+            writer.write(piece + b"\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.002)
+
+    return write
+
+
+async def test_it_asks_for_so_many_tokens_and_counts_by_the_engine() -> None:
+    async with EngineStage(chat=counting(20, 40)) as engine:
+        found = await measured(engine, Stage(engine.port))
+    asked = engine.bodies[-1]
+    assert (asked["max_tokens"], asked["ignore_eos"], asked["stream_options"]) == (64, True, {"include_usage": True})
+    assert found.ok
+    assert "tok/s" in found.detail
+    assert "27 GiB left" in found.detail
+
+
+async def test_an_engine_that_knows_no_such_fields_is_asked_without_them() -> None:
+    async def choosy(writer: asyncio.StreamWriter) -> None:
+        if "ignore_eos" in engine.bodies[-1]:
+            writer.write(reply({"message": "ignore_eos: extra fields not permitted"}, "400 Bad Request"))
+            return
+        await counting(20, 20)(writer)
+
+    async with EngineStage(chat=choosy) as engine:
+        found = await measured(engine, Stage(engine.port))
+    assert ["ignore_eos" in body for body in engine.bodies] == [True, False]
+    assert found.ok, json.dumps(engine.bodies)
+
+
+async def test_memory_below_the_floor_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    async with EngineStage(chat=counting(500, 500)) as engine:
+        stage = Stage(engine.port)
+        stage.fall(2.0)
+        found = await measured(engine, stage)
+    assert not found.ok
+    assert "below the floor of 4.0 GiB" in found.detail
+
+
+def measuring() -> Step:
+    return Step(id="measure", title="Measure it", node="spark1", act=WANTED, on_failure=OnFailure.GO_ON)
+
+
+async def test_its_figures_are_the_step_s_detail(tmp_path: Path) -> None:
+    stage = RunStage(tmp_path)
+    stage.performers.measured = RequestResult(ok=True, detail="first token 0.8 s; 29.4 tok/s")
+    run = await stage.carry_out(plan(step("start"), measuring()))
+    assert run.state is RunState.DONE
+    assert run.steps[-1].detail == "first token 0.8 s; 29.4 tok/s"
+
+
+async def test_a_line_that_breaks_in_it_takes_nothing_back(tmp_path: Path) -> None:
+    stage = RunStage(tmp_path)
+    stage.performers.measured = LinkLost("the connection ended")
+    run = await stage.carry_out(plan(step("start"), measuring(), step("policy")))
+    assert run.state is RunState.DONE
+    assert "nothing was measured" in run.message

@@ -1,0 +1,47 @@
+"""Ids saved by one step, in the acts of later ones."""
+
+from __future__ import annotations
+
+from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.plan import AwaitReady, GuardOrder, Remote
+from sparktop.operate.run.placeholders import fill_placeholders
+
+NEW = "a" * 64
+CALL = DockerCall(
+    method="POST",
+    path="/containers/{NEW}/update",
+    body={"Container": "{NEW}", "Env": ["{NEW}"], "Cmd": "x {NEW}"},
+    done_when=Expect(path="/containers/{NEW}/json", equals={"Id": "{NEW}"}),
+)
+
+
+def test_what_was_saved_is_put_in_where_it_stands_alone() -> None:
+    made = fill_placeholders(
+        Remote(operations=(CALL, Expect(path="/containers/{NEW}/json", equals={"Id": "{NEW}"}))), {"NEW": NEW}
+    )
+    assert isinstance(made, Remote)
+    call, expect = made.operations
+    assert isinstance(call, DockerCall)
+    assert call.path == f"/containers/{NEW}/update"
+    assert call.body == {"Container": NEW, "Env": ["{NEW}"], "Cmd": "x {NEW}"}
+    assert call.done_when == Expect(path=f"/containers/{NEW}/json", equals={"Id": "{NEW}"})
+    assert expect == Expect(path=f"/containers/{NEW}/json", equals={"Id": NEW})
+
+
+def test_what_was_not_saved_leaves_nothing_to_act_on() -> None:
+    assert fill_placeholders(Remote(operations=(CALL,)), {}) is None
+    assert fill_placeholders(GuardOrder(container_id="{NEW}"), {}) is None
+
+
+def test_a_step_that_saves_it_itself_is_left_to_the_node() -> None:
+    act = Remote(operations=(DockerCall(method="POST", path="/containers/create", saves="NEW"), CALL), undo=(CALL,))
+    assert fill_placeholders(act, {}) == act
+    assert fill_placeholders(act, {"NEW": "of an earlier try"}) == act
+
+
+def test_guard_and_others() -> None:
+    assert fill_placeholders(GuardOrder(container_id="{NEW}", floor_bytes=1), {"NEW": NEW}) == GuardOrder(
+        container_id=NEW, floor_bytes=1
+    )
+    assert fill_placeholders(GuardOrder(container_id=""), {}) == GuardOrder(container_id="")
+    assert fill_placeholders(AwaitReady(name="{NEW}"), {}) == AwaitReady(name="{NEW}")

@@ -1,0 +1,156 @@
+"""A runner on each connection: started at once and again, never by who only watches, gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.runner_support import is_alive, no_secret, sh, until
+
+from sparktop.errors import ChannelRefused
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Remote
+from sparktop.model.survey import FileText
+from sparktop.observe.monitor import Monitor
+from sparktop.operate.runner import connections as module
+from sparktop.operate.runner.api import OutcomeState
+from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.runner.connections import Lines
+from sparktop.transport.local import LocalChannel, LocalConnector, LocalTransport
+
+
+@pytest.fixture
+async def lines(tmp_path: Path) -> AsyncIterator[Lines]:
+    (tmp_path / "state").mkdir(mode=0o700)
+    made = Lines(state_folder=str(tmp_path / "state"))
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[LocalTransport]:
+    made = LocalTransport()
+    yield made
+    await made.close()
+
+
+async def runner(lines: Lines, node: str = "spark1") -> RunnerLine:
+    async with asyncio.timeout(20):
+        line = await lines.wait(node)
+    assert isinstance(line, RunnerLine)
+    return line
+
+
+async def test_a_runner_for_each_connection(lines: Lines, transport: LocalTransport) -> None:
+    assert lines.line("spark1") is None
+    waiting = asyncio.create_task(lines.wait("spark1"))
+    lines.opened("spark1", transport)
+    line = await runner(lines)
+    assert await waiting is line
+    assert lines.line("spark1") is line
+    assert lines.line("spark2") is None
+    assert lines.problem("spark1") == ""
+    lines.closed("spark1")
+    assert lines.line("spark1") is None
+    async with asyncio.timeout(10):
+        await line.wait_ended()
+    await until(lambda: not is_alive(line.pid))
+
+
+async def test_a_runner_that_dies_is_started_again(lines: Lines, transport: LocalTransport) -> None:
+    lines.opened("spark1", transport)
+    first = await runner(lines)
+    os.kill(first.pid, signal.SIGKILL)
+    await until(lambda: lines.line("spark1") is not first)
+    second = await runner(lines)
+    assert second.pid != first.pid
+    act = Remote(operations=(sh("echo well"),))
+    outcome = await second.perform("r", "s", act, told=lambda _: None, secret=no_secret)
+    assert outcome.state is OutcomeState.DONE
+
+
+async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
+    lines: Lines, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long").write_text("x" * 200)
+    ask = FileText(node="spark1", path=str(tmp_path / "long"))
+    lines.opened("spark1", transport)
+    line = await runner(lines)
+    assert (await line.ask([ask]))[ask].value == "x" * 200
+    monkeypatch.setattr("sparktop.operate.runner.client.ANSWER_CHARS", 100)
+    answer = (await line.ask([ask]))[ask]
+    assert (answer.value, answer.problem) == (None, "spark1 says more than it was asked for")
+
+
+async def test_what_was_begun_is_remembered_across_connections(lines: Lines, transport: LocalTransport) -> None:
+    lines.opened("spark1", transport)
+    first = await runner(lines)
+    first.boot_id = "the boot before"
+    act = Remote(operations=(sh("kill -9 $PPID"),))
+    await first.perform("r", "s", act, told=lambda _: None, secret=no_secret)
+    lines.closed("spark1")
+    lines.opened("spark1", transport)
+    second = await runner(lines)
+    assert second is not first
+    assert (await second.outcome("r", "s")).state is OutcomeState.GONE
+    assert (await second.outcome("r", "never")).state is OutcomeState.NEVER_BEGUN
+
+
+async def test_watching_only_starts_nothing(transport: LocalTransport) -> None:
+    lines = Lines(read_only=True)
+    lines.opened("spark1", transport)
+    await asyncio.sleep(0)
+    assert lines.line("spark1") is None
+    assert "--read-only" in lines.problem("spark1")
+    assert not transport._channels
+    await lines.aclose()
+
+
+class Full(LocalTransport):
+    """A connection whose sshd gives no further session, for a while."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    async def run(self, argv: Sequence[str]) -> LocalChannel:
+        if self.refusals:
+            self.refusals -= 1
+            raise ChannelRefused("spark1: sshd gave no further session", hint="It allows MaxSessions at a time.")
+        return await super().run(argv)
+
+
+async def test_why_there_is_no_runner_is_said(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESTARTS_S", (0.01, 0.01))
+    full = Full(3)
+    lines.opened("spark1", full)
+    await until(lambda: full.refusals == 0)
+    assert lines.problem("spark1") == "spark1: sshd gave no further session. It allows MaxSessions at a time."
+    assert lines.line("spark1") is None
+    lines.closed("spark1")
+    assert lines.problem("spark1") == ""
+    again = Full(1)
+    lines.opened("spark1", again)
+    await runner(lines)
+    assert lines.problem("spark1") == ""
+    lines.closed("spark1")
+    await full.close()
+    await again.close()
+
+
+async def test_the_monitor_gives_each_connection_a_runner(lines: Lines) -> None:
+    pictures: list[FleetState] = []
+    monitor = Monitor([LocalConnector("here")], publish=pictures.append, interval_s=0.25, connections=lines)
+    running = asyncio.create_task(monitor.run())
+    try:
+        line = await runner(lines, "here")
+        await until(lambda: monitor.state.nodes[0].sample is not None, within_s=20)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert lines.line("here") is None
+    await until(lambda: not is_alive(line.pid))

@@ -1,0 +1,111 @@
+"""What a launch is told that decides about memory, from the operator, the recipe's command and its defaults."""
+
+from __future__ import annotations
+
+import pytest
+from tests import recipe_budget_support as made
+from tests.recipe_budget_support import order
+
+from sparktop.model.engine import EngineKind
+from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.weigh.node_memory import cache_on_a_node
+from sparktop.recipe.weigh.settings import read, whole, width_bytes
+
+
+def test_the_operator_wins_over_the_command_and_that_over_defaults() -> None:
+    of = made.recipe("x", command="vllm serve m --max-model-len 8192", defaults={"max_model_len": 4096})
+    assert read(order(of), {}).context_tokens == 8192
+    assert read(order(of, max_model_len="2048"), {}).context_tokens == 2048
+    templated = made.recipe(
+        "x", command="vllm serve m --max-model-len {max_model_len}", defaults={"max_model_len": 4096}
+    )
+    assert read(order(templated), {}).context_tokens == 4096
+    assert read(order(templated), {"max-model-len": "1024"}).context_tokens == 1024
+
+
+def test_a_share_is_fixed_by_the_operator_or_a_literal_and_limited_by_a_default() -> None:
+    limited = read(order(made.recipe("x", defaults={"gpu_memory_utilization": 0.8})), {})
+    assert (limited.share, limited.share_limit) == (None, 0.8)
+    literal = made.recipe("x", command="vllm serve m \\\n --gpu-memory-utilization=0.77")
+    assert (read(order(literal), {}).share, read(order(literal), {}).share_source) == (0.77, "the recipe's command")
+    assert read(order(literal, gpu_memory_utilization="auto"), {}).share is None
+    assert read(order(literal, mem_fraction_static="0.5"), {}).share == 0.5
+    silly = read(order(literal, gpu_memory_utilization="most"), {})
+    assert silly.share == 0.77
+    assert "'most'" in silly.problems[0]
+
+
+def test_parameters_are_named_as_the_recipe_spells_them() -> None:
+    assert read(order(made.MISTRAL_RECIPE), {}).share_key == "mem_fraction_static"
+    assert read(order(made.MISTRAL_RECIPE), {}).context_key == "context_length"
+    assert read(order(made.recipe("x", engine=EngineKind.SGLANG)), {}).share_key == "gpu_memory_utilization"
+
+
+@pytest.mark.parametrize(
+    ("command", "values", "has_graphs"),
+    [
+        ("", {}, True),
+        ("vllm serve m --enforce-eager", {}, False),
+        ("vllm serve m --enforce-eager", {"enforce_eager": "false"}, True),
+        ("", {"enforce_eager": "true"}, False),
+        ('vllm serve m --compilation-config \'{{"cudagraph_mode":"none"}}\'', {}, False),
+        ('vllm serve m --compilation-config \'{{"cudagraph_mode":"PIECEWISE"}}\'', {}, True),
+        ("vllm serve m -cc.cudagraph_mode=NONE", {}, False),
+        ("sglang serve --disable-cuda-graph", {}, False),
+        ("sglang serve --disable-piecewise-cuda-graph", {}, True),
+        ("sglang serve --cuda-graph-backend-decode disabled", {}, False),
+    ],
+)
+def test_graphs(command, values, has_graphs) -> None:
+    assert read(order(made.recipe("x", command=command), **values), {}).has_graphs is has_graphs
+
+
+@pytest.mark.parametrize(
+    ("image", "counts"),
+    [
+        ("nvcr.io/nvidia/vllm:26.05.post1-py3", True),
+        ("nvcr.io/nvidia/vllm:26.04-py3", False),
+        ("vllm/vllm-openai:v0.33.0", True),
+        ("vllm-node:latest", False),
+    ],
+)
+def test_graphs_count_into_the_share_from_021_on(image, counts) -> None:
+    assert read(order(made.recipe("x", container=image)), {}).counts_graphs is counts
+
+
+def test_a_draft_model_is_seen_and_ngrams_are_none() -> None:
+    draft = made.recipe("x", command="sglang serve --speculative-draft-model-path {draft_model}")
+    assert read(order(draft), {}).has_draft
+    ngram = {"speculative_config": '{"method":"ngram","num_speculative_tokens":5}'}
+    assert not read(order(made.recipe("x"), **ngram), {}).has_draft
+    assert read(order(made.recipe("x"), speculative_config='{"model": "a/b"}'), {}).has_draft
+
+
+def test_numbers_and_widths() -> None:
+    assert [whole(text) for text in ("32768", "32k", "32K", "1.5M", "0", "x", "-1", "")] == [
+        32768, 32000, 32768, 1572864, None, None, None, None,
+    ]  # fmt: skip
+    assert [width_bytes(text) for text in ("auto", "bfloat16", "fp8", "fp8_e4m3", "float32")] == [2, 2, 1, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "token_bytes", "at_most"),
+    [
+        (ModelFacts(name="m", weights_bytes=1, layers=62, kv_heads=8, head_size=128), 1, 62 * 2 * 8 * 128 * 2, None),
+        (ModelFacts(name="m", weights_bytes=1, layers=62, kv_heads=8, head_size=128), 2, 62 * 2 * 4 * 128 * 2, None),
+        (ModelFacts(name="one head", weights_bytes=1, layers=10, kv_heads=1, head_size=64), 2, 10 * 2 * 64 * 2, None),
+        (ModelFacts(name="mla", weights_bytes=1, layers=36, latent_size=576), 2, 36 * 576 * 2, None),
+        (made.QWEN, 1, 10 * 2 * 2 * 256 * 2, None),
+        (made.GPT_OSS, 1, 18 * 2 * 8 * 64 * 2, 128),
+    ],
+)
+def test_what_a_token_takes_on_a_node(facts, nodes, token_bytes, at_most) -> None:
+    settings = read(order(made.recipe("x", max_nodes=2)), {})
+    cache = cache_on_a_node(settings, made.recipe("x").need, facts, nodes)
+    assert cache.token_bytes == token_bytes
+    if at_most is None:
+        assert cache.size_bytes(1000) == token_bytes * 1000
+    else:
+        assert cache.size_bytes(1000) == token_bytes * (1000 + at_most)
+    assert cache.tokens(cache.size_bytes(1000)) == 1000
+    assert cache.tokens(cache.size_bytes(50)) == 50

@@ -1,0 +1,225 @@
+"""In the demo each scenario's `f` leads to its finding resolving: the whole operating side, over scenarios at no time.
+
+What `f` offers first (evidence aside) is planned by the real planner from the real survey, carried out by the real
+executor over the real runner's line, at whose end is the simulated Spark; and the finding is seen to go.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.scenario_support import Stage
+from tests.stage_operations import Acting
+
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Remedy
+from sparktop.model.guard import GuardPhase
+from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.sim.reaction import acts
+from sparktop.sim.scenario.scenario import available
+
+
+def found(stage: Stage, rule: str) -> Finding:
+    """The finding of a rule; of several that of the last node."""
+    firing = stage.firing(rule)
+    assert firing, f"{rule} does not fire; what does: {[one.rule for one in stage.firing()]}"
+    return firing[-1]
+
+
+def offered(finding: Finding, action: str = "") -> Remedy:
+    """What `f` offers first that changes anything."""
+    changing = [one for one in finding.remedies if one.action not in (None, "collect-evidence", "guard")]
+    assert changing, f"{finding.rule} offers nothing that does anything: {[one.title for one in finding.remedies]}"
+    return next((one for one in changing if action in ("", one.action)), changing[0])
+
+
+async def fix(stage: Stage, folder: Path, rule: str, action: str = "", **options: str) -> tuple[Run, Plan]:
+    acting = Acting(stage, folder)
+    try:
+        finding = found(stage, rule)
+        remedy = offered(finding, action)
+        request = acting.requests(finding, remedy)[0]
+        plan = await acting.plan(Request(
+            action=request.action, nodes=request.nodes, target=request.target, change=request.change,
+            finding=request.finding, options=options,
+        ))  # fmt: skip
+        assert not isinstance(plan, Refusal), (plan.reason, plan.remedies)
+        return await acting.run(plan), plan
+    finally:
+        await acting.aclose()
+
+
+def told(run: Run) -> list[str]:
+    return [f"{one.step.id}: {one.state} {one.detail}" for one in run.steps]
+
+
+MENDED = {
+    "capture-stuck": (400, "gpu.capture-stuck", "relaunch"),
+    "desktop-freeze": (80, "kernel.xid-119", "reboot"),
+    "leak-after-kill": (49, "memory.held-after-exit", "reboot"),
+    "memory-spike": (18, "memory.first-request-spike", "stop-engine"),
+    "orphan": (60, "memory.held-after-exit", "end-holder"),
+    "restart-loop": (60, "restart.loop", "break-restart-loop"),
+    "spin-deadlock": (120, "gpu.spin-deadlock", "safe-restart"),
+    "swap-storm": (80, "memory.low", "relaunch"),
+    "two-node-link": (110, "cluster.rank-died", "safe-restart"),
+    "two-node-mismatch": (60, "cluster.memory-apart", "end-holder"),
+    "two-node-misconfigured": (50, "cluster.bridge-network", "relaunch"),
+    "two-node-tcp": (50, "cluster.no-infiniband-device", "relaunch"),
+}
+"""Scenario: (a second at which its trouble is there, its finding, what `f` offers first)."""
+
+BY_HAND = {
+    "power-wedge": "unplug it for a minute: nothing over the line can; the next showing begins after that",
+    "thermal": "give it air: somebody does at 90 s",
+    "link-loss": "nothing is wrong with the Sparks; the line comes back",
+    "kv-full": "nothing is wrong but a batch job, which ends",
+    "bare": "nothing is wrong, and nothing runs",
+    "healthy": "nothing is wrong",
+    "healthy-day": "nothing is wrong",
+}
+
+
+def test_every_scenario_has_its_way_out() -> None:
+    assert {name for name, _ in available()} == MENDED.keys() | BY_HAND.keys()
+
+
+@pytest.mark.parametrize("name", sorted(MENDED))
+async def test_what_f_offers_first_makes_the_finding_go(name: str, tmp_path: Path) -> None:
+    second, rule, action = MENDED[name]
+    stage = Stage(name).run(second)
+    before = found(stage, rule)
+    assert offered(before).action == action
+    run, plan = await fix(stage, tmp_path, rule)
+    assert run.state is RunState.DONE, (run.message, told(run))
+    assert [one.state for one in run.steps] == [StepState.DONE] * len(plan.steps), told(run)
+    stage.run(stage.t + 45)
+    assert before.key not in {one.key for one in stage.firing()}
+    audit = (tmp_path / "audit.jsonl").read_text()
+    assert run.id in audit
+
+
+async def test_all_that_is_wrong_with_a_pair_can_be_mended_one_after_the_other(tmp_path: Path) -> None:
+    stage = Stage("two-node-misconfigured").run(50)
+    wanted = ("bridge-network", "interface-wrong", "gid-index", "environment-differs", "hca-wrong")
+    for number, rule in enumerate(wanted):
+        if not stage.firing(f"cluster.{rule}"):
+            continue  # an engine that came up has refuted it
+        run, _ = await fix(stage, tmp_path / str(number), f"cluster.{rule}")
+        assert run.state is RunState.DONE, (rule, run.message, told(run))
+        stage.run(stage.t + 20)
+    left = {one.rule for one in stage.firing() if one.severity is not Severity.INFO}
+    assert left <= {"cluster.image-differs", "cluster.engine-version-differs"}, "an image has to be copied by hand"
+
+
+async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
+    """SGLang's own finding asks for a restart: it stops at the memory that is missing, and starts nothing."""
+    stage = Stage("leak-after-kill").run(49)
+    run, _ = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart", memory_limit_s="60")
+    assert run.state is RunState.FAILED
+    assert "held by nobody" in " ".join(told(run))
+    assert not any(one.step.id.startswith("start") and one.state is StepState.DONE for one in run.steps)
+    run, _ = await fix(stage, tmp_path / "second", "memory.held-after-exit")
+    assert run.state is RunState.DONE, told(run)
+    run, _ = await fix(stage, tmp_path / "third", "sglang.process-died", "safe-restart")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    stage.run(stage.t + 30)
+    assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
+
+
+async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:
+    """A frozen desktop under a GPU whose firmware is gone: the shell alone is not what hangs."""
+    stage = Stage("desktop-freeze").run(80)
+    run, _ = await fix(stage, tmp_path, "desktop.frozen", "recover-desktop")
+    assert run.state is RunState.NO_HELP
+    assert stage.firing("desktop.frozen")
+
+
+async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_path: Path) -> None:
+    """Its memory doesn't come: it is told who has it, and the old container is there under its name."""
+    stage = Stage("leak-after-kill").run(49)
+    run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
+    assert run.state is RunState.FAILED, (run.message, told(run))
+    assert "19.3 GiB are held by nobody" in run.message
+    assert run.can_go_back
+    spark, t = stage.spark("spark2")
+    names = [live.script.name for live in spark.containers(t)]
+    assert "sglang-minimax-1" in names
+    assert spark.container_id("sglang-minimax-1") == Stage("leak-after-kill").spark("spark2")[0].container_id(
+        "sglang-minimax-1"
+    )
+
+
+async def test_a_relaunch_that_asks_for_less_ends_a_loop_for_good(tmp_path: Path) -> None:
+    stage = Stage("restart-loop").run(60)
+    run, plan = await fix(stage, tmp_path, "vllm.free-memory-below-utilisation", "relaunch")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    (changed,) = [one for one in plan.differences if one.name == "--gpu-memory-utilization"]
+    assert changed.before == "0.85"
+    assert changed.after is not None
+    assert float(changed.after) < 0.45
+    stage.run(stage.t + 40)
+    assert not [one.rule for one in stage.firing() if one.severity is not Severity.INFO], "its old log is no news"
+
+
+async def test_the_guard_ends_the_engine_before_memory_is_gone(tmp_path: Path) -> None:
+    stage = Stage("memory-spike").run(8)
+    acting = Acting(stage, tmp_path)
+    options = {"floor_gib": "8"}
+    plan = await acting.plan(Request(action="guard", nodes=("spark1",), target="vllm-gptoss", options=options))
+    assert isinstance(plan, Plan), plan
+    assert (await acting.run(plan)).state is RunState.DONE
+    stage.run(40)
+    guard = stage.picture.nodes[0].guard
+    assert guard is not None
+    assert guard.phase is GuardPhase.FIRED
+    assert guard.available_bytes is not None
+    assert guard.available_bytes < 32 << 30, guard.detail
+    spark, t = stage.spark("spark1")
+    assert not any(live.running for live in spark.containers(t) if live.script.name == "vllm-gptoss")
+    assert spark.memory(t).available > 100, "and the host was never starved"
+    assert stage.first("memory.starved") is None
+    await acting.aclose()
+
+
+async def test_caches_are_dropped_on_both(tmp_path: Path) -> None:
+    stage = Stage("healthy").run(30)
+    acting = Acting(stage, tmp_path)
+    plan = await acting.plan(Request(action="drop-caches", nodes=("spark1", "spark2")))
+    assert isinstance(plan, Plan), plan
+    run = await acting.run(plan)
+    assert run.state is RunState.DONE
+    stage.run(stage.t + 5)
+    for node in stage.picture.nodes:
+        assert node.sample is not None
+        assert node.sample.memory.page_cache_bytes < 2 << 30
+    assert not stage.alarms()
+    await acting.aclose()
+
+
+async def test_an_operator_who_wants_out_leaves_nothing_half_way(tmp_path: Path) -> None:
+    stage = Stage("spin-deadlock").run(120)
+    acting = Acting(stage, tmp_path)
+    finding = found(stage, "gpu.spin-deadlock")
+    plan = await acting.plan(acting.requests(finding, offered(finding))[0])
+    assert isinstance(plan, Plan)
+    is_waiting = "memory@spark1"
+    run = await acting.run(plan, abort=lambda run: any(
+        one.step.id == is_waiting and one.state is StepState.RUNNING for one in run.steps
+    ))  # fmt: skip
+    assert run.state is RunState.ABORTED
+    assert run.can_go_back
+    way_back = acting.operations.way_back(run)
+    assert way_back is not None
+    assert (await acting.run(way_back)).state is RunState.DONE
+    stage.run(stage.t + 120)
+    assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
+    await acting.aclose()
+
+
+def test_somebody_s_lock_holds_the_scenario() -> None:
+    """From the moment that somebody takes a node nothing mends itself: what they see is what they change."""
+    stage = Stage("spin-deadlock").run(150)
+    stage.do(acts.Hold()).run(300)
+    assert stage.firing("gpu.spin-deadlock")
