@@ -32,5 +32,6 @@ CHECKS: tuple[Check[Any], ...] = (
     ray.judge_memory_monitor,
     image.judge_ray_package,
     image.judge_fastsafetensors,
+    image.judge_tag,
     host.judge_linger,
 )

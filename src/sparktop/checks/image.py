@@ -1,16 +1,17 @@
-"""Checks of an engine's image: the packages that NVIDIA's builds lack."""
+"""Checks of an engine's image: the packages that NVIDIA's builds lack, and a tag that moves."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from sparktop.checks.judgement import Judgement, check, failed, passed, unknown
+from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
 
 _NO_RAY_SINCE = (26, 5)
 """NVIDIA's vLLM images have no Ray from 26.05 on (docs/facts/engines.md sections 5.3, 7)."""
 _NO_FASTSAFETENSORS = ((26, 3), (26, 4))
 """NVIDIA's images of these months have no fastsafetensors (docs/facts/engines.md KRN-11)."""
+_MOVING_TAG = re.compile(r"latest|nightly|^main$|^dev$")
 _NGC_VLLM = re.compile(r"nvcr\.io/nvidia/vllm:(\d\d)\.(\d\d)")
 
 
@@ -67,3 +68,19 @@ def judge_fastsafetensors(facts: PackageFacts) -> Judgement:
     if not facts.is_nvidias or facts.installs("fastsafetensors"):
         return passed()
     return failed() if facts.month in _NO_FASTSAFETENSORS else unknown("whether this release has it is not known")
+
+
+@check(
+    "image.moving-tag",
+    "The image's tag moves: tomorrow it may be another version",
+    scope="every image of an engine",
+    sources=("vLLM 0.19.0 to 0.33.0, envs.py",),
+    is_rule=False,
+    gate="image-version",
+    lint="config.image-not-pinned",
+)
+def judge_tag(tag: str | None) -> Judgement:
+    """Whether the tag names one version; None: the image has a digest, or isn't known."""
+    if tag is None:
+        return unknown("there is no tag")
+    return warning() if _MOVING_TAG.search(tag) else passed()

@@ -206,6 +206,8 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
         run("vllm/vllm-openai:v0.33.0", "--load-format fastsafetensors", loader=True),
     ),
     (images.judge_fastsafetensors, FAILED, fast_on_ngc("26.03")),
+    (images.judge_tag, PASSED, run("vllm/vllm-openai:v0.33.0")),
+    (images.judge_tag, WARNING, run("vllm/vllm-openai:nightly")),
     (docker.judge_docker_access, PASSED, permitted("open")),
     (docker.judge_docker_access, FAILED, permitted("denied")),
     (docker.judge_gpu_runtime, PASSED, runtimes("nvidia", "runc")),
@@ -291,7 +293,7 @@ def test_all_views_of_a_check_agree(check: Check[Any], state: State, given: Fact
         assert given.seen_by(view, name) in (expected, None), view
 
 
-SHOWN_AS_NOTES = {"cluster.hca-unset", "config.memlock", "host.docker-denied"}
+SHOWN_AS_NOTES = {"config.image-not-pinned", "cluster.hca-unset", "config.memlock", "host.docker-denied"}
 """Views that tell a problem as information: it works until it doesn't, or watching works all the same."""
 
 

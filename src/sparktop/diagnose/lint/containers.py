@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from sparktop.checks.image import judge_tag
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import (
     Claim,
@@ -204,7 +205,7 @@ def ipc_or_shm(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 def image_not_pinned(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     image = spec.image.value or "" if spec.image else ""
     tag = tag_of(image) if image else None
-    if tag is None or spec.family in (None, Family.COMMUNITY) or not re.search(r"latest|nightly|^main$|^dev$", tag):
+    if spec.family in (None, Family.COMMUNITY) or not judge_tag(tag).is_problem:
         return
     yield claim(
         spec.image,

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from sparktop.checks.image import PackageFacts, judge_fastsafetensors, judge_ray_package
+from sparktop.checks.image import PackageFacts, judge_fastsafetensors, judge_ray_package, judge_tag
 from sparktop.checks.judgement import Judgement
 from sparktop.engines.images import Family, family_of, tag_of, version_of
 from sparktop.model.prospect import Gate
@@ -31,7 +31,6 @@ from sparktop.operate.launch.inputs.gate_inputs import (
 )
 
 _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "amd64", "amd64": "amd64"}
-_MOVING_TAG = re.compile(r"latest|nightly|^main$|^dev$")
 
 
 _BUILD_COMMAND = (
@@ -187,7 +186,7 @@ def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterato
     tag = tag_of(image)
     if version:
         yield passed("image-version", "", f"{recipe.engine.value} {version} by {'its tag' if tag else 'its label'}")
-    elif tag is not None and _MOVING_TAG.search(tag) and not is_local_only(image):
+    elif judge_tag(tag).is_problem and not is_local_only(image):
         pinned = next((digest for local_image in images for digest in sorted(local_image.digests)), "")
         base = image.rpartition("/")[0] + "/" + image.rpartition("/")[2].partition(":")[0]
         yield warned(
