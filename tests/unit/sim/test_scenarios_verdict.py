@@ -226,3 +226,10 @@ def test_every_rule_of_gpu_and_memory_has_a_scenario_in_which_it_fires() -> None
     ):  # fmt: skip
         seen |= {one.finding.rule for one in Stage(name).run(until_s).shown if one.finding.phase is Phase.FIRING}
     assert ours <= seen
+
+
+def test_drivers_that_differ_follow_from_the_update_that_waits_for_its_reboot() -> None:
+    stage = Stage("driver-pending").run(30)
+    first, second = stage.firing()[:2]
+    assert (first.rule, first.caused_by) == ("host.driver-pending", None)
+    assert (second.rule, second.caused_by) == ("cluster.driver-differs", "host.driver-pending")
