@@ -177,6 +177,14 @@ ACTIONS: tuple[Action, ...] = (
         only_looks=True,
     ),
     Action(
+        name="enable-linger",
+        title="Enable linger",
+        description="Let the login user linger, so that a logout doesn't remove an engine's shared memory.",
+        risk=Risk.SAFE,
+        target="nodes",
+        planner="machine.linger",
+    ),
+    Action(
         name="guard",
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",
