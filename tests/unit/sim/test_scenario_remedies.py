@@ -114,6 +114,14 @@ async def test_all_that_is_wrong_with_a_pair_can_be_mended_one_after_the_other(t
     assert left <= {"cluster.image-differs", "cluster.engine-version-differs"}, "an image has to be copied by hand"
 
 
+async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> None:
+    stage = Stage("two-node-tcp").run(50)
+    run, plan = await fix(stage, tmp_path, "cluster.linger")
+    assert plan.request.action == "enable-linger"
+    assert run.state is RunState.DONE, (run.message, told(run))
+    assert not stage.firing("cluster.linger")
+
+
 async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
     """SGLang's own finding asks for a restart: it stops at the memory that is missing, and starts nothing."""
     stage = Stage("leak-after-kill").run(49)

@@ -91,6 +91,13 @@ class Desktop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Linger:
+    """loginctl enable-linger or disable-linger of the login user."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """systemctl start, stop or restart of a unit."""
 
@@ -114,6 +121,6 @@ class Reboot:
 
 Act = (
     Hold | StopContainer | KillContainer | StartContainer | RenameContainer | RemoveContainer | UpdateContainer
-    | CreateContainer | HaveImage | HaveModel | DropCaches | SignalProcess | Desktop | Unit | CompletionAct
+    | CreateContainer | HaveImage | HaveModel | DropCaches | SignalProcess | Desktop | Linger | Unit | CompletionAct
     | Reboot
 )  # fmt: skip

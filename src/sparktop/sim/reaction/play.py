@@ -125,6 +125,8 @@ def _changed(act: Act, current: Moment) -> NodeScript:
             return with_tracks(script, current.t, {"cache_gib": curve})
         case acts.Desktop():
             return _with_desktop(current, act.way)
+        case acts.Linger():
+            return replace(script, machine=replace(script.machine, lingers=act.enabled))
         case acts.Unit():
             return _with_unit(current, act)
     return script

@@ -266,6 +266,8 @@ def _who(call: Call) -> Ran:
 
 def _loginctl(call: Call) -> Ran:
     machine, live = call.spark.script.machine, probe_lines.compositor(call.spark, call.t)
+    if call.argv[1:2] in (("enable-linger",), ("disable-linger",)):
+        return Ran(act=acts.Linger(enabled=call.argv[1] == "enable-linger"), seconds=0.2)
     if "list-sessions" in call.argv:
         rows = [f"      2 {machine.user_id} {machine.user} seat0 tty2\n"] if live is not None else []
         return Ran(output="".join([*rows, f"     14 {machine.user_id} {machine.user}       -\n"]))
@@ -318,6 +320,12 @@ def _rdma(call: Call) -> Ran:
     return Ran(output=json.dumps(rows) + "\n")
 
 
+def _test(call: Call) -> Ran:
+    """`test [!] -e /var/lib/systemd/linger/USER`; every other file is there."""
+    is_there = call.spark.script.machine.lingers or not call.argv[-1].startswith("/var/lib/systemd/linger/")
+    return Ran(code=0 if is_there is not ("!" in call.argv) else 1)
+
+
 def _sleep(call: Call) -> Ran:
     return Ran(seconds=float(call.argv[1]))
 
@@ -327,7 +335,7 @@ _PROGRAMS: dict[str, Callable[[Call], Ran] | Ran] = {
     "head": _head, "ip": _ip, "journalctl": _journalctl, "loginctl": _loginctl, "mkdir": Ran(),
     "nvidia-smi": _nvidia_smi, "ping": _ping, "printenv": _printenv, "ps": _ps, "python3": Ran(), "rdma": _rdma,
     "rm": Ran(), "rsync": Ran(output=_RSYNC), "sleep": _sleep, "ssh": _ssh, "sync": Ran(seconds=0.4),
-    "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": Ran(), "test": Ran(), "true": Ran(), "which": _which,
+    "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": Ran(), "test": _test, "true": Ran(), "which": _which,
     "who": _who,
     "docker": Ran(code=1, errors="this simulated Docker has no projects: no configuration file provided: not found\n"),
     "nvidia-ctk": Ran(output="NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0123456789abcdef\n"),

@@ -149,6 +149,7 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
                     title="Let the user linger",
                     steps=(f"sudo loginctl enable-linger {host.user}   # on both nodes; at once",),
                     cost="nothing",
+                    action="enable-linger",
                 ),
             ),
             references=("eugr/spark-vllm-docker#352", "spark-arena/sparkrun#285"),
