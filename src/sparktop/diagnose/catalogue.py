@@ -193,6 +193,7 @@ _LIVE_RULES = (
     progress.log,
     progress.log_of_a_hang,
     progress.no_tokens,
+    progress.kv_cache_full,
     progress.load_stalled,
     progress.not_answering,
     ended.ended_badly,

@@ -188,6 +188,14 @@ def test_a_capture_that_stands_is_told_and_the_relaunch_without_graphs_is_quiet(
     assert stage.first("gpu.spin-deadlock") is None
 
 
+def test_a_full_kv_cache_is_told_while_requests_wait_for_it() -> None:
+    stage = Stage("kv-full").run(100)
+    deadline(stage, "engine.kv-cache-full", 40, 20)
+    assert not stage.alarms(), "it is a limit, no fault"
+    stage.run(175)
+    assert not stage.firing("engine.kv-cache-full")
+
+
 def test_heat_is_told_while_it_lasts() -> None:
     stage = Stage("thermal").run(80)
     deadline(stage, "gpu.thermal", 15, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,27 @@ def rules(fleet: FleetState) -> list[str]:
     ids=["decode", "held", "a moment", "long prefill", "too long a prefill", "idle", "no GPU", "lost", "no figures"],
 )
 def test_requests_held(fleet: FleetState, expected: list[str]) -> None:
+    assert rules(fleet) == expected
+
+
+def full(ratio: float = 0.997, waiting: float = 9.0, **more: Any) -> Engine:
+    made = engine(running=40, waiting=waiting, **more)
+    assert made.metrics is not None
+    return replace(made, metrics=replace(made.metrics, kv_cache_ratio=ratio))
+
+
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        (picture(node(engines=(full(),))), ["engine.kv-cache-full"]),
+        (picture(node(engines=(full(0.93),))), []),
+        (picture(node(engines=(full(waiting=0),))), []),
+        (picture(node(link=link(LinkState.LOST), engines=(full(),))), []),
+        (picture(node(engines=(engine(has_metrics=False),))), []),
+    ],
+    ids=["full", "nearly full", "nobody waits", "lost", "no figures"],
+)
+def test_a_kv_cache_that_requests_wait_for(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import highest, of_engine
-from sparktop.model.engine import EndpointState, Engine, EngineState
+from sparktop.model.change import Change
+from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, live_engines
 
+FULL_RATIO = 0.98
 HELD_S = 20.0
 COUNTED_WITHIN_S = 6.0
 """Tokens of a finished prompt are scraped this long afterwards at most."""
@@ -159,6 +162,61 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
         nodes=(node.name,),
         subject=engine.name,
         brief=f"no token for {still_s:.0f} s" + (f", {gpu_load}" if gpu_load else ""),
+    )
+
+
+@live_rule(
+    "engine.kv-cache-full",
+    "The KV cache is full and requests wait",
+    Severity.INFO,
+    scope="engines whose figures are read",
+    sources=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
+    hold_s=30.0,
+    clear_s=15.0,
+    follows=("vllm.kv-cache-full", "vllm.preemption", "sglang.kv-pool-full"),
+)
+def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
+    """engine.kv-cache-full: 98 % of the KV cache in use and requests waiting for it, for 30 s."""
+    for node, engine in live_engines(fleet):
+        metrics = engine.metrics
+        if metrics is not None and (metrics.kv_cache_ratio or 0.0) >= FULL_RATIO and metrics.waiting:
+            yield _kv_cache_full(node, engine, metrics)
+
+
+def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Finding:
+    waiting, running = metrics.waiting or 0, metrics.running or 0
+    figures = f"KV cache {metrics.kv_cache_ratio:.0%}, {waiting:.0f} waiting, {running:.0f} running"
+    larger = Remedy(
+        title="Make the cache larger: keep it in FP8",
+        steps=("--kv-cache-dtype fp8 (SGLang: fp8_e4m3)",),
+        cost="a little accuracy; the time to load",
+        action="relaunch",
+        change=Change(
+            by_engine={
+                "vllm": Change(flags={"--kv-cache-dtype": "fp8"}),
+                "sglang": Change(flags={"--kv-cache-dtype": "fp8_e4m3"}),
+            }
+        ),
+    )
+    fewer = Remedy(
+        title="Let fewer requests run at once: lower --max-num-seqs (SGLang: --max-running-requests)",
+        cost="clients wait longer in the queue",
+    )
+    return Finding(
+        rule="engine.kv-cache-full",
+        severity=Severity.INFO,
+        title=f"{engine.name}'s KV cache is full, and {waiting:.0f} requests wait",
+        explanation=(
+            "The cache holds all the tokens it has room for, so new requests queue, and running ones may be thrown out "
+            "and computed again. It is the limit of this configuration rather than a fault."
+        ),
+        distinction=("Tokens come: requests without any are another finding.",),
+        evidence=(of_engine(engine, node, figures, part="metrics", wall_s=metrics.wall_s),),
+        remedies=(fewer,) if command_of(engine).has("--kv-cache-dtype") else (larger, fewer),
+        references=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
+        nodes=(node.name,),
+        subject=engine.name,
+        brief=figures,
     )
 
 
