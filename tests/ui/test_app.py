@@ -71,6 +71,23 @@ async def test_every_view_can_be_reached_at_every_size(picture: str, size: tuple
         assert "watching has ended" not in screen(pilot)
 
 
+async def test_the_state_is_exported_as_status_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    app, _ = console("deadlock")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("e")
+        await until(pilot, lambda: any(note.title == "State exported" for note in app._notifications))
+        (file,) = (tmp_path / "sparktop" / "logs").iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        text = file.read_text("utf-8")
+        assert "Spin deadlock" in text
+        assert "spark2" in text
+        monkeypatch.setenv("XDG_STATE_HOME", str(file))  # no folder
+        await pilot.press("e")
+        await until(pilot, lambda: any(note.message.startswith("Nothing was exported") for note in app._notifications))
+
+
 async def test_it_paints_before_it_starts_watching() -> None:
     clock = clock_of_pictures()
     painted: list[str] = []

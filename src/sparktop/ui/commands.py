@@ -58,6 +58,8 @@ COMMANDS: tuple[Command, ...] = (
              "Find a command by typing.", action="command_palette", in_palette=False),
         _row("theme", "t", "Dark or light", "app",
              "Switch between the dark and the light theme.", action="toggle_theme"),
+        _row("export", "e", "Export", "console",
+             "Write the state of all nodes, with what is wrong, as text to a file on this machine."),
         _row("faster", "plus equals_sign", "Sample faster", "app", "Halve the sampling interval of all nodes.",
              action="change_interval(0.5)"),
         _row("slower", "minus", "Sample slower", "app", "Double the sampling interval of all nodes.",

@@ -51,6 +51,7 @@ class ConsoleScreen(Screen[None]):
     ) -> None:
         """`protected` are the nodes that may not be changed."""
         super().__init__()
+        self._clock = clock
         self._attention = attention or Attention(clock)
         link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
         self.fleet = FleetState(nodes=tuple(NodeView(name=name, link=link) for name in node_names))
@@ -423,3 +424,19 @@ class ConsoleScreen(Screen[None]):
 
     def action_save(self) -> None:
         self._act_on_log("save")
+
+    def action_export(self) -> None:
+        """Write this fleet state to a file, as `sparktop status` prints it, secrets masked."""
+        from sparktop.documents.snapshot import snapshot_lines
+        from sparktop.text.lines import CLIPBOARD_CELLS
+        from sparktop.ui.widgets.log_file import save
+
+        lines = [line.plain.rstrip() for line in snapshot_lines(self.fleet, CLIPBOARD_CELLS)]
+        try:
+            path = save(((line, None, None, None, False) for line in lines), title="status", wall_s=self._clock.wall())
+        except OSError as error:
+            reason = f"{error.strerror or error} ({error.filename})"
+            hint = "Point XDG_STATE_HOME at a writable directory."
+            self.notify(f"Nothing was exported: {reason}. {hint}", severity="error", markup=False)
+            return
+        self.notify(f"Saved to {path}", title="State exported", markup=False, timeout=10)
