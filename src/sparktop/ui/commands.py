@@ -24,7 +24,7 @@ class Command:
     action: str
     """A Textual action, run on the widget, screen or app that holds the binding."""
     scopes: tuple[str, ...]
-    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel"."""
+    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel", "processes"."""
     footer: str = ""
     """The word in the footer line; empty: not in the footer."""
     footer_in: tuple[str, ...] = ()
@@ -80,6 +80,9 @@ COMMANDS: tuple[Command, ...] = (
         _row("findings", "A 6", "Findings", "console",
              "What is wrong, as a tree: causes, what follows from them, what was resolved lately.",
              action="view('findings')", footer="findings"),
+        _row("processes", "7", "Processes", "console",
+             "The processes that hold GPU memory or RAM, the largest first.",
+             action="view('processes')", footer="processes", footer_in="nodes processes"),
         _row("back", "escape", "Back", "console", "Close what is open, then return to the overview.", in_palette=False),
     ),
     *_group("Acting",
@@ -117,23 +120,23 @@ COMMANDS: tuple[Command, ...] = (
              "Select the next node; on a narrow screen it is the one shown.", action="step_node(1)"),
         _row("previous-node", "left_square_bracket left", "Previous node", "console",
              "Select the node before; on a narrow screen it is the one shown.", action="step_node(-1)"),
-        _row("down", "j down", "Down", "findings engines log kernel",
-             "Next finding, engine, line or event.", in_palette=False),
-        _row("up", "k up", "Up", "findings engines log kernel", "The one before.", in_palette=False),
-        _row("page-down", "pagedown", "Page down", "findings log kernel",
+        _row("down", "j down", "Down", "findings engines log kernel processes",
+             "Next finding, engine, line, event or process.", in_palette=False),
+        _row("up", "k up", "Up", "findings engines log kernel processes", "The one before.", in_palette=False),
+        _row("page-down", "pagedown", "Page down", "findings log kernel processes",
              "One screen of lines on.", in_palette=False),
-        _row("page-up", "pageup", "Page up", "findings log kernel",
+        _row("page-up", "pageup", "Page up", "findings log kernel processes",
              "One screen of lines back.", in_palette=False),
-        _row("first", "home", "First", "findings engines log kernel",
+        _row("first", "home", "First", "findings engines log kernel processes",
              "To the oldest line.", in_palette=False),
-        _row("last", "end", "Last", "findings engines log kernel",
+        _row("last", "end", "Last", "findings engines log kernel processes",
              "To the newest line, and follow.", in_palette=False),
     ),
     *_group("Findings, engines, kernel",
-        _row("details", "d", "Details", "findings kernel console",
+        _row("details", "d", "Details", "findings kernel processes console",
              "Why, on what evidence and what to do: of the selected finding or event, else of the first line that "
              "tells of a finding; with nothing wrong, of the selected engine.", footer="details"),
-        _row("open", "enter", "Open", "findings engines kernel",
+        _row("open", "enter", "Open", "findings engines kernel processes",
              "All that is known of what the cursor is on.", in_palette=False),
         _row("acknowledge", "a", "Acknowledge", "findings",
              "The selected finding is known, with what follows from it: it leaves the verdict, not the list.",
@@ -159,7 +162,7 @@ COMMANDS: tuple[Command, ...] = (
              "Put the time of each line before it, where it is known.", in_palette=False),
         _row("raw", "a", "All kernel lines", "kernel",
              "Go round: the events that matter, then each node's whole kernel log.", in_palette=False),
-        _row("copy", "y c", "Copy", "findings node engines log kernel",
+        _row("copy", "y c", "Copy", "findings node engines log kernel processes",
              "Copy the focused pane's selected line or text to the clipboard.", in_palette=False),
         _row("save-log", "ctrl+s", "Save the log", "log kernel console",
              "Write the log, as far as it is held here, to a file on this machine.", action="save"),

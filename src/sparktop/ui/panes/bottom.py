@@ -1,4 +1,4 @@
-"""The lower part of the console: the log and the kernel's events, mounted only after the first paint."""
+"""The lower part of the console: the log, the kernel's events and the processes, mounted only after the first paint."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sparktop.observe.watch import LogFeed, Watch
 if TYPE_CHECKING:
     from sparktop.ui.panes.kernel import KernelPane
     from sparktop.ui.panes.log import LogPane
+    from sparktop.ui.panes.processes import ProcessPane
 
 
 class Bottom(Container):
@@ -30,17 +31,19 @@ class Bottom(Container):
         self.kernel: KernelPane | None = None
         self.panes: dict[str, Widget] = {}
         """By the view in which each has the whole screen; empty until they are mounted."""
-        self._fleet_panes: tuple[KernelPane, ...] = ()
+        self._fleet_panes: tuple[KernelPane | ProcessPane, ...] = ()
 
     async def complete(self) -> None:
         """Import and mount the panes: their imports take as long as everything that the first paint needs."""
         from sparktop.ui.panes.kernel import KernelPane
         from sparktop.ui.panes.log import LogPane
+        from sparktop.ui.panes.processes import ProcessPane
 
         self.log_pane = LogPane(clock=self._clock)
         self.kernel = KernelPane(clock=self._clock)
-        self._fleet_panes = (self.kernel,)
-        self.panes = {"log": self.log_pane, "kernel": self.kernel}
+        processes = ProcessPane()
+        self._fleet_panes = (self.kernel, processes)
+        self.panes = {"log": self.log_pane, "kernel": self.kernel, "processes": processes}
         self.show_only(self._shown)
         await self.mount(*self.panes.values())
         if self._watch is not None:

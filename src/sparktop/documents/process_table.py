@@ -1,0 +1,156 @@
+"""Processes that hold memory or the GPU, as a table and as the facts of one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.telemetry import GpuProcess, Process
+from sparktop.text.lines import Line
+from sparktop.text.table import Column, table_row
+from sparktop.text.units import duration, size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRow:
+    """One process of one node."""
+
+    node: str
+    pid: int
+    name: str
+    user: str
+    """The login user's name, "root", or a user id; empty where it is not known."""
+    engine: str
+    """The engine that it belongs to; empty for none."""
+    process: Process | None
+    """None where only NVML lists it."""
+    gpu: GpuProcess | None
+    """None where it holds no GPU memory, or NVML doesn't tell."""
+    age_s: float | None
+
+    @property
+    def held_bytes(self) -> int:
+        """What its end would release, roughly: GPU memory, and resident memory without the shared part."""
+        own = max(0, self.process.resident_bytes - self.process.shared_bytes) if self.process is not None else 0
+        return own + ((self.gpu.used_bytes or 0) if self.gpu is not None else 0)
+
+
+def rows(fleet: FleetState) -> tuple[ProcessRow, ...]:
+    """The processes of all nodes, the largest holder first."""
+    every = [row for view in fleet.nodes for row in _node_rows(view)]
+    return tuple(sorted(every, key=lambda row: (-row.held_bytes, row.node, row.pid)))
+
+
+def _node_rows(view: NodeView) -> list[ProcessRow]:
+    table = {process.pid: process for process in (view.processes.processes if view.processes else ())}
+    on_gpu = {user.pid: user for user in view.gpu_processes}
+    engine_of = {pid: engine.name for engine in view.engines for pid in engine.pids}
+    return [
+        ProcessRow(
+            node=view.name,
+            pid=pid,
+            name=_name(table.get(pid), on_gpu.get(pid)),
+            user=_user(table.get(pid), view),
+            engine=engine_of.get(pid, ""),
+            process=table.get(pid),
+            gpu=on_gpu.get(pid),
+            age_s=_age_s(table.get(pid), view),
+        )
+        for pid in table.keys() | on_gpu.keys()
+    ]
+
+
+def _name(process: Process | None, gpu: GpuProcess | None) -> str:
+    """The kernel's name of it, or NVML's where that goes on after the kernel's 15 characters or is the only one."""
+    command = process.command if process is not None else ""
+    program = gpu.name.rpartition("/")[2] if gpu is not None else ""
+    return program if program.startswith(command) else command
+
+
+def _user(process: Process | None, view: NodeView) -> str:
+    if process is None or process.user_id is None:
+        return ""
+    if view.facts is not None and view.facts.user_id == process.user_id and view.facts.user:
+        return view.facts.user
+    return "root" if process.user_id == 0 else str(process.user_id)
+
+
+def _age_s(process: Process | None, view: NodeView) -> float | None:
+    if process is None or view.sample is None:
+        return None
+    return max(0.0, view.sample.boot_s - process.started_boot_s)
+
+
+_COLUMNS = (
+    Column("NODE", 9),
+    Column("PID", 8, True),
+    Column("USER", 9),
+    Column("S", 2),
+    Column("GPU", 10, True),
+    Column("RESIDENT", 10, True),
+    Column("SWAP", 10, True),
+    Column("AGE", 9, True),
+)
+_SHOWN_FROM = {"NODE": 48, "SWAP": 100, "USER": 90, "AGE": 84}
+"""Columns that a narrow table does without, and the width from which each is shown: names come first."""
+
+
+def columns(width: int, *, nodes: int) -> tuple[Column, ...]:
+    """The columns that fit, the process in what is left; the node's is shown where there is more than one."""
+    shown = [
+        column
+        for column in _COLUMNS
+        if width >= _SHOWN_FROM.get(column.title, 0) and (nodes > 1 or column.title != "NODE")
+    ]
+    return (*shown, Column("PROCESS", max(0, width - sum(column.cells + 1 for column in shown))))
+
+
+def row_line(row: ProcessRow, columns: Sequence[Column]) -> Line:
+    """One process; a figure that is not known is blank, for most processes hold no GPU memory and no swap."""
+    process = row.process
+    swapped = size(process.swapped_bytes) if process is not None and process.swapped_bytes else ""
+    is_stuck = process is not None and process.state == "D"
+    values = {
+        "NODE": Line.of((row.node, "quiet")),
+        "PID": Line.of((str(row.pid), "value")),
+        "USER": Line.of((row.user, "quiet")),
+        "S": Line.of((process.state if process is not None else "", "warning" if is_stuck else "quiet")),
+        "GPU": Line.of((size(row.gpu.used_bytes) if row.gpu is not None else "", "value")),
+        "RESIDENT": Line.of(size(process.resident_bytes) if process is not None else ""),
+        "SWAP": Line.of((swapped, "warning")),
+        "AGE": Line.of((duration(row.age_s) if row.age_s is not None else "", "quiet")),
+        "PROCESS": Line.of(row.name, *([(f"  {row.engine}", "title")] if row.engine else [])),
+    }
+    return table_row(columns, values, " ")
+
+
+def facts(row: ProcessRow) -> tuple[tuple[str, str], ...]:
+    """What is known of one process, by name."""
+    process = row.process
+    pairs = [("node", row.node), ("pid", str(row.pid)), ("user", row.user), ("engine", row.engine)]
+    if row.gpu is not None:
+        kind = "graphics" if row.gpu.kind == "G" else "compute"
+        pairs.append(("GPU memory", f"{size(row.gpu.used_bytes)}, {kind}"))
+    if process is not None:
+        pairs += [
+            ("resident", f"{size(process.resident_bytes)}, {size(process.shared_bytes)} of it shared"),
+            ("swapped", size(process.swapped_bytes) if process.swapped_bytes else ""),
+            ("state", f"{process.state}{f', waits in {process.wait_channel}' if process.wait_channel else ''}"),
+            ("parent", str(process.parent_pid)),
+            ("container", (process.container_id or "")[:12]),
+            ("cgroup", process.cgroup),
+        ]
+    if row.age_s is not None:
+        pairs.append(("age", duration(row.age_s)))
+    return tuple((name, text) for name, text in pairs if text)
+
+
+def summary(fleet: FleetState) -> str:
+    """How many processes there are in all, and how many ended ones nobody collected: "412 in all · 3 zombies"."""
+    tables = [view.processes for view in fleet.nodes if view.processes is not None]
+    if not tables:
+        return "not read yet"
+    zombies = sum(table.zombie_count for table in tables)
+    total = f"{sum(table.total_count for table in tables):,} in all"
+    return f"{total} · {zombies} zombies" if zombies else total
