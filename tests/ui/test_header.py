@@ -155,3 +155,13 @@ def test_the_pane_of_its_node_says_what_it_does(clock: ManualClock, guard: Guard
     lines = [line.plain for line in node_body(view, width=100, height=12, now_s=clock.monotonic())]
     assert any(words in line for line in lines), lines
     assert not any("guard" in one.plain for one in node_body(replace(view, guard=None), width=100, height=12, now_s=0))
+
+
+@pytest.mark.parametrize("view", ["overview", "nodes", "engines", "log", "kernel", "findings", "processes"])
+def test_the_footer_names_the_open_view_at_80_columns(view: str) -> None:
+    line = KeyLine()
+    line._view = view
+    (drawn,) = line.draw(80, 1)
+    assert drawn.width <= 80
+    assert any(tone == "tab" for _, tone in drawn.runs), drawn.plain
+    assert "q quit" in drawn.plain

@@ -171,12 +171,16 @@ class KeyLine(LineWidget):
             for candidate in COMMANDS
             if candidate.footer and candidate.id not in self.ALWAYS and self._is_in_view(candidate)
         ]
-        reserved = sum(self._item(command).width + 1 for command in always)
+        room = width - 1 - sum(self._item(command).width for command in always)
+        fitting = set()
+        for command in sorted(others, key=lambda command: command.id != self._view):  # the open view is never left out
+            if (taken := self._item(command).width) <= room:
+                room -= taken
+                fitting.add(command.id)
         line = Line.of(" ")
         for command in others:
-            item = self._item(command)
-            if line.width + item.width + 1 + reserved <= width:
-                line = self._append(line, item, command)
+            if command.id in fitting:
+                line = self._append(line, self._item(command), command)
         for command in always:
             line = self._append(line, self._item(command), command)
         return [line]
