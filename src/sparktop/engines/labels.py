@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from sparktop import sanitise
+from sparktop.bounds import json_of
 
 OURS = "sparktop."
 RECIPE = "sparktop.recipe"
@@ -48,7 +48,7 @@ def changed_in(labels: Mapping[str, str] | None) -> tuple[str, ...]:
 
 def _json(text: str) -> object:
     try:
-        data: object = json.loads(text or "null")
-    except (ValueError, RecursionError):
+        data: object = json_of(text or "null")
+    except ValueError:
         return None
     return data

@@ -7,12 +7,12 @@ is kept when the connection closes, and continued after a reconnect.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sparktop import sanitise
+from sparktop.bounds import json_of
 from sparktop.diagnose.logs.engine_state import resolve_state
 from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rule import LogRule
@@ -328,7 +328,7 @@ def _can_be_asked(engine: Engine) -> bool:
 
 def _version(body: bytes) -> str | None:
     try:
-        answer = json.loads(body)
+        answer = json_of(body)
     except ValueError:
         return None
     version = answer.get("version") if isinstance(answer, dict) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from sparktop.bounds import number_in
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Bandwidth, Holder, Ledger
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
@@ -147,7 +148,9 @@ def active_bytes(model: str) -> float | None:
         match = _ACTIVE.search(name) or _TOTAL.search(name)
         if match is None:
             return None
-        billions = float(match.group(1))
+        billions = number_in(match.group(1))
+    if billions is None:
+        return None
     default = 4.5 if _MXFP4_BY_DEFAULT in name.lower() else 16.0
     bits = next((bits for pattern, bits in _BITS_PER_WEIGHT if pattern.search(name)), default)
     return billions * 1e9 * bits / 8

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.bounds import LARGEST, number_in
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics, EngineRates
 from sparktop.model.telemetry import NO_GAPS, GapReason
 
@@ -93,6 +94,8 @@ WITHOUT_FIGURES: Mapping[EngineKind, str] = {
 }
 
 
+MAX_ROWS = 4096
+"""Samples of interest in one answer: an engine of eight ranks has some 600."""
 _NAME = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)[ {\t]")
 
 
@@ -105,7 +108,11 @@ def parse(text: bytes, kind: EngineKind, wall_s: float) -> EngineMetrics | NotMe
     """
     if text.lstrip()[:1] in (b"<", b"{"):
         return NotMetrics(state=EndpointState.NOT_METRICS, reason="it answers a page and not metrics")
-    samples = _samples(text, kind)
+    try:
+        samples = _samples(text, kind)
+    except TooManyRows:
+        reason = f"its answer has more than {MAX_ROWS} samples of a name: left unread"
+        return NotMetrics(state=EndpointState.NOT_METRICS, reason=reason)
     if not samples:
         if not _NAME.search(text) and b"\n# TYPE " not in b"\n" + text:
             return NotMetrics(state=EndpointState.NOT_METRICS, reason="its answer can't be read as metrics")
@@ -119,6 +126,10 @@ def parse(text: bytes, kind: EngineKind, wall_s: float) -> EngineMetrics | NotMe
         figures[f"{name}_buckets"] = _buckets(samples, histograms)
     gaps = {name: GapReason.NOT_FOUND for name, value in figures.items() if value is None}
     return EngineMetrics(wall_s=wall_s, model=_model(samples), gaps=gaps or NO_GAPS, **figures)
+
+
+class TooManyRows(Exception):
+    """An answer with more samples than any engine has."""
 
 
 _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
@@ -142,13 +153,15 @@ def _samples(text: bytes, kind: EngineKind) -> _Samples:
         match = _NAME.match(row)
         if match and match[1] in names:
             rows.append(row.decode("utf-8", "replace"))
+            if len(rows) > MAX_ROWS:
+                raise TooManyRows
     samples = _parse_rows(rows)
     if samples is None:
         samples = [sample for row in rows for sample in _parse_rows([row]) or ()]
     by_name: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for name, labels, value in samples:
-        if math.isfinite(value):
-            by_name.setdefault(name, []).append((labels, value))
+        if abs(value) <= LARGEST:  # also false for NaN
+            by_name.setdefault(name, []).append((labels, float(value)))
     return by_name
 
 
@@ -157,9 +170,9 @@ def _parse_rows(rows: Sequence[str]) -> list[tuple[str, Mapping[str, str], float
 
     try:
         families = list(text_string_to_metric_families("\n".join(rows) + "\n"))
-    except (ValueError, IndexError, KeyError, TypeError):
+    except Exception:  # noqa: BLE001 - the parser says nowhere what it raises; found so far: five kinds
         return None
-    return [(sample.name, sample.labels, float(sample.value)) for family in families for sample in family.samples]
+    return [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
 
 
 def _figure(samples: _Samples, sources: Iterable[Source]) -> float | None:
@@ -202,11 +215,7 @@ def _buckets(samples: _Samples, histograms: Iterable[str]) -> tuple[tuple[float,
 
 
 def _bound(text: str) -> float | None:
-    try:
-        bound = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(bound) else bound
+    return math.inf if text == "+Inf" else number_in(text)
 
 
 def _model(samples: _Samples) -> str | None:

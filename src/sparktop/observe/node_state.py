@@ -32,6 +32,8 @@ from sparktop.observe.memory_ledger import bandwidth, ledger
 
 LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
+MAX_COLLECTORS = 32
+"""The probe has six; the names come from the node."""
 
 
 class NodeBook:
@@ -140,7 +142,8 @@ class NodeBook:
             case GuardState():
                 self._guard = message
             case Collector():
-                self._collectors[message.name] = message
+                if message.name in self._collectors or len(self._collectors) < MAX_COLLECTORS:
+                    self._collectors[message.name] = message
             case Garbled():
                 self._garbled += 1
             case _:

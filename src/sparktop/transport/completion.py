@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -12,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
+from sparktop.bounds import json_of
 from sparktop.errors import LinkLost, TransportError
 from sparktop.sanitise import mapping
 from sparktop.transport.base import Transport
@@ -349,8 +349,8 @@ async def _body(response: httpx.Response) -> bytes:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return json_of(body)
+    except ValueError:
         return None
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from sparktop import sanitise
+from sparktop.bounds import amount, json_of, list_of, real, seconds_of, string_of, whole
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import (
     NO_GAPS,
@@ -49,14 +49,15 @@ THROTTLE_BITS: Mapping[int, str] = {
 """nvmlClocksEventReason bits (nvml.h); 0x1, idle, is not throttling."""
 
 _KIB = 1024
+MAX_GPUS = 64
 _T = TypeVar("_T")
 
 
 def decode(line: bytes) -> Message | None:
     """The message of one line; Garbled where it is none, None where its kind is from a later version."""
     try:
-        raw = json.loads(line, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        raw = json_of(line)
+    except ValueError:
         return Garbled(reason="not JSON", excerpt=sanitise.line(line[:200]))
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         return Garbled(reason="not a message", excerpt=sanitise.line(line[:200]))
@@ -65,24 +66,19 @@ def decode(line: bytes) -> Message | None:
         return None
     try:
         return reader(raw)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = f"{sanitise.name(raw['kind'])}: {type(error).__name__} {sanitise.line(str(error), limit=80)}"
         return Garbled(reason=reason, excerpt=sanitise.line(line[:200]))
 
 
-def _no_number(name: str) -> NoReturn:
-    """Refuse NaN and Infinity: they are no JSON, and one of them would spoil every sum over a history."""
-    raise ValueError(name)
-
-
 def _memory(kib: Mapping[str, int]) -> Memory:
     def at(key: str) -> int:
-        return int(kib.get(key, 0)) * _KIB
+        return amount(kib.get(key, 0)) * _KIB
 
     return Memory(
-        total_bytes=int(kib["MemTotal"]) * _KIB,
-        available_bytes=int(kib["MemAvailable"]) * _KIB,
-        free_bytes=int(kib["MemFree"]) * _KIB,
+        total_bytes=amount(kib["MemTotal"]) * _KIB,
+        available_bytes=amount(kib["MemAvailable"]) * _KIB,
+        free_bytes=amount(kib["MemFree"]) * _KIB,
         buffers_bytes=at("Buffers"),
         cached_bytes=at("Cached"),
         shared_bytes=at("Shmem"),
@@ -93,7 +89,7 @@ def _memory(kib: Mapping[str, int]) -> Memory:
         kernel_stack_bytes=at("KernelStack"),
         swap_total_bytes=at("SwapTotal"),
         swap_free_bytes=at("SwapFree"),
-        huge_pages_bytes=int(kib.get("HugePages_Total", 0)) * at("Hugepagesize"),
+        huge_pages_bytes=amount(kib.get("HugePages_Total", 0)) * at("Hugepagesize"),
         cma_total_bytes=at("CmaTotal") if "CmaTotal" in kib else None,
         cma_free_bytes=at("CmaFree") if "CmaFree" in kib else None,
     )
@@ -103,7 +99,7 @@ def _pressure(psi: Mapping[str, Sequence[float]], key: str) -> Pressure | None:
     row = psi.get(key)
     if row is None:
         return None
-    some10, some60, full10, full60 = (float(value) for value in row)
+    some10, some60, full10, full60 = (real(value) for value in row)
     return Pressure(some_avg10=some10, some_avg60=some60, full_avg10=full10, full_avg60=full60)
 
 
@@ -113,7 +109,7 @@ def _optional(raw: Mapping[str, Any], key: str, convert: Callable[[Any], _T]) ->
 
 
 def _name(value: object) -> str:
-    return sanitise.name(str(value))
+    return sanitise.name(string_of(value))
 
 
 _Fields = Mapping[str, tuple[str, Callable[[Any], Any]]]
@@ -122,7 +118,8 @@ _Fields = Mapping[str, tuple[str, Callable[[Any], Any]]]
 
 def _read(raw: Mapping[str, Any], table: _Fields) -> dict[str, Any]:
     fields = {name: _optional(raw, key, convert) for key, (name, convert) in table.items()}
-    gaps = {table[key][0] if key in table else key: _reason(reason) for key, reason in (raw.get("gaps") or {}).items()}
+    reasons: Mapping[str, str] = raw.get("gaps") or {}
+    gaps = {table[key][0] if key in table else _name(key): _reason(reason) for key, reason in reasons.items()}
     return {**fields, "gaps": gaps or NO_GAPS}
 
 
@@ -139,7 +136,7 @@ _FACT_FIELDS: _Fields = {
     "dgx": ("dgx_release", _name),
     "product": ("product", _name),
     "driver": ("driver_version", _name),
-    "uid": ("user_id", int),
+    "uid": ("user_id", amount),
     "installed": ("driver_installed", _name),
     "next_kernel": ("kernel_next", _name),
     "next_driver": ("kernel_next_has_driver", bool),
@@ -155,14 +152,14 @@ def _facts(raw: Mapping[str, Any]) -> HostFacts:
         boot_id=_name(raw.get("boot_id") or ""),
         kernel=_name(raw.get("kernel") or ""),
         architecture=_name(raw.get("arch") or ""),
-        cpu_count=int(raw.get("cpus") or 0),
+        cpu_count=amount(raw.get("cpus") or 0),
         python_version=_name(raw.get("python") or ""),
         user=_name(raw.get("user") or ""),
         disks=tuple(
-            Disk(mount=_name(mount), total_bytes=int(total), free_bytes=int(free))
-            for mount, total, free in raw.get("disks") or ()
+            Disk(mount=_name(mount), total_bytes=amount(total), free_bytes=amount(free))
+            for mount, total, free in list_of(raw.get("disks") or ())
         ),
-        units=tuple(_unit(row) for row in raw.get("units") or ()),
+        units=tuple(_unit(row) for row in list_of(raw.get("units") or ())),
         **_read(raw, _FACT_FIELDS),
     )
 
@@ -174,18 +171,18 @@ def _unit(row: Sequence[Any]) -> Unit:
         active=_name(active),
         sub=_name(sub),
         result=_name(result),
-        restarts=None if restarts is None else int(restarts),
+        restarts=None if restarts is None else amount(restarts),
         restart=_name(restart),
-        restart_delay_s=None if delay_s is None else float(delay_s),
-        main_pid=None if pid is None else int(pid),
-        exit_status=None if status is None else int(status),
+        restart_delay_s=None if delay_s is None else seconds_of(delay_s),
+        main_pid=None if pid is None else amount(pid),
+        exit_status=None if status is None else whole(status),
     )
 
 
 def _hello(raw: Mapping[str, Any]) -> Hello:
     return Hello(
-        protocol=int(raw["protocol"]),
-        pid=int(raw["pid"]),
+        protocol=amount(raw["protocol"]),
+        pid=amount(raw["pid"]),
         probe_digest=_name(raw["digest"]),
         facts=_facts(raw["facts"]),
     )
@@ -198,58 +195,58 @@ def _sample(raw: Mapping[str, Any]) -> Sample:
     load_1m, load_5m, _ = raw.get("load") or (None, None, None)
     cpu_s, resident_kib = raw.get("cost") or (None, None)
     return Sample(
-        sequence=int(raw["seq"]),
-        boot_s=float(raw["boot"]),
-        wall_s=float(raw["wall"]),
-        interval_s=float(raw["interval"]),
+        sequence=amount(raw["seq"]),
+        boot_s=seconds_of(raw["boot"]),
+        wall_s=seconds_of(raw["wall"]),
+        interval_s=seconds_of(raw["interval"]),
         memory=_memory(raw["meminfo"]),
         memory_pressure=_pressure(psi, "memory"),
         io_pressure=_pressure(psi, "io"),
         cpu_pressure=_pressure(psi, "cpu"),
-        cpu_busy_ticks=None if busy is None else int(busy),
-        cpu_total_ticks=None if total is None else int(total),
-        load_1m=None if load_1m is None else float(load_1m),
-        load_5m=None if load_5m is None else float(load_5m),
-        swap_in_pages=_optional(vmstat, "pswpin", int),
-        swap_out_pages=_optional(vmstat, "pswpout", int),
-        major_faults=_optional(vmstat, "pgmajfault", int),
-        allocation_stalls=_optional(vmstat, "allocstall", int),
-        oom_kills=_optional(vmstat, "oom_kill", int),
-        probe_cpu_s=None if cpu_s is None else float(cpu_s),
-        probe_resident_bytes=None if resident_kib is None else int(resident_kib) * _KIB,
-        skipped=int(raw.get("skipped") or 0),
+        cpu_busy_ticks=None if busy is None else amount(busy),
+        cpu_total_ticks=None if total is None else amount(total),
+        load_1m=None if load_1m is None else real(load_1m),
+        load_5m=None if load_5m is None else real(load_5m),
+        swap_in_pages=_optional(vmstat, "pswpin", amount),
+        swap_out_pages=_optional(vmstat, "pswpout", amount),
+        major_faults=_optional(vmstat, "pgmajfault", amount),
+        allocation_stalls=_optional(vmstat, "allocstall", amount),
+        oom_kills=_optional(vmstat, "oom_kill", amount),
+        probe_cpu_s=None if cpu_s is None else seconds_of(cpu_s),
+        probe_resident_bytes=None if resident_kib is None else amount(resident_kib) * _KIB,
+        skipped=amount(raw.get("skipped") or 0),
     )
 
 
 def _gpu_processes(rows: Sequence[Sequence[Any]]) -> tuple[GpuProcess, ...]:
     return tuple(
         GpuProcess(
-            pid=int(pid),
+            pid=amount(pid),
             name=_name(name),
-            used_bytes=None if used is None else int(used),
+            used_bytes=None if used is None else amount(used),
             kind="G" if kind == "G" else "C",
         )
-        for pid, name, used, kind in rows
+        for pid, name, used, kind in list_of(rows)
     )
 
 
 def _throttle_reasons(mask: Any) -> tuple[str, ...]:
-    return tuple(reason for bit, reason in THROTTLE_BITS.items() if int(mask) & bit)
+    return tuple(reason for bit, reason in THROTTLE_BITS.items() if amount(mask) & bit)
 
 
 _GPU_FIELDS: _Fields = {
     "uuid": ("uuid", _name),
     "driver": ("driver_version", _name),
-    "util": ("utilisation_percent", float),
-    "mem_util": ("bandwidth_percent", float),
-    "power_mw": ("power_w", lambda milliwatts: float(milliwatts) / 1000.0),
-    "sm_mhz": ("sm_clock_mhz", int),
-    "sm_max_mhz": ("sm_clock_max_mhz", int),
-    "temp_c": ("temperature_c", int),
-    "pstate": ("performance_state", lambda number: f"P{int(number)}"),
+    "util": ("utilisation_percent", real),
+    "mem_util": ("bandwidth_percent", real),
+    "power_mw": ("power_w", lambda milliwatts: real(milliwatts) / 1000.0),
+    "sm_mhz": ("sm_clock_mhz", amount),
+    "sm_max_mhz": ("sm_clock_max_mhz", amount),
+    "temp_c": ("temperature_c", whole),
+    "pstate": ("performance_state", lambda number: f"P{amount(number)}"),
     "throttle": ("throttle_reasons", _throttle_reasons),
-    "mem_total": ("memory_total_bytes", int),
-    "mem_used": ("memory_used_bytes", int),
+    "mem_total": ("memory_total_bytes", amount),
+    "mem_used": ("memory_used_bytes", amount),
     "procs": ("processes", _gpu_processes),
 }
 
@@ -265,24 +262,24 @@ def _gpu(raw: Mapping[str, Any]) -> Gpu:
 
 
 def _gpu_reading(raw: Mapping[str, Any]) -> GpuReading:
-    return GpuReading(boot_s=float(raw["boot"]), gpus=tuple(_gpu(gpu) for gpu in raw["gpus"]))
+    return GpuReading(boot_s=seconds_of(raw["boot"]), gpus=tuple(_gpu(gpu) for gpu in list_of(raw["gpus"], MAX_GPUS)))
 
 
 def _process(raw: Mapping[str, Any]) -> Process:
-    cgroup = sanitise.line(str(raw.get("cgroup") or ""), limit=512)
+    cgroup = sanitise.line(string_of(raw.get("cgroup") or ""), limit=512)
     return Process(
-        pid=int(raw["pid"]),
-        parent_pid=int(raw.get("ppid") or 0),
+        pid=amount(raw["pid"]),
+        parent_pid=amount(raw.get("ppid") or 0),
         command=_name(raw.get("comm") or ""),
         state=_name(raw.get("state") or "?")[:1],
-        resident_bytes=int(raw.get("rss") or 0),
-        shared_bytes=int(raw.get("shm") or 0),
-        swapped_bytes=int(raw.get("swap") or 0),
-        user_id=_optional(raw, "uid", int),
-        started_boot_s=float(raw.get("start") or 0.0),
+        resident_bytes=amount(raw.get("rss") or 0),
+        shared_bytes=amount(raw.get("shm") or 0),
+        swapped_bytes=amount(raw.get("swap") or 0),
+        user_id=_optional(raw, "uid", amount),
+        started_boot_s=seconds_of(raw.get("start") or 0.0),
         container_id=container_id_of(cgroup),
         cgroup=cgroup,
-        argv=tuple(sanitise.line(str(part)) for part in raw.get("argv") or ()),
+        argv=tuple(sanitise.line(string_of(part)) for part in list_of(raw.get("argv") or ())),
         wait_channel=_optional(raw, "wchan", _name),
     )
 
@@ -298,18 +295,18 @@ def container_id_of(cgroup: str) -> str | None:
 
 def _process_table(raw: Mapping[str, Any]) -> ProcessTable:
     return ProcessTable(
-        boot_s=float(raw["boot"]),
-        processes=tuple(_process(row) for row in raw["rows"]),
-        total_count=int(raw["total"]),
-        zombie_count=int(raw.get("zombies") or 0),
+        boot_s=seconds_of(raw["boot"]),
+        processes=tuple(_process(row) for row in list_of(raw["rows"])),
+        total_count=amount(raw["total"]),
+        zombie_count=amount(raw.get("zombies") or 0),
     )
 
 
 def _network(raw: Mapping[str, Any]) -> NetworkReading:
     return NetworkReading(
-        boot_s=float(raw["boot"]),
-        interfaces=tuple(_interface(row) for row in raw["interfaces"]),
-        rdma_ports=tuple(_rdma_port(row) for row in raw.get("rdma") or ()),
+        boot_s=seconds_of(raw["boot"]),
+        interfaces=tuple(_interface(row) for row in list_of(raw["interfaces"])),
+        rdma_ports=tuple(_rdma_port(row) for row in list_of(raw.get("rdma") or ())),
     )
 
 
@@ -317,37 +314,37 @@ def _interface(raw: Mapping[str, Any]) -> Interface:
     return Interface(
         name=_name(raw["name"]),
         is_up=_optional(raw, "up", bool),
-        mtu=_optional(raw, "mtu", int),
-        speed_mbps=_optional(raw, "speed", int),
-        addresses=tuple(_name(address) for address in raw.get("addresses") or ()),
+        mtu=_optional(raw, "mtu", amount),
+        speed_mbps=_optional(raw, "speed", whole),
+        addresses=tuple(_name(address) for address in list_of(raw.get("addresses") or ())),
     )
 
 
 def _rdma_port(raw: Mapping[str, Any]) -> RdmaPort:
     return RdmaPort(
         device=_name(raw["device"]),
-        port=int(raw.get("port") or 1),
+        port=amount(raw.get("port") or 1),
         interface=_optional(raw, "interface", _name),
         state=_name(raw.get("state") or ""),
-        rate_gbps=_optional(raw, "rate", float),
-        received_bytes=_optional(raw, "rx", int),
-        sent_bytes=_optional(raw, "tx", int),
-        roce_v2_gids=tuple((int(index), _name(address)) for index, address in raw.get("gids") or ()),
+        rate_gbps=_optional(raw, "rate", real),
+        received_bytes=_optional(raw, "rx", amount),
+        sent_bytes=_optional(raw, "tx", amount),
+        roce_v2_gids=tuple((amount(index), _name(address)) for index, address in list_of(raw.get("gids") or ())),
     )
 
 
 def _desktop(raw: Mapping[str, Any]) -> DesktopReading:
     return DesktopReading(
-        boot_s=float(raw["boot"]),
+        boot_s=seconds_of(raw["boot"]),
         compositor=_optional(raw, "compositor", _name),
-        pid=_optional(raw, "pid", int),
-        user_id=_optional(raw, "uid", int),
+        pid=_optional(raw, "pid", amount),
+        user_id=_optional(raw, "uid", amount),
         state=_name(raw.get("state") or "")[:1],
         wait_channel=_optional(raw, "wchan", _name),
         answers=_optional(raw, "answers", bool),
-        silent_since_boot_s=_optional(raw, "silent", float),
-        blocked_since_boot_s=_optional(raw, "blocked", float),
-        reason=sanitise.line(str(raw.get("reason") or ""), limit=300),
+        silent_since_boot_s=_optional(raw, "silent", seconds_of),
+        blocked_since_boot_s=_optional(raw, "blocked", seconds_of),
+        reason=sanitise.line(string_of(raw.get("reason") or ""), limit=300),
         is_greeter=bool(raw.get("greeter")),
     )
 
@@ -356,8 +353,8 @@ def _collector(raw: Mapping[str, Any]) -> Collector:
     return Collector(
         name=_name(raw["name"]),
         state=CollectorState(raw["state"]),
-        detail=sanitise.line(str(raw.get("detail") or ""), limit=300),
-        since_boot_s=float(raw.get("since") or 0.0),
+        detail=sanitise.line(string_of(raw.get("detail") or ""), limit=300),
+        since_boot_s=seconds_of(raw.get("since") or 0.0),
     )
 
 
@@ -366,14 +363,14 @@ def _kernel(raw: Mapping[str, Any]) -> KernelLines:
         source=_name(raw["source"]),
         lines=tuple(
             LogLine(
-                text=sanitise.line(str(text)),
-                boot_s=None if boot is None else float(boot),
-                wall_s=None if wall is None else float(wall),
-                priority=None if priority is None else int(priority),
+                text=sanitise.line(string_of(text)),
+                boot_s=None if boot is None else seconds_of(boot),
+                wall_s=None if wall is None else seconds_of(wall),
+                priority=None if priority is None else whole(priority),
             )
-            for boot, wall, priority, text in raw["lines"]
+            for boot, wall, priority, text in list_of(raw["lines"])
         ),
-        dropped=int(raw.get("dropped") or 0),
+        dropped=amount(raw.get("dropped") or 0),
     )
 
 
@@ -382,19 +379,19 @@ def _guard(raw: Mapping[str, Any]) -> GuardState:
         phase=GuardPhase(raw["phase"]),
         container_id=_name(raw.get("id") or ""),
         container_name=_name(raw.get("name") or ""),
-        floor_bytes=int(raw.get("floor") or 0),
-        empty_within_s=_optional(raw, "within", float),
-        stay_s=float(raw.get("stay") or 0.0),
-        since_wall_s=_optional(raw, "since", float),
-        available_bytes=_optional(raw, "available", int),
-        answered_s=_optional(raw, "answered", float),
-        until_wall_s=_optional(raw, "until", float),
-        detail=sanitise.line(str(raw.get("detail") or ""), limit=300),
+        floor_bytes=amount(raw.get("floor") or 0),
+        empty_within_s=_optional(raw, "within", seconds_of),
+        stay_s=seconds_of(raw.get("stay") or 0.0),
+        since_wall_s=_optional(raw, "since", seconds_of),
+        available_bytes=_optional(raw, "available", amount),
+        answered_s=_optional(raw, "answered", seconds_of),
+        until_wall_s=_optional(raw, "until", seconds_of),
+        detail=sanitise.line(string_of(raw.get("detail") or ""), limit=300),
     )
 
 
 def _bye(raw: Mapping[str, Any]) -> Bye:
-    return Bye(reason=sanitise.line(str(raw.get("reason") or ""), limit=200))
+    return Bye(reason=sanitise.line(string_of(raw.get("reason") or ""), limit=200))
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
 from sparktop.model.telemetry import GapReason
-from sparktop.observe.metrics import FIGURES, HISTOGRAMS, NotMetrics, parse
+from sparktop.observe.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, parse
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -187,3 +189,24 @@ _NAMES += [f"{name}_bucket" for table in HISTOGRAMS.values() for names in table.
 def test_any_broken_samples_are_an_answer(rows: list[tuple[str, str]], kind: EngineKind) -> None:
     text = "\n".join(name + rest for name, rest in rows)
     assert isinstance(parse(text.encode(), kind, 0.0), EngineMetrics | NotMetrics)
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "9" * 400, "+Inf", "1e99"])
+def test_a_value_out_of_bounds_is_a_gap(value: str) -> None:
+    found = metrics(f"vllm:num_requests_running {value}\nvllm:num_requests_waiting 1\n", EngineKind.VLLM)
+    assert found.running is None
+    assert found.waiting == 1.0
+
+
+def test_a_bucket_out_of_bounds_is_left_out() -> None:
+    rows = "".join(
+        f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}} 1\n' for bound in ("-1e308", "9" * 400, "0.5", "+Inf")
+    )
+    assert metrics(rows, EngineKind.VLLM).ttft_buckets == ((0.5, 1.0), (math.inf, 1.0))
+
+
+def test_more_samples_than_any_engine_has_are_left_unread() -> None:
+    rows = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(MAX_ROWS + 1))
+    found = parse(rows.encode(), EngineKind.VLLM, 0.0)
+    assert isinstance(found, NotMetrics)
+    assert found.state is EndpointState.NOT_METRICS

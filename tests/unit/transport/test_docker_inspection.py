@@ -176,3 +176,18 @@ _JSON = st.recursive(
 @given(st.dictionaries(_KEYS, _JSON))
 def test_an_odd_answer_is_no_crash(raw: dict[str, Any]) -> None:
     container_of(raw)
+
+
+def test_figures_and_lists_out_of_bounds() -> None:
+    raw = {
+        "RestartCount": 10**30,
+        "State": {"Pid": -(10**30)},
+        "HostConfig": {"ShmSize": 10**30, "Devices": [{}] * 5000},
+        "Mounts": [{}] * 5000,
+        "Args": ["x"] * 5000,
+        "NetworkSettings": {"Networks": {f"n{number}": {"IPAddress": "10.0.0.1"} for number in range(5000)}},
+    }
+    container = container_of(raw)
+    assert (container.restart_count, container.pid, container.shm_bytes) == (0, None, None)
+    assert max(map(len, (container.devices, container.mounts, container.addresses))) < 500
+    assert len(container.argv) < 2500

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from sparktop.bounds import number_in
 from sparktop.diagnose.kernel import knowledge, xid
 from sparktop.diagnose.kernel.knowledge import KernelRule
 from sparktop.diagnose.logs.literals import Gate, compiled
@@ -107,7 +108,7 @@ def split_prefix(text: str) -> tuple[str, float | None]:
             break
         at = prefix.end()
         if prefix["boot"] is not None and boot_s is None:
-            boot_s = float(prefix["boot"])
+            boot_s = number_in(prefix["boot"])
     return text[at : at + MATCHED_CHARS], boot_s
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.bounds import json_of
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError
@@ -203,8 +204,8 @@ def decoded(raw: bytes) -> tuple[list[dict[str, Any]], int]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
+            entry = json_of(line)
+        except ValueError:
             entry = None
         if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and _is_time(entry.get("wall_s")):
             decoded_entries.append(entry)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparktop import wire
+from sparktop.bounds import json_of, whole_or_none
 from sparktop.errors import LinkLost, ProbeError
 from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask, AskPrivileges
@@ -114,7 +115,7 @@ class RunnerLine:
         if hello.get("protocol") != PROTOCOL:
             await line.close()
             raise ProbeError(f"the runner on {node} speaks another protocol than this console")
-        line.boot_id, line.pid = str(hello.get("boot") or ""), codec.whole_of(hello.get("pid")) or 0
+        line.boot_id, line.pid = str(hello.get("boot") or ""), whole_or_none(hello.get("pid")) or 0
         line.problem = codec.sentence_of(hello.get("problem"))
         return line
 
@@ -167,8 +168,8 @@ class RunnerLine:
         if isinstance(line, Garbled):
             return
         try:
-            words = json.loads(line)
-        except (ValueError, RecursionError):
+            words = json_of(line)
+        except ValueError:
             return
         if not isinstance(words, dict):
             return

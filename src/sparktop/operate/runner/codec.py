@@ -6,12 +6,12 @@ operator is sanitised here. No value from the node is assumed to have the right 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sparktop import sanitise
+from sparktop import bounds, sanitise
+from sparktop.bounds import json_of, whole_or_none
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
 from sparktop.model.plan import Remote
 from sparktop.model.survey import (
@@ -36,6 +36,8 @@ END_S = 15.0
 """For stopping what took too long: TERM, then KILL, on a slow node."""
 GET_LIMIT_S = 10.0
 PROBLEM_CHARS = 1000
+MAX_SAVED = 64
+"""Values that one step keeps for later ones: container ids, mostly."""
 
 
 # --- operations
@@ -135,17 +137,17 @@ def result_of(words: Mapping[str, Any]) -> OperationResult:
     """The result of one operation."""
     code = words.get("code")
     return OperationResult(
-        index=whole_of(words.get("index")) or 0,
+        index=whole_or_none(words.get("index")) or 0,
         is_undo=words.get("undo") is True,
         ok=words.get("ok") is True,
-        code=whole_of(code),
+        code=whole_or_none(code),
         output=text_of(words.get("output")),
         problem=sentence_of(words.get("problem")),
-        seconds=_number(words.get("seconds")) or 0.0,
+        seconds=_seconds(words.get("seconds")) or 0.0,
         was_done=words.get("was_done") is True,
         is_untouched=words.get("untouched") is True,
         was_ended=words.get("ended") is True,
-        brought_bytes=whole_of(words.get("bytes")),
+        brought_bytes=whole_or_none(words.get("bytes")),
     )
 
 
@@ -157,12 +159,10 @@ def outcome_of(words: Mapping[str, Any]) -> Outcome:
     undone = words.get("undone")
     return Outcome(
         state=OutcomeState(state) if state in tuple(OutcomeState) else OutcomeState.GONE,
-        results=tuple(result_of(result) for result in results if isinstance(result, dict))
-        if isinstance(results, list)
-        else (),
+        results=tuple(result_of(result) for result in _list(results) if isinstance(result, dict)),
         problem=sentence_of(words.get("problem")),
         undone=undone if isinstance(undone, bool) else None,
-        saved={sanitise.name(key): sanitise.name(str(value)) for key, value in saved.items()}
+        saved={sanitise.name(key): sanitise.name(str(value)) for key, value in list(saved.items())[:MAX_SAVED]}
         if isinstance(saved, dict)
         else {},
         progress=progress_of(words["progress"]) if isinstance(words.get("progress"), dict) else None,
@@ -171,9 +171,9 @@ def outcome_of(words: Mapping[str, Any]) -> Outcome:
 
 def progress_of(words: Mapping[str, Any]) -> Progress:
     """How far an operation is."""
-    done, total = whole_of(words.get("done")), whole_of(words.get("total"))
+    done, total = whole_or_none(words.get("done")), whole_or_none(words.get("total"))
     return Progress(
-        index=whole_of(words.get("index")) or 0,
+        index=whole_or_none(words.get("index")) or 0,
         done_bytes=done if done is not None and done >= 0 else None,
         total_bytes=total if total is not None and total > 0 else None,
         words=sentence_of(words.get("words")),
@@ -185,7 +185,7 @@ def holder_of(words: Mapping[str, Any]) -> LockHolder:
     return LockHolder(
         who=sanitise.name(str(words.get("who") or "")),
         what=sentence_of(words.get("what")),
-        since_wall_s=_number(words.get("since")),
+        since_wall_s=_seconds(words.get("since")),
     )
 
 
@@ -242,8 +242,8 @@ def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
         if words.get("cut") is True:
             return Answer(problem=f"{source}'s answer is too long")
         try:
-            return Answer(value=json.loads(text), problem=problem)
-        except (ValueError, RecursionError):
+            return Answer(value=json_of(text), problem=problem)
+        except ValueError:
             return Answer(problem=f"{source}'s answer can't be read")
     return Answer(value=text, problem=problem)
 
@@ -258,7 +258,7 @@ def privileges_of(words: Mapping[str, Any]) -> Privileges:
         user=sanitise.name(str(words.get("user") or "")),
         docker=docker if docker in ("open", "denied") else "missing",
         sudo=sudo if sudo in ("free", "listed", "password", "denied", "tty") else "missing",
-        sudo_rules=tuple(sanitise.line(str(rule)) for rule in rules) if isinstance(rules, list) else (),
+        sudo_rules=tuple(sanitise.line(str(rule)) for rule in _list(rules)),
         has_compose=has_compose if isinstance(has_compose, bool) else None,
     )
 
@@ -276,10 +276,13 @@ def text_of(value: object) -> str:
     return "\n".join(sanitise.line(line) for line in value.splitlines()) if isinstance(value, str) else ""
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _seconds(value: object) -> float | None:
+    try:
+        return None if isinstance(value, bool) else bounds.seconds_of(value)
+    except (TypeError, ValueError):
+        return None
 
 
-def whole_of(value: object) -> int | None:
-    """A whole number, None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _list(value: object) -> Sequence[Any]:
+    """A list, cut where it is too long; empty for anything else."""
+    return value[: bounds.MAX_ROWS] if isinstance(value, list) else ()

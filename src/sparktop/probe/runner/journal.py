@@ -196,7 +196,7 @@ class Journals:
     def _progress(self, name: str) -> Words | None:
         try:
             words = json.loads(read_text(f"{self.path}/{name[:-5]}.progress"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None  # it doesn't fetch, or has no progress yet
         return words if isinstance(words, dict) else None
 
@@ -236,7 +236,7 @@ class Journals:
             for line in text.split(b"\n"):
                 try:
                     words = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue  # the last line, cut
                 if isinstance(words, dict):
                     lines.append(words)
@@ -388,7 +388,7 @@ class NodeLock:
             return None
         try:
             words = json.loads(read_text(f"{self.journals.path}/runner.lock"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         own = isinstance(words, dict) and key and token and [words.get("key"), words.get("token")] == [key, token]
         return words if own else None
@@ -421,9 +421,11 @@ def holder_words(lock: int) -> Words:
         words = None
     words = words if isinstance(words, dict) else {}
     since = words.get("since")
+    texts = {key: value for key, value in words.items() if isinstance(value, str)}
+    is_time = isinstance(since, (int, float)) and not isinstance(since, bool) and 0 <= since < 1e11
     return {
-        "who": str(words.get("who") or "somebody")[:200],
-        "what": str(words.get("what") or "")[:300],
-        "since": since if isinstance(since, (int, float)) and not isinstance(since, bool) else None,
-        "token": str(words.get("token") or ""),
+        "who": texts.get("who", "")[:200] or "somebody",
+        "what": texts.get("what", "")[:300],
+        "since": since if is_time else None,
+        "token": texts.get("token", ""),
     }

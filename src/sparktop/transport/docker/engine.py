@@ -24,6 +24,8 @@ from sparktop.transport.threads import in_thread
 
 SOCKET = "/var/run/docker.sock"
 TIMEOUT_S = 10
+MAX_RUNNING = 200
+"""How many other containers are: a Spark runs a handful."""
 MAX_STOPPED = 30
 """How many stopped containers are inspected, the newest first."""
 INSPECTED_AGE_S = 30.0
@@ -177,7 +179,7 @@ class DockerEngine:
         stopped = sorted((row for row in rows if row not in running), key=lambda row: -int(row.get("Created") or 0))
         inspected: dict[str, tuple[tuple[str, str], float, Container]] = {}
         now_s = time.monotonic()
-        for row in (*running, *stopped[:MAX_STOPPED]):
+        for row in (*running[:MAX_RUNNING], *stopped[:MAX_STOPPED]):
             container_id = str(row["Id"])
             mark = (str(row.get("State")), str(row.get("Status")))  # the words age ("Up 2 hours"): a restart shows
             cached = self._known.get(container_id)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.bounds import whole_or_none
 from sparktop.masking import mask_argv
 from sparktop.model.engine import Container
 from sparktop.sanitise import items, mapping
@@ -15,6 +16,14 @@ MAX_VARIABLES = 200
 
 
 MAX_LABELS = 64
+
+
+MAX_ITEMS = 256
+"""Of mounts, devices, ports, networks; a container has a handful of each."""
+
+
+MAX_WORDS = 2000
+"""Of a command line."""
 
 
 _KNOWN_BY_VALUE = 8
@@ -72,7 +81,9 @@ def container_of(raw: Mapping[str, Any]) -> Container:
     policy = mapping(host.get("RestartPolicy"))
     status = sanitise.name(str(state.get("Status") or ""))
     secrets = secrets_of(raw)
-    addresses = (str(mapping(net).get("IPAddress") or "") for net in mapping(network.get("Networks")).values())
+    addresses = (
+        str(mapping(net).get("IPAddress") or "") for net in list(mapping(network.get("Networks")).values())[:MAX_ITEMS]
+    )
     return Container(
         container_id=sanitise.name(str(raw.get("Id") or "")),
         name=sanitise.name(str(raw.get("Name") or "").lstrip("/")),
@@ -99,15 +110,15 @@ def container_of(raw: Mapping[str, Any]) -> Container:
         is_privileged=bool(host.get("Privileged")),
         has_gpus=_has_gpus(host, secrets.environment),
         devices=tuple(
-            sanitise.name(str(mapping(device).get("PathOnHost") or "")) for device in items(host.get("Devices"))
+            sanitise.name(str(mapping(device).get("PathOnHost") or "")) for device in _items(host.get("Devices"))
         ),
         ulimits=tuple(
             sanitise.name(f"{limit.get('Name')}={_number(limit.get('Soft'))}:{_number(limit.get('Hard'))}")
-            for limit in map(mapping, items(host.get("Ulimits")))
+            for limit in map(mapping, _items(host.get("Ulimits")))
         ),
         mounts=tuple(
             sanitise.line(f"{mount.get('Source') or mount.get('Name') or ''}:{mount.get('Destination') or ''}")
-            for mount in map(mapping, items(raw.get("Mounts")))
+            for mount in map(mapping, _items(raw.get("Mounts")))
         ),
     )
 
@@ -119,7 +130,7 @@ def secrets_of(raw: Mapping[str, Any]) -> Secrets:
 
 
 def _argv(raw: Mapping[str, Any]) -> list[str]:
-    return [str(word) for word in (raw.get("Path"), *items(raw.get("Args"))) if word]
+    return [str(word) for word in (raw.get("Path"), *_items(raw.get("Args"), MAX_WORDS)) if word]
 
 
 def _has_gpus(host: Mapping[str, Any], environment: Sequence[str]) -> bool:
@@ -141,11 +152,11 @@ def _has_gpus(host: Mapping[str, Any], environment: Sequence[str]) -> bool:
 def _published(ports: Mapping[str, Any]) -> dict[int, int]:
     """Published TCP ports that the node's loopback reaches."""
     out: dict[int, int] = {}
-    for port, bindings in ports.items():
+    for port, bindings in list(ports.items())[:MAX_ITEMS]:
         number, _, protocol = str(port).partition("/")
         if protocol == "udp" or not number.isdecimal():
             continue
-        for binding in items(bindings):
+        for binding in _items(bindings):
             host_port = str(mapping(binding).get("HostPort") or "")
             if host_port.isdecimal() and str(mapping(binding).get("HostIp") or "") in ("", "0.0.0.0", "127.0.0.1"):  # noqa: S104
                 out[int(number)] = int(host_port)
@@ -162,4 +173,9 @@ def wall_s_of(stamp: object) -> float | None:
 
 
 def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return whole_or_none(value) or 0
+
+
+def _items(value: object, limit: int = MAX_ITEMS) -> Sequence[Any]:
+    """A JSON array, cut to its first elements."""
+    return items(value)[:limit]

@@ -152,3 +152,24 @@ def test_nothing_that_a_node_says_raises(said: dict[str, object]) -> None:
 
 def test_a_state_that_is_none_of_ours_has_to_be_looked_at() -> None:
     assert words.outcome_of({"state": "perhaps"}).state is OutcomeState.GONE
+
+
+@pytest.mark.parametrize("number", [10**400, 1e300, -1, "5", True])
+def test_a_figure_out_of_bounds_is_none(number: object) -> None:
+    assert words.holder_of({"who": "a", "what": "b", "since": number}).since_wall_s is None
+    assert words.result_of({"seconds": number}).seconds == 0.0
+    progress = words.progress_of({"done": number, "total": number, "index": 10**400})
+    assert (progress.index, progress.done_bytes, progress.total_bytes) == (0, None, None)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "[" * 1000 + "]" * 1000, "1e999"])
+def test_an_answer_out_of_bounds_has_a_problem(text: str) -> None:
+    answer = words.answer_of(DockerGet(node="spark1", path="/info"), {"found": True}, text)
+    assert answer.value is None
+    assert answer.problem
+
+
+def test_the_lists_of_an_outcome_have_a_limit() -> None:
+    outcome = words.outcome_of({"results": [{}] * 10_000, "saved": {f"K{n}": "v" for n in range(10_000)}})
+    assert len(outcome.results) < 5000
+    assert len(outcome.saved) < 100
