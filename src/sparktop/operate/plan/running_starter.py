@@ -11,9 +11,10 @@ from sparktop.model.plan import AwaitReady, OnFailure, SmokeTest, Step
 from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle, shared_memory
 from sparktop.operate.container.inspected import Inspected
-from sparktop.operate.plan import start_steps, stop_steps
+from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.operate.plan.service import service_of
 from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, READY_AT_LEAST_S, floor_of, load_s, may
 from sparktop.operate.plan.starter import Starter
 
@@ -180,7 +181,7 @@ class ExistingService(Existing):
     """A service that is stopped and started; a container that it makes anew has its id only when it runs."""
 
     def start(self) -> Iterator[Step]:
-        yield stop_steps.start(self.rank)
+        yield service_of(self.rank).start()
 
 
 def existing(
@@ -199,11 +200,11 @@ def existing(
 
 
 def start_again(rank: RunningRank) -> Iterator[Step]:
-    """Rollback step: start it as it was; nothing where it didn't run."""
+    """Rollback step: start it as it was; nothing where it didn't run, or is gone with its end (--rm)."""
     step = None
     if rank.origin.kind is OriginKind.UNIT:
-        step = stop_steps.start(rank)
-    elif rank.container is not None and rank.runs:
+        step = service_of(rank).start()
+    elif rank.container is not None and rank.runs and not rank.container.auto_remove:
         step = lifecycle.start_again(rank.container, rank.mark)
     if step is not None:
         yield replace(step, id=f"back-start{rank.mark}")

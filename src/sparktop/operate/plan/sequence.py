@@ -15,19 +15,19 @@ from sparktop.operate.plan.starter import Starter
 def sequence(
     ranks: Sequence[Starter],
     *,
-    up: Sequence[Starter],
     before: Iterable[Step],
     stop: Iterable[Step],
     survey: Survey,
+    up: Sequence[Starter] = (),
     is_proven: bool = True,
 ) -> Iterator[Step]:
-    """The steps that bring the engine up.
+    """The steps that bring the engine up, or down.
 
     Args:
         ranks: head first.
         before: evidence, downloads: what comes first of all.
-        up: the same in start order.
         stop: what stops the engines that run now.
+        up: the ranks in start order; empty where none starts.
         is_proven: send the first request.
     """
     yield from before

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from sparktop.diagnose.rules.memory.starvation import fall_of, is_dangerous
 from sparktop.model.fleet import FleetState
-from sparktop.model.operation import Command, Privilege
+from sparktop.model.operation import Privilege
 from sparktop.model.plan import Remote, Request, Step
 from sparktop.model.survey import Survey
 from sparktop.model.telemetry import Process
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import grace_option
 from sparktop.operate.plan.common_steps import ProcessStat, end_signal, stat_ask, stat_of
-from sparktop.operate.plan.origin import OriginKind, systemctl
+from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import PIDS_AT_MOST, RunningRank
-from sparktop.operate.secrets.sudo import program
+from sparktop.operate.plan.service import service_of
 
 URGENT_GRACE_S = 2.0
 _URGENT_RULES = ("memory.falling", "memory.first-request-spike")
@@ -41,64 +40,11 @@ def grace_of(request: Request, team: Sequence[RunningRank]) -> float:
     return URGENT_GRACE_S if not text and is_urgent(request, team) else grace_option(text)
 
 
-STOP_LIMIT_S = 300.0
-"""Longer than systemd's own TimeoutStopSec (90 s by default)."""
-
-
-def argv(rank: RunningRank, verb: str) -> tuple[str, ...]:
-    """The systemctl command; a start doesn't wait, because a service may wait for memory before it starts."""
-    options = ("--no-block",) if verb == "start" else ()
-    return (*manager(rank), verb, *options, "--", rank.origin.unit)
-
-
-def manager(rank: RunningRank) -> tuple[str, ...]:
-    """The systemctl command of the manager that runs the rank's service."""
-    return systemctl(rank.view, is_own=rank.origin.is_own, path=program("systemctl"))
-
-
-def typed(rank: RunningRank, verb: str) -> str:
-    """The systemctl command as it would be typed."""
-    manager = "systemctl --user" if rank.origin.is_own else "sudo systemctl"
-    return f"{manager} {verb} -- {shlex.quote(rank.origin.unit)}"
-
-
-def stop(rank: RunningRank, grace_s: float) -> Step:
-    """Stop the service, and wait until it has stopped."""
-    return Step(
-        id=f"stop{rank.mark}",
-        title=f"Stop {rank.origin.unit}, which runs {rank.name}",
-        node=rank.node,
-        act=Remote(operations=(_command(rank, "stop", max(STOP_LIMIT_S, 2 * grace_s)),)),
-        limit_s=max(STOP_LIMIT_S, 2 * grace_s) + 60.0,
-        verifies="the service is inactive",
-        undone_by=typed(rank, "start"),
-    )
-
-
-def start(rank: RunningRank) -> Step:
-    """Start the service."""
-    return Step(
-        id=f"start{rank.mark}",
-        title=f"Start {rank.origin.unit}, which runs {rank.name}",
-        node=rank.node,
-        act=Remote(operations=(_command(rank, "start", 60.0),)),
-        limit_s=120.0,
-        verifies="systemd has taken the order",
-        undone_by=typed(rank, "stop"),
-        undoes=(f"stop{rank.mark}",),
-    )
-
-
-def _command(rank: RunningRank, verb: str, limit_s: float) -> Command:
-    privilege = Privilege.USER if rank.origin.is_own else Privilege.ROOT
-    return Command(argv=argv(rank, verb), privilege=privilege, limit_s=limit_s)
-
-
 def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:
     """What stops the rank, by hand."""
     container, where = rank.container, f"on {rank.node}: "
     if rank.origin.kind is OriginKind.UNIT:
-        yield where + typed(rank, "stop")
+        yield where + service_of(rank).typed("stop")
     elif container is not None:
         if container.restarts:
             yield where + lifecycle.policy_command(container.name, lifecycle.NO_POLICY)
@@ -131,7 +77,7 @@ def down_steps(
             yield lifecycle.policy_off(rank.container, rank.mark)
     for rank in order:
         if rank.origin.kind is OriginKind.UNIT:
-            yield stop(rank, grace_s)
+            yield service_of(rank).stop(grace_s)
         elif rank.container is not None:
             if rank.runs:
                 yield lifecycle.stop(rank.container, rank.mark, grace_s, policy_back_if_not=is_coming_back)

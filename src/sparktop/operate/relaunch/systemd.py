@@ -15,11 +15,11 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.systemd import Unreadable
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
-from sparktop.model.operation import Command, Operation, Privilege
+from sparktop.model.operation import Command, Operation
 from sparktop.model.plan import Difference, Remote, Request, Step
 from sparktop.model.survey import Survey
-from sparktop.operate.plan import stop_steps
 from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.operate.plan.service import Service, service_of
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch import manual_steps, relaunch_text, systemd_drop_in
@@ -47,8 +47,8 @@ class DropInRelaunch(RankRelaunch):
         return self.rank.engine.name
 
     @property
-    def unit(self) -> str:
-        return self.rank.origin.unit
+    def service(self) -> Service:
+        return service_of(self.rank)
 
     def prepare(self) -> Iterator[Step]:
         yield Step(
@@ -63,6 +63,7 @@ class DropInRelaunch(RankRelaunch):
 
     def before_start(self) -> Iterator[Step]:
         """Write the drop-in and reload systemd; the undo restores the drop-in."""
+        service = self.service
         write = Step(
             id=f"write{self.mark}",
             title=f"Write {self.drop_in.path} and have systemd read it",
@@ -73,23 +74,23 @@ class DropInRelaunch(RankRelaunch):
             ),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
             verifies="systemd has read its files",
-            undone_by=f"{self._sudo}rm -f -- {shlex.quote(self.drop_in.path)}; {reload_command(self.rank)}",
+            undone_by=f"{service.sudo}rm -f -- {shlex.quote(self.drop_in.path)}; {service.typed_manager} daemon-reload",
         )
         yield with_rollback(write)
 
     def start(self) -> Iterator[Step]:
-        yield with_rollback(stop_steps.start(self.rank))
+        yield with_rollback(self.service.start())
 
     # the way back
 
     def take_back(self, grace_s: float) -> Iterator[Step]:
-        yield replace(stop_steps.stop(self.rank, grace_s), id=f"back-stop{self.mark}")
+        yield replace(self.service.stop(grace_s), id=f"back-stop{self.mark}")
 
     def undo_change(self) -> Iterator[Step]:
         """Restore or remove the drop-in, reload systemd and reset the service's failure count."""
         forget = Command(
-            argv=(*stop_steps.manager(self.rank), "reset-failed", "--", self.unit),
-            privilege=self._privilege,
+            argv=(*self.service.manager, "reset-failed", "--", self.service.unit),
+            privilege=self.service.privilege,
             accepts=(0, 1),
             limit_s=30.0,
         )
@@ -107,20 +108,12 @@ class DropInRelaunch(RankRelaunch):
         yield self._old_memory("")
 
     def start_old(self) -> Iterator[Step]:
-        yield replace(stop_steps.start(self.rank), id=f"back-start{self.mark}")
+        yield replace(self.service.start(), id=f"back-start{self.mark}")
 
     def await_old_ready(self) -> Iterator[Step]:
         yield self._old_ready(any_run=False)
 
     # operations
-
-    @property
-    def _privilege(self) -> Privilege:
-        return Privilege.USER if self.rank.origin.is_own else Privilege.ROOT
-
-    @property
-    def _sudo(self) -> str:
-        return "" if self.rank.origin.is_own else "sudo "
 
     def _expect_unchanged(self) -> Command:
         path, before = self.drop_in.path, self.drop_in.before
@@ -130,15 +123,15 @@ class DropInRelaunch(RankRelaunch):
 
     def _install(self, text: str) -> Command:
         argv = (_INSTALL, "-m", "0644", "-D", "-T", "--", "{content}", self.drop_in.path)
-        return Command(argv=argv, privilege=self._privilege, content=text, limit_s=30.0)
+        return Command(argv=argv, privilege=self.service.privilege, content=text, limit_s=30.0)
 
     def _reload(self) -> Command:
-        return Command(argv=reload_argv(self.rank), privilege=self._privilege, limit_s=RELOAD_LIMIT_S)
+        return Command(argv=self.service.reload_argv, privilege=self.service.privilege, limit_s=RELOAD_LIMIT_S)
 
     def _restore_file(self) -> Iterator[Operation]:
         if self.drop_in.before is None:
             argv = (_REMOVE, "-f", "--", self.drop_in.path)
-            yield Command(argv=argv, privilege=self._privilege, limit_s=30.0)
+            yield Command(argv=argv, privilege=self.service.privilege, limit_s=30.0)
         else:
             yield self._install(self.drop_in.before)
         yield self._reload()
@@ -149,7 +142,7 @@ class DropInRelaunch(RankRelaunch):
         yield from relaunch_text.file_lines(self.drop_in.path, self.drop_in.before, self.text)
 
     def _until(self) -> str:
-        return f"{self.unit} has loaded it anew"
+        return f"{self.service.unit} has loaded it anew"
 
     def _what_stays(self, request: Request) -> str:
         return (
@@ -162,7 +155,8 @@ class DropInRelaunch(RankRelaunch):
         yield from self.rank_change.notes
         if self.drop_in.is_stale:
             yield (
-                f"The files of {self.unit} on {self.node} were changed since systemd read them: that takes effect too."
+                f"The files of {self.service.unit} on {self.node} were changed since systemd read them: that takes "
+                "effect too."
             )
         if self.is_head and self.rank.container is not None:
             yield (
@@ -175,20 +169,12 @@ class DropInRelaunch(RankRelaunch):
 
     def typed_start(self) -> Iterator[str]:
         where, path = f"on {self.node}: ", self.drop_in.path
-        yield f"{where}{self._sudo}mkdir -p -- {shlex.quote(path.rpartition('/')[0])}"
-        yield f"{where}{self._sudo}tee -- {shlex.quote(path)} >/dev/null <<'END'"
+        yield f"{where}{self.service.sudo}mkdir -p -- {shlex.quote(path.rpartition('/')[0])}"
+        yield f"{where}{self.service.sudo}tee -- {shlex.quote(path)} >/dev/null <<'END'"
         yield from (sanitise.line(row) for row in self.text.splitlines())
         yield "END"
-        yield where + reload_command(self.rank)
-        yield where + stop_steps.typed(self.rank, "start")
-
-
-def reload_argv(rank: RunningRank) -> tuple[str, ...]:
-    return (*stop_steps.manager(rank), "daemon-reload")
-
-
-def reload_command(rank: RunningRank) -> str:
-    return "systemctl --user daemon-reload" if rank.origin.is_own else "sudo systemctl daemon-reload"
+        yield f"{where}{self.service.typed_manager} daemon-reload"
+        yield where + self.service.typed("start")
 
 
 def reload_warnings(rank: RunningRank) -> Iterator[str]:
@@ -254,7 +240,8 @@ def rank_relaunch(
     except (CannotEdit, Unreadable) as error:
         raise refused(f"the command of {unit} on {rank.node} can't be changed from here: {error}") from error
     if not rank.origin.is_own:
-        needed = [stop_steps.argv(rank, "stop"), stop_steps.argv(rank, "start"), reload_argv(rank)]
+        service = service_of(rank)
+        needed = [service.argv("stop"), service.argv("start"), service.reload_argv]
         if (no_root := root_refusal(survey.privileges(rank.node), needed, rank.node)) is not None:
             root_note = "and to write a service's drop-in is to be root there: no narrower rule of sudo permits it"
             raise refused(no_root.reason, *no_root.remedies, root_note)

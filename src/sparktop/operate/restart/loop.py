@@ -9,68 +9,50 @@ from dataclasses import dataclass, replace
 
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.model.fleet import FleetState
-from sparktop.model.operation import Command, Expect, Privilege
+from sparktop.model.operation import Command, Expect
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.model.telemetry import Unit
 from sparktop.operate.container import lifecycle
-from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan.common_steps import evidence_step, privilege_asks, resolved_step
+from sparktop.operate.plan.no_start import NoStart
 from sparktop.operate.plan.origin import SERVICE_NAME, OriginKind
 from sparktop.operate.plan.running_rank import RunningRank, in_order, inspect_ranks, requested_ranks
 from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import policy_again, start_again
-from sparktop.operate.plan.stop_steps import STOP_LIMIT_S, down_steps, typed_stop
+from sparktop.operate.plan.sequence import sequence, way_back
+from sparktop.operate.plan.service import Service, service_of
+from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
-from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 
 _NEEDED = re.compile(r"(?:docker|containerd|ssh|sshd|systemd-.*|dbus|NetworkManager|user@.*)\.service")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopingService:
-    """A systemd service that restarts again and again, on its node."""
-
-    node: str
-    unit: Unit
-
-
-def looping_service(request: Request, picture: FleetState) -> LoopingService | None:
-    """The service that the request names, if systemd has it there and it may be stopped."""
+def looping_service(request: Request, picture: FleetState) -> tuple[Service, Unit] | None:
+    """The service that the request names, as systemd has it there; None where it may not be stopped."""
     unit_name = request.target.strip()
-    for name in request.nodes:
-        view = picture.node(name)
-        for unit in view.facts.units if view is not None and view.facts else ():
+    for view in filter(None, map(picture.node, request.nodes)):
+        for unit in view.facts.units if view.facts else ():
             if (
                 unit_name
                 and unit.name == unit_name
                 and SERVICE_NAME.fullmatch(unit.name)
                 and not _NEEDED.fullmatch(unit.name)
             ):
-                return LoopingService(node=name, unit=unit)
+                return Service(view=view, unit=unit.name), unit
     return None
 
 
-def plan_service(request: Request, service: LoopingService, picture: FleetState, survey: Survey) -> Plan:
+def plan_service(request: Request, service: Service, unit: Unit, picture: FleetState, survey: Survey) -> Plan:
     """Collect evidence, then `systemctl stop`, which no Restart= undoes."""
-    unit, node = service.unit, service.node
-    command = Command(
-        argv=(program("systemctl"), "stop", "--", unit.name), privilege=Privilege.ROOT, limit_s=STOP_LIMIT_S
+    node = service.node
+    looping = (LoopingService(service=service),)
+    steps = (
+        *sequence(looping, before=(evidence_step((node,)),), stop=(service.stop(GRACE_S),), survey=survey),
+        *resolved_step(request, node),
     )
-    stop = Step(
-        id="stop",
-        title=f"Stop {unit.name}",
-        node=node,
-        act=Remote(operations=(command,)),
-        limit_s=STOP_LIMIT_S + 60.0,
-        verifies="systemd says that it has stopped, and doesn't start it again",
-        undone_by=f"sudo systemctl start -- {shlex.quote(unit.name)}",
-    )
-    steps = (evidence_step((node,)), stop, *resolved_step(request, node))
     require_root_for(steps, survey, node)
-    start = Command(
-        argv=(program("systemctl"), "start", "--no-block", "--", unit.name), privilege=Privilege.ROOT, limit_s=60.0
-    )
     times = f", started {unit.restarts} times so far," if unit.restarts else ""
     code = f" Its last run ended with status {unit.exit_status}." if unit.exit_status else ""
     return Plan(
@@ -78,31 +60,20 @@ def plan_service(request: Request, service: LoopingService, picture: FleetState,
         title=f"Break the restart loop of {unit.name} on {node}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=(
-            Step(
-                id="back-start",
-                title=f"Start {unit.name}",
-                node=node,
-                act=Remote(operations=(start,)),
-                limit_s=120.0,
-                undoes=("stop",),
-            ),
-        ),
+        way_back=tuple(way_back((), looping, GRACE_S)),
         effect=f"{unit.name}{times} is stopped and stays down.{code} Why it ends stands in its journal.",
-        warnings=(next_steps(unit.name), *sudo_notes(steps, survey, node)),
-        equivalent=(f"on {node}: sudo systemctl stop -- {shlex.quote(unit.name)}",),
+        warnings=(next_steps(service), *sudo_notes(steps, survey, node)),
+        equivalent=(f"on {node}: {service.typed('stop')}",),
         seen_monotonic_s=picture.monotonic_s,
     )
 
 
-def next_steps(unit: str, *, is_own: bool = False) -> str:
+def next_steps(service: Service) -> str:
     """What to do once the cause is fixed."""
-    name = shlex.quote(unit)
-    manager = "systemctl --user" if is_own else "sudo systemctl"
-    journal = "journalctl --user" if is_own else "journalctl"
+    journal = f"journalctl {'--user ' if service.is_own else ''}-u {shlex.quote(service.unit)} -n 400"
     return (
-        f"It is started again at the next boot if it is enabled. Read why it ends: {journal} -u {name} -n 400. When "
-        f"that is mended: {manager} reset-failed -- {name}; {manager} start -- {name}"
+        f"It is started again at the next boot if it is enabled. Read why it ends: {journal}. When "
+        f"that is mended: {service.typed('reset-failed')}; {service.typed('start')}"
     )
 
 
@@ -124,8 +95,8 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Collect evidence, turn the restart policy off, stop, kill, and check that it stays down."""
-    if (service := looping_service(request, picture)) is not None:
-        return plan_service(request, service, picture, survey)
+    if (named := looping_service(request, picture)) is not None:
+        return plan_service(request, *named, picture, survey)
     team = requested_ranks(request, picture)
     ranks = inspect_ranks(team, picture, survey)
     for rank in ranks:
@@ -142,24 +113,23 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         )
     ranks = tuple(_between_restarts(rank) for rank in ranks)
     down, up = in_order(ranks, ranks)
-    steps = [
-        evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),
-        *down_steps(down, GRACE_S),
-        *(
-            stay_down(rank.container, rank.mark)
-            for rank in ranks
-            if rank.container is not None and not rank.container.auto_remove
+    steps = (
+        *sequence(
+            [LoopingEngine(rank=rank) for rank in ranks],
+            before=(evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),),
+            stop=down_steps(down, GRACE_S),
+            survey=survey,
         ),
         *resolved_step(request, ranks[0].node),
-    ]
+    )
     for rank in ranks:
         require_root_for(steps, survey, rank.node)
     return Plan(
         request=request,
         title=f"Break the restart loop of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
-        steps=tuple(steps),
-        way_back=tuple(_rollback(up)),
+        steps=steps,
+        way_back=tuple(way_back((), [LoopingEngine(rank=rank) for rank in up], GRACE_S)),
         effect=_effect(ranks),
         warnings=tuple(_warnings(ranks, steps, survey)),
         equivalent=tuple(_equivalent(down)),
@@ -179,32 +149,52 @@ def _between_restarts(rank: RunningRank) -> RunningRank:
     return replace(rank, container=replace(container, loops=True))
 
 
-def stay_down(container: Inspected, mark: str) -> Step:
-    """Step: check that the container is down with its restart policy off, and that both still hold STILL_S later."""
-    down = Expect(
-        path=f"{container.path}/json",
-        equals={
-            "Id": container.container_id,
-            "State.Running": False,
-            "State.Restarting": False,
-            "HostConfig.RestartPolicy.Name": "no",
-        },
-        otherwise=f"{container.name} runs again, or its restart policy is on again: somebody else starts it",
-    )
-    return Step(
-        id=f"still{mark}",
-        title=f"See {container.name} stay down for {STILL_S:.0f} s",
-        node=container.node,
-        act=Remote(
-            operations=(
-                replace(down, within_s=10.0),
-                Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0),
-                down,
-            )
-        ),
-        limit_s=STILL_S + 60.0,
-        verifies="its count of restarts stands still",
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopingEngine(NoStart):
+    """A rank that is stopped, and seen to stay down; its way back lets it loop as it did."""
+
+    rank: RunningRank
+
+    def await_ready(self) -> Iterator[Step]:
+        """See that the container is down with its restart policy off, and that both still hold STILL_S later."""
+        container = self.rank.container
+        if container is None or container.auto_remove:
+            return
+        down = Expect(
+            path=f"{container.path}/json",
+            equals={
+                "Id": container.container_id,
+                "State.Running": False,
+                "State.Restarting": False,
+                "HostConfig.RestartPolicy.Name": "no",
+            },
+            otherwise=f"{container.name} runs again, or its restart policy is on again: somebody else starts it",
+        )
+        pause = Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0)
+        yield Step(
+            id=f"still{self.rank.mark}",
+            title=f"See {container.name} stay down for {STILL_S:.0f} s",
+            node=container.node,
+            act=Remote(operations=(replace(down, within_s=10.0), pause, down)),
+            limit_s=STILL_S + 60.0,
+            verifies="its count of restarts stands still",
+        )
+
+    def start_old(self) -> Iterator[Step]:
+        yield from start_again(self.rank)
+
+    def settle_old(self) -> Iterator[Step]:
+        yield from policy_again(self.rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopingService(NoStart):
+    """A service that systemd starts again and again, whose engine never lives to be seen."""
+
+    service: Service
+
+    def start_old(self) -> Iterator[Step]:
+        yield replace(self.service.start(), id="back-start")
 
 
 def exit_reasons(rank: RunningRank) -> str:
@@ -238,15 +228,8 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
             command = lifecycle.policy_command(rank.container.name, rank.container.policy_body)
             yield f"The restart policy of {rank.container.name} stays off: {command}"
         if rank.origin.kind is OriginKind.UNIT:
-            yield next_steps(rank.origin.unit, is_own=rank.origin.is_own)
+            yield next_steps(service_of(rank))
         yield from sudo_notes(steps, survey, rank.node)
-
-
-def _rollback(up: Sequence[RunningRank]) -> Iterator[Step]:
-    for rank in up:
-        if rank.container is None or not rank.container.auto_remove or rank.origin.kind is OriginKind.UNIT:
-            yield from start_again(rank)
-            yield from policy_again(rank)
 
 
 def _equivalent(down: Sequence[RunningRank]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import lifecycle
-from sparktop.operate.plan import stop_steps
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import (
@@ -27,6 +26,7 @@ from sparktop.operate.plan.running_rank import (
 from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import Existing, existing
 from sparktop.operate.plan.sequence import sequence, way_back
+from sparktop.operate.plan.service import service_of
 from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, may, typed_memory
 from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
 from sparktop.operate.refused import Refused, refused_options
@@ -138,7 +138,7 @@ def _equivalent(down: Sequence[Existing], up: Sequence[Existing], grace_s: float
         rank, where = starter.rank, f"on {starter.node}: "
         yield typed_memory(starter.node, starter.target.target_bytes)
         if rank.origin.kind is OriginKind.UNIT:
-            yield where + stop_steps.typed(rank, "start")
+            yield where + service_of(rank).typed("start")
         else:
             yield f"{where}docker start {starter.container.name}"
             if starter.container.restarts:
@@ -179,7 +179,8 @@ def _require_root(ranks: Sequence[RunningRank], survey: Survey) -> None:
     """Refuse where a service needs root; other steps that need it are left out, and the review says so."""
     for rank in ranks:
         if rank.origin.kind is OriginKind.UNIT and not rank.origin.is_own:
-            commands = [stop_steps.argv(rank, "stop"), stop_steps.argv(rank, "start")]
+            service = service_of(rank)
+            commands = [service.argv("stop"), service.argv("start")]
             require_root(survey.privileges(rank.node), commands, rank.node)
 
 

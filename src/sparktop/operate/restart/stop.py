@@ -7,14 +7,15 @@ The restart policy stays: Docker leaves a container that was stopped by hand alo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_bytes
 from sparktop.engines.rank_order import missing
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
-from sparktop.operate.plan import stop_steps
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.no_start import NoStart
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import (
     RunningRank,
@@ -26,6 +27,8 @@ from sparktop.operate.plan.running_rank import (
 )
 from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import start_again
+from sparktop.operate.plan.sequence import sequence, way_back
+from sparktop.operate.plan.service import service_of
 from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, processes
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
@@ -59,21 +62,25 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     down, up = in_order(ranks, ranks)
     evidence = evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks])
     urgent = is_urgent(request, ranks)
-    steps = [
-        *(() if urgent else (evidence,)),
-        *down_steps(down, grace_s, with_policy=False, survey=survey),
-        *((evidence,) if urgent else ()),
-        *(step for rank in ranks if (step := memory_freed(rank)) is not None),
+    stop = down_steps(down, grace_s, with_policy=False, survey=survey)
+    starters = [StoppedEngine(rank=rank) for rank in ranks]
+    steps = (
+        *sequence(
+            starters,
+            before=() if urgent else (evidence,),
+            stop=(*stop, evidence) if urgent else stop,
+            survey=survey,
+        ),
         *resolved_step(request, ranks[0].node),
-    ]
+    )
     for rank in ranks:
         require_root_for(steps, survey, rank.node)
     return Plan(
         request=request,
         title=f"Stop {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
-        steps=tuple(steps),
-        way_back=tuple(_rollback(up)),
+        steps=steps,
+        way_back=tuple(way_back((), [StoppedEngine(rank=rank) for rank in up], grace_s)),
         effect=_effect(ranks, grace_s),
         warnings=(
             *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
@@ -84,25 +91,36 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     )
 
 
-def memory_freed(rank: RunningRank) -> Step | None:
-    """Step: wait until most of its memory is available; the run goes on where it isn't."""
-    engine_bytes = held_bytes(rank.engine, rank.view)
-    sample = rank.view.sample
-    if not engine_bytes or engine_bytes < GIB or sample is None:
-        return None
-    target = sample.memory.available_bytes + int(BACK_SHARE * engine_bytes)
-    reachable = reachable_bytes(rank.engine, rank.view)
-    if reachable is not None:
-        target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
-    return Step(
-        id=f"memory{rank.mark}",
-        title=f"See {gib(target)} available on {rank.node} again",
-        node=rank.node,
-        act=AwaitMemory(target_bytes=target),
-        limit_s=MEMORY_S,
-        verifies=f"most of the {gib(engine_bytes)} it held is back",
-        on_failure=OnFailure.GO_ON,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedEngine(NoStart):
+    """A rank that is stopped, and whose memory comes back."""
+
+    rank: RunningRank
+
+    def await_memory(self) -> Iterator[Step]:
+        """Wait until most of its memory is available; the run goes on where it isn't."""
+        rank = self.rank
+        engine_bytes = held_bytes(rank.engine, rank.view)
+        sample = rank.view.sample
+        if not engine_bytes or engine_bytes < GIB or sample is None:
+            return
+        target = sample.memory.available_bytes + int(BACK_SHARE * engine_bytes)
+        reachable = reachable_bytes(rank.engine, rank.view)
+        if reachable is not None:
+            target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
+        yield Step(
+            id=f"memory{rank.mark}",
+            title=f"See {gib(target)} available on {rank.node} again",
+            node=rank.node,
+            act=AwaitMemory(target_bytes=target),
+            limit_s=MEMORY_S,
+            verifies=f"most of the {gib(engine_bytes)} it held is back",
+            on_failure=OnFailure.GO_ON,
+        )
+
+    def start_old(self) -> Iterator[Step]:
+        if self.rank.origin.kind is not OriginKind.LAUNCHER:  # its container alone would start no engine
+            yield from start_again(self.rank)
 
 
 def _is_stoppable(rank: RunningRank, survey: Survey) -> bool:
@@ -115,14 +133,6 @@ def _is_stoppable(rank: RunningRank, survey: Survey) -> bool:
 def _start_commands(ranks: Sequence[RunningRank]) -> tuple[str, ...]:
     docker = (f"to start it: docker start {rank.container.name}" for rank in ranks if rank.container is not None)
     return (*docker, *sparktop_launch.again(ranks))
-
-
-def _rollback(up: Sequence[RunningRank]) -> Iterator[Step]:
-    for rank in up:
-        if rank.origin.kind is OriginKind.UNIT or (
-            rank.origin.kind is OriginKind.CONTAINER and rank.container is not None and not rank.container.auto_remove
-        ):
-            yield from start_again(rank)
 
 
 def _effect(ranks: Sequence[RunningRank], grace_s: float) -> str:
@@ -171,7 +181,7 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
 def _equivalent(down: Sequence[RunningRank], grace_s: float, survey: Survey) -> Iterator[str]:
     for rank in down:
         if rank.origin.kind is OriginKind.UNIT:
-            yield f"on {rank.node}: {stop_steps.typed(rank, 'stop')}"
+            yield f"on {rank.node}: {service_of(rank).typed('stop')}"
         elif rank.container is not None:
             yield f"on {rank.node}: docker stop -t {grace_s:.0f} {rank.container.name}"
         elif rows := processes(rank, survey):

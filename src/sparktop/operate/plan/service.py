@@ -1,0 +1,104 @@
+"""A systemd service that runs an engine: the steps that stop and start it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from sparktop.model.fleet import NodeView
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Remote, Step
+from sparktop.operate.plan.origin import systemctl
+from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.operate.secrets.sudo import program
+
+STOP_LIMIT_S = 300.0
+"""Longer than systemd's own TimeoutStopSec (90 s by default)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service on its node."""
+
+    view: NodeView
+    unit: str
+    is_own: bool = False
+    """It belongs to the user's own manager (`systemctl --user`)."""
+    engine: str = ""
+    """Name of the engine that it runs; empty where none lives long enough to be seen."""
+    mark: str = ""
+    """Suffix of its steps' ids."""
+
+    @property
+    def node(self) -> str:
+        return self.view.name
+
+    @property
+    def privilege(self) -> Privilege:
+        return Privilege.USER if self.is_own else Privilege.ROOT
+
+    @property
+    def manager(self) -> tuple[str, ...]:
+        """The systemctl command of the manager that runs it."""
+        return systemctl(self.view, is_own=self.is_own, path=program("systemctl"))
+
+    def argv(self, verb: str) -> tuple[str, ...]:
+        """The systemctl command; a start doesn't wait, because a service may wait for memory before it starts."""
+        options = ("--no-block",) if verb == "start" else ()
+        return (*self.manager, verb, *options, "--", self.unit)
+
+    @property
+    def reload_argv(self) -> tuple[str, ...]:
+        """Has its manager read its files anew."""
+        return (*self.manager, "daemon-reload")
+
+    @property
+    def sudo(self) -> str:
+        """What stands before a command of it that is typed."""
+        return "" if self.is_own else "sudo "
+
+    @property
+    def typed_manager(self) -> str:
+        return "systemctl --user" if self.is_own else "sudo systemctl"
+
+    def typed(self, verb: str) -> str:
+        """The systemctl command as it would be typed."""
+        return f"{self.typed_manager} {verb} -- {shlex.quote(self.unit)}"
+
+    def stop(self, grace_s: float) -> Step:
+        """Stop the service, and wait until it has stopped; Restart= doesn't undo that."""
+        limit_s = max(STOP_LIMIT_S, 2 * grace_s)
+        return Step(
+            id=f"stop{self.mark}",
+            title=f"Stop {self._title}",
+            node=self.node,
+            act=Remote(operations=(self._command("stop", limit_s),)),
+            limit_s=limit_s + 60.0,
+            verifies="the service is inactive",
+            undone_by=self.typed("start"),
+        )
+
+    def start(self) -> Step:
+        """Start the service."""
+        return Step(
+            id=f"start{self.mark}",
+            title=f"Start {self._title}",
+            node=self.node,
+            act=Remote(operations=(self._command("start", 60.0),)),
+            limit_s=120.0,
+            verifies="systemd has taken the order",
+            undone_by=self.typed("stop"),
+            undoes=(f"stop{self.mark}",),
+        )
+
+    @property
+    def _title(self) -> str:
+        return f"{self.unit}, which runs {self.engine}" if self.engine else self.unit
+
+    def _command(self, verb: str, limit_s: float) -> Command:
+        return Command(argv=self.argv(verb), privilege=self.privilege, limit_s=limit_s)
+
+
+def service_of(rank: RunningRank) -> Service:
+    """The service that runs the rank."""
+    return Service(view=rank.view, unit=rank.origin.unit, is_own=rank.origin.is_own, engine=rank.name, mark=rank.mark)
