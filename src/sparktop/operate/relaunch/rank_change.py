@@ -163,7 +163,11 @@ def _image_asks(rank: TeamRank, change: Change, survey: Survey) -> Iterator[Ask]
 
 
 def targets(rank_change: RankChange, flags: Sequence[FlagChange], wanted_bytes: int | None) -> tuple[Target, Target]:
-    """Memory that the changed engine needs to start, and what the old one needs on the way back."""
+    """Memory to wait for before the changed engine starts, and before the old one does on the way back.
+
+    Args:
+        wanted_bytes: the operator's own figure. It holds on the way back, too, unless the change alters what is asked.
+    """
     engine, view = rank_change.rank.engine, rank_change.rank.view
     try:
         argv = changed((), engine.argv, {flag.name: flag.after for flag in flags}, {}).command
@@ -173,4 +177,4 @@ def targets(rank_change: RankChange, flags: Sequence[FlagChange], wanted_bytes: 
     target, old_target = memory_target(changed_engine, view, wanted_bytes=wanted_bytes), memory_target(engine, view)
     assert target is not None  # inspect_ranks() has a sample of every node
     assert old_target is not None
-    return target, old_target
+    return target, target if target.asked_bytes == old_target.asked_bytes else old_target

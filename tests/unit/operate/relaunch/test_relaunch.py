@@ -18,7 +18,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import GuardOrder, OnFailure, Plan, Refusal, Remote, Step
+from sparktop.model.plan import AwaitMemory, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
 
@@ -50,6 +50,19 @@ def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> N
     compare_plan("relaunch_for_a_finding", plan)
     assert [step.id for step in plan.steps[-3:]] == ["policy", "resolved", "remove"]
     assert "no way back" in plan.effect
+
+
+@pytest.mark.parametrize(("change", "is_theirs"), [(WITHOUT_GRAPHS, True), (SMALLER_SHARE, False)])
+def test_the_operators_memory_holds_on_the_way_back_unless_the_change_alters_it(
+    change: Change, is_theirs: bool
+) -> None:
+    wish = asked(change, options={"target_gib": "50"})
+    plan = possible(planned(wish, made.picture(restarts.spark())))
+    waits = {
+        step.id: step.act.target_bytes for step in (*plan.steps, *plan.way_back) if isinstance(step.act, AwaitMemory)
+    }
+    assert waits["memory"] == 50 << 30
+    assert (waits["back-memory"] == 50 << 30) is is_theirs
 
 
 def test_two_ranks_are_changed_together() -> None:
