@@ -15,7 +15,6 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request, Step
 from sparktop.model.survey import Ask, Survey
-from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank, inspect_ranks, neighbours, requests_lost
 from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import existing
@@ -144,9 +143,9 @@ def _unknown(node: str, name: str, picture: FleetState) -> Refused:
 
 
 def _is_startable(rank: RunningRank) -> bool:
-    if rank.origin.kind is OriginKind.UNIT:
+    if rank.origin.is_service:
         return True
-    return rank.container is not None and not rank.container.auto_remove and rank.origin.kind is not OriginKind.LAUNCHER
+    return rank.container is not None and not rank.container.auto_remove and not rank.origin.is_in_sleeping_container
 
 
 def _why_not(engine: EngineToStop) -> str:
@@ -156,7 +155,7 @@ def _why_not(engine: EngineToStop) -> str:
             "can't be seen here"
         )
     rank = next(rank for rank in engine.ranks if not _is_startable(rank))
-    if rank.origin.kind is OriginKind.LAUNCHER:
+    if rank.origin.is_in_sleeping_container:
         return f"{rank.origin.launcher} has put it into its container, and starts it"
     if rank.container is None:
         return "it runs in no container and no service"

@@ -1,4 +1,4 @@
-"""What started an engine: its origin (container, service, launcher, process), and the starter that can start it again.
+"""What started an engine, and what is needed to start it again.
 
 A container whose own command starts no engine holds one that was put there by `docker exec`: starting that container
 again starts no engine (docs/facts/engines.md section 6.1). A service restarts its engine as soon as it stops, so the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sparktop import sanitise
@@ -30,27 +30,59 @@ _UNITS_AT_MOST = 20
 
 
 class OriginKind(StrEnum):
-    """What kind of thing starts the engine."""
+    """What can have started an engine, as a sentence names it."""
 
-    CONTAINER = "container"
-    UNIT = "unit"
-    LAUNCHER = "launcher"
-    PROCESS = "process"
+    PLAIN = "docker run"
+    COMPOSE = "docker compose"
+    UNIT = "systemd"
+    PODMAN = "podman"
+    """A service that only a label of its container names: Podman generates its file."""
+    SPARKRUN = "sparkrun"
+    EUGR = "spark-vllm-docker"
+    RUN_CLUSTER = "run_cluster.sh"
+    EXEC = "docker exec"
+    """Put into a container that starts no engine of its own; by whom is not known."""
+    RECIPE = "sparktop launch"
+    PROCESS = "its command line"
+    """In no container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What starts an engine."""
+    """What started an engine, and what is needed to start it again, as it was or with a change."""
 
     kind: OriginKind
+    evidence: tuple[str, ...] = ()
+    """The evidence for it, one phrase each."""
     unit: str = ""
-    """The service's name, for a service."""
     is_own: bool = False
     """The service belongs to the user's own manager (`systemctl --user`)."""
     launcher: str = ""
-    """The launcher's name, for a sentence."""
+    """Who put it into a container that starts no engine of its own, for a sentence; empty where nobody did."""
     commands: tuple[str, ...] = ()
     """The launcher's own commands, as they would be typed."""
+    project: str = ""
+    """The compose project."""
+    service: str = ""
+    working_dir: str = ""
+    config_files: tuple[str, ...] = ()
+    environment_file: str = ""
+    recipe: str = ""
+
+    @property
+    def is_service(self) -> bool:
+        """Whether a service of systemd's stops and starts it."""
+        return self.kind is OriginKind.UNIT
+
+    @property
+    def is_in_sleeping_container(self) -> bool:
+        """Whether starting its container again would start no engine."""
+        return bool(self.launcher)
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether only its launcher can make its container again."""
+        return self.kind in (OriginKind.SPARKRUN, OriginKind.EUGR, OriginKind.RUN_CLUSTER, OriginKind.EXEC)
 
 
 def systemctl(node: NodeView, *, is_own: bool, path: str = "systemctl") -> tuple[str, ...]:
@@ -67,22 +99,39 @@ def asks(engine: Engine, node: NodeView) -> tuple[Ask, ...]:
     return (_show_ask(node, units, own=False), _show_ask(node, units, own=True))
 
 
-def origin(engine: Engine, node: NodeView, survey: Survey) -> Origin:
-    """What started the engine."""
+def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected | None) -> Origin:
+    """What started the engine.
+
+    Args:
+        inspected: its container; None where it runs in none.
+    """
     container = engine.container
+    service = unit_of_process(engine, node) if container is None else _unit_of_container(engine, node, survey)
+    if service is not None:
+        unit, is_own = service
+        what = "holds its process" if container is None else "runs its container"
+        return Origin(kind=OriginKind.UNIT, unit=unit, is_own=is_own, evidence=(f"the service {unit} {what}",))
     if container is None:
-        unit = unit_of_process(engine, node)
-        return Origin(kind=OriginKind.UNIT, unit=unit[0], is_own=unit[1]) if unit else Origin(kind=OriginKind.PROCESS)
+        return Origin(kind=OriginKind.PROCESS, evidence=("its processes are in no container and no service",))
+    starts_itself = (
+        of_container(container.argv) is not None
+        or (joins_ray(container.argv) and engine.endpoint is None)
+        or not (container.argv or engine.pids)
+    )
+    made_by = _of_container(container, inspected, is_asleep=not starts_itself)
+    if starts_itself:
+        return made_by
+    launcher, commands = _launcher(container)
+    return replace(made_by, launcher=launcher, commands=commands)
+
+
+def _unit_of_container(engine: Engine, node: NodeView, survey: Survey) -> tuple[str, bool] | None:
+    """(service, whether it is the user's own) whose command runs the engine's container."""
     for question in asks(engine, node):
         for name, command in _commands(survey.value(question)).items():
-            if _runs_container(command, container):
-                is_own = isinstance(question, Output) and "--user" in question.argv
-                return Origin(kind=OriginKind.UNIT, unit=name, is_own=is_own)
-    if of_container(container.argv) is not None or (joins_ray(container.argv) and engine.endpoint is None):
-        return Origin(kind=OriginKind.CONTAINER)
-    if not container.argv and not engine.pids:
-        return Origin(kind=OriginKind.CONTAINER)
-    return _launcher_origin(container)
+            if engine.container is not None and _runs_container(command, engine.container):
+                return name, isinstance(question, Output) and "--user" in question.argv
+    return None
 
 
 def unit_of_process(engine: Engine, node: NodeView) -> tuple[str, bool] | None:
@@ -130,28 +179,18 @@ def _runs_container(command: str, container: Container) -> bool:
     return container.name in words or f"--name={container.name}" in words or container.container_id in words
 
 
-def _launcher_origin(container: Container) -> Origin:
-    name = shlex.quote(container.name)
-    text = " ".join(container.argv)
+def _launcher(container: Container) -> tuple[str, tuple[str, ...]]:
+    """Who has put the engine into its container, and the commands of that."""
     if container.name.startswith("sparkrun_"):
-        return Origin(
-            kind=OriginKind.LAUNCHER,
-            launcher="sparkrun",
-            commands=("sparkrun stop RECIPE", "sparkrun run RECIPE   # with what it was launched with"),
+        return "sparkrun", ("sparkrun stop RECIPE", "sparkrun run RECIPE   # with what it was launched with")
+    if "ray start" in " ".join(container.argv):
+        return "run_cluster.sh (Ray)", (
+            "end the `vllm serve` where it was launched (ctrl+c)",
+            f"docker exec -it {shlex.quote(container.name)} vllm serve ...   # as it was launched",
         )
-    if "ray start" in text:
-        return Origin(
-            kind=OriginKind.LAUNCHER,
-            launcher="run_cluster.sh (Ray)",
-            commands=(
-                "end the `vllm serve` where it was launched (ctrl+c)",
-                f"docker exec -it {name} vllm serve ...   # as it was launched",
-            ),
-        )
-    return Origin(
-        kind=OriginKind.LAUNCHER,
-        launcher="a launcher that put it there by `docker exec` (spark-vllm-docker does)",
-        commands=("./launch-cluster.sh stop", "./launch-cluster.sh ...   # with the arguments it was launched with"),
+    return "a launcher that put it there by `docker exec` (spark-vllm-docker does)", (
+        "./launch-cluster.sh stop",
+        "./launch-cluster.sh ...   # with the arguments it was launched with",
     )
 
 
@@ -162,109 +201,46 @@ _SPARKRUN_JOB = "sparkrun.cluster_id"
 _RUN_CLUSTER = re.compile(r"node-\d+")
 
 
-class ToolKind(StrEnum):
-    """The tools that can have started an engine."""
-
-    PLAIN = "docker run"
-    COMPOSE = "docker compose"
-    UNIT = "systemd"
-    SPARKRUN = "sparkrun"
-    EUGR = "spark-vllm-docker"
-    RUN_CLUSTER = "run_cluster.sh"
-    EXEC = "docker exec"
-    """Put into a container that starts no engine of its own; by whom is not known."""
-    RECIPE = "sparktop launch"
-    PROCESS = "its command line"
-    """In no container."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTool:
-    """The tool that started an engine, and what is needed to start it again with a change."""
-
-    kind: ToolKind
-    evidence: tuple[str, ...] = ()
-    """The evidence for it, one phrase each."""
-    unit: str = ""
-    project: str = ""
-    """The compose project."""
-    service: str = ""
-    working_dir: str = ""
-    config_files: tuple[str, ...] = ()
-    environment_file: str = ""
-    recipe: str = ""
-
-    @property
-    def is_launched(self) -> bool:
-        """Whether its container's own command starts no engine, so that recreating the container would start none."""
-        return self.kind in (ToolKind.SPARKRUN, ToolKind.EUGR, ToolKind.RUN_CLUSTER, ToolKind.EXEC)
-
-
-def start_tool(engine: Engine, origin: Origin, container: Inspected | None) -> StartTool:
-    """The tool that started the engine; `origin` is what systemd and the container's own command say."""
-    container_labels: Mapping[str, str] = container.labels if container is not None else {}
-    if origin.kind is OriginKind.UNIT:
-        return StartTool(
-            kind=ToolKind.UNIT,
-            unit=origin.unit,
-            evidence=(
-                f"the service {origin.unit} {'runs its container' if container is not None else 'holds its process'}",
-            ),
-        )
-    if unit := container_labels.get("PODMAN_SYSTEMD_UNIT"):
-        unit = sanitise.name(unit)
-        return StartTool(kind=ToolKind.UNIT, unit=unit, evidence=(f"label PODMAN_SYSTEMD_UNIT={unit}",))
-    if container is None:
-        if origin.kind is OriginKind.PROCESS and engine.container is None:
-            return StartTool(kind=ToolKind.PROCESS, evidence=("its processes are in no container and no service",))
-        return StartTool(kind=ToolKind.PLAIN)
+def _of_container(container: Container, inspected: Inspected | None, *, is_asleep: bool) -> Origin:
+    """What made the container, by its labels, its name, and whether its own command starts an engine."""
+    container_labels: Mapping[str, str] = inspected.labels if inspected is not None else {}
+    if unit := sanitise.name(container_labels.get("PODMAN_SYSTEMD_UNIT", "")):
+        return Origin(kind=OriginKind.PODMAN, unit=unit, evidence=(f"label PODMAN_SYSTEMD_UNIT={unit}",))
     if job := container_labels.get(_SPARKRUN_JOB):
-        return StartTool(kind=ToolKind.SPARKRUN, evidence=(f"label {_SPARKRUN_JOB}={sanitise.name(job)}",))
-    if container.name.startswith("sparkrun_") and (
-        _SPARKRUN.fullmatch(container.name) or origin.kind is OriginKind.LAUNCHER
-    ):
+        return Origin(kind=OriginKind.SPARKRUN, evidence=(f"label {_SPARKRUN_JOB}={sanitise.name(job)}",))
+    if _SPARKRUN.fullmatch(container.name) or (is_asleep and container.name.startswith("sparkrun_")):
         words = (f"named {container.name}", f"the engine was put there by docker exec, and writes {SPARKRUN_LOG}")
-        return StartTool(kind=ToolKind.SPARKRUN, evidence=words if origin.kind is OriginKind.LAUNCHER else words[:1])
-    if origin.kind is OriginKind.LAUNCHER:
-        return _exec_tool(engine, container)
+        return Origin(kind=OriginKind.SPARKRUN, evidence=words if is_asleep else words[:1])
+    if is_asleep:
+        return _exec_origin(container, inspected)
     if recipe := labels.recipe_of(container_labels):
-        return StartTool(kind=ToolKind.RECIPE, recipe=recipe, evidence=(f"label {labels.RECIPE}={recipe}",))
+        return Origin(kind=OriginKind.RECIPE, recipe=recipe, evidence=(f"label {labels.RECIPE}={recipe}",))
     if container_labels.get(f"{_COMPOSE}project") and container_labels.get(f"{_COMPOSE}service"):
-        return _compose_tool(container_labels)
-    return StartTool(
-        kind=ToolKind.PLAIN, evidence=("its container's own command starts it, and no label names a tool",)
-    )
+        return _compose_origin(container_labels)
+    return Origin(kind=OriginKind.PLAIN, evidence=("its container's own command starts it, and no label names a tool",))
 
 
-def _exec_tool(engine: Engine, container: Inspected) -> StartTool:
-    argv = engine.container.argv if engine.container is not None else ()
-    text = " ".join(argv)
-    command = sanitise.line(text, limit=80) or "unknown"
+def _exec_origin(container: Container, inspected: Inspected | None) -> Origin:
+    text = " ".join(container.argv)
+    command = f"its first process is `{sanitise.line(text, limit=80) or 'unknown'}`"
     exec_evidence = "the engine was put there by docker exec"
     if "ray start" in text:
-        name_evidence = (
-            (f"named {container.name}, as run_cluster.sh names them",) if _RUN_CLUSTER.fullmatch(container.name) else ()
-        )
-        return StartTool(
-            kind=ToolKind.RUN_CLUSTER, evidence=(*name_evidence, f"its first process is `{command}`", exec_evidence)
-        )
-    is_eugr = container.auto_remove and container.ipc_mode == "host" and engine.container is not None
-    if is_eugr and engine.container is not None and engine.container.is_privileged and "sleep infinity" in text:
-        words = (
-            f"its first process is `{command}`",
-            "privileged, ipc host, --rm, as launch-cluster.sh starts it",
-            exec_evidence,
-        )
-        return StartTool(kind=ToolKind.EUGR, evidence=words)
-    return StartTool(kind=ToolKind.EXEC, evidence=(f"its first process is `{command}`", exec_evidence))
+        is_named = _RUN_CLUSTER.fullmatch(container.name)
+        names = (f"named {container.name}, as run_cluster.sh names them",) if is_named else ()
+        return Origin(kind=OriginKind.RUN_CLUSTER, evidence=(*names, command, exec_evidence))
+    is_host_rm = inspected is not None and inspected.auto_remove and inspected.ipc_mode == "host"
+    if is_host_rm and container.is_privileged and "sleep infinity" in text:
+        how = "privileged, ipc host, --rm, as launch-cluster.sh starts it"
+        return Origin(kind=OriginKind.EUGR, evidence=(command, how, exec_evidence))
+    return Origin(kind=OriginKind.EXEC, evidence=(command, exec_evidence))
 
 
-def _compose_tool(labels: Mapping[str, str]) -> StartTool:
+def _compose_origin(labels: Mapping[str, str]) -> Origin:
     def label(name: str) -> str:
         return labels.get(_COMPOSE + name, "")
 
-    return StartTool(
-        kind=ToolKind.COMPOSE,
+    return Origin(
+        kind=OriginKind.COMPOSE,
         project=label("project"),
         service=label("service"),
         working_dir=label("project.working_dir"),

@@ -18,7 +18,7 @@ from sparktop.operate.container import inspected, shared_memory
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan import origin
 from sparktop.operate.plan.common_steps import stat_ask
-from sparktop.operate.plan.origin import Origin, OriginKind
+from sparktop.operate.plan.origin import Origin
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_docker
 
@@ -157,7 +157,7 @@ def inspect_ranks(team: Sequence[TeamRank], picture: FleetState, survey: Survey)
             RunningRank(
                 rank=rank,
                 view=view,
-                origin=origin.origin(rank.engine, view, survey),
+                origin=origin.origin(rank.engine, view, survey, container),
                 container=container,
                 mark=f"@{rank.node}" if len(team) > 1 else "",
             )
@@ -200,7 +200,7 @@ def refuse_status(container: Inspected) -> None:
 
 def refuse_launched(rank: RunningRank) -> None:
     """Refuse an engine that a launcher put into a sleeping container: only that launcher can start it."""
-    if rank.origin.kind is not OriginKind.LAUNCHER:
+    if not rank.origin.is_in_sleeping_container:
         return
     raise Refused(
         f"{rank.name} on {rank.node} holds an engine that {rank.origin.launcher} put there: its container's own "

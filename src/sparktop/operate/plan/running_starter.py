@@ -12,7 +12,6 @@ from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle, shared_memory
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan import start_steps
-from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.plan.service import service_of
 from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, READY_AT_LEAST_S, floor_of, load_s, may
@@ -195,14 +194,14 @@ def existing(
     """
     target = memory_target(rank.engine, rank.view, wanted_bytes=wanted_bytes)
     assert target is not None  # inspect_ranks() has a sample of every node
-    kind = ExistingService if rank.origin.kind is OriginKind.UNIT else ExistingContainer
+    kind = ExistingService if rank.origin.is_service else ExistingContainer
     return kind(rank=rank, target=target, old_target=target, memory_limit_s=limit_s)
 
 
 def start_again(rank: RunningRank) -> Iterator[Step]:
     """Rollback step: start it as it was; nothing where it didn't run, or is gone with its end (--rm)."""
     step = None
-    if rank.origin.kind is OriginKind.UNIT:
+    if rank.origin.is_service:
         step = service_of(rank).start()
     elif rank.container is not None and rank.runs and not rank.container.auto_remove:
         step = lifecycle.start_again(rank.container, rank.mark)
@@ -212,5 +211,5 @@ def start_again(rank: RunningRank) -> Iterator[Step]:
 
 def policy_again(rank: RunningRank) -> Iterator[Step]:
     """Rollback step: the restart policy as it was; a service's container gets its own from the service."""
-    if rank.container is not None and rank.container.restarts and rank.origin.kind is not OriginKind.UNIT:
+    if rank.container is not None and rank.container.restarts and not rank.origin.is_service:
         yield replace(lifecycle.policy_back(rank.container, rank.mark), id=f"back-policy{rank.mark}")

@@ -13,7 +13,6 @@ from sparktop.model.telemetry import Process
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import grace_option
 from sparktop.operate.plan.common_steps import ProcessStat, end_signal, stat_ask, stat_of
-from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import PIDS_AT_MOST, RunningRank
 from sparktop.operate.plan.service import service_of
 
@@ -43,7 +42,7 @@ def grace_of(request: Request, team: Sequence[RunningRank]) -> float:
 def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:
     """What stops the rank, by hand."""
     container, where = rank.container, f"on {rank.node}: "
-    if rank.origin.kind is OriginKind.UNIT:
+    if rank.origin.is_service:
         yield where + service_of(rank).typed("stop")
     elif container is not None:
         if container.restarts:
@@ -76,7 +75,7 @@ def down_steps(
         if with_policy and rank.container is not None and rank.container.restarts:
             yield lifecycle.policy_off(rank.container, rank.mark)
     for rank in order:
-        if rank.origin.kind is OriginKind.UNIT:
+        if rank.origin.is_service:
             yield service_of(rank).stop(grace_s)
         elif rank.container is not None:
             if rank.runs:

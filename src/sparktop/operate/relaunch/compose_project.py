@@ -80,8 +80,8 @@ class Project:
 
 def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
     """Questions about the project's files, its containers and the Compose program."""
-    node, tool = rank_change.rank.node, rank_change.tool
-    folder = tool.working_dir
+    node, origin = rank_change.rank.node, rank_change.origin
+    folder = origin.working_dir
     if not folder.startswith("/"):
         return
     for path in dict.fromkeys(
@@ -89,7 +89,7 @@ def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
     ):
         yield FileText(node=node, path=path)
     yield _writable_ask(node, folder)
-    if _PROJECT.fullmatch(tool.project) and _SERVICE.fullmatch(tool.service):
+    if _PROJECT.fullmatch(origin.project) and _SERVICE.fullmatch(origin.service):
         yield _siblings_ask(rank_change)
     privileges = survey.privileges(node)
     if privileges is not None and not privileges.has_compose:
@@ -103,11 +103,11 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
     Raises:
         UnusableProject: it can't be brought up as it was.
     """
-    tool, node = rank_change.tool, rank_change.rank.node
-    folder = tool.working_dir
+    origin, node = rank_change.origin, rank_change.rank.node
+    folder = origin.working_dir
     if not folder.startswith("/") or not _ENTRY.fullmatch(folder):
         raise UnusableProject(f"its project folder {folder[:80]!r} is none of {node}: it was brought up from elsewhere")
-    if not _PROJECT.fullmatch(tool.project) or not _SERVICE.fullmatch(tool.service):
+    if not _PROJECT.fullmatch(origin.project) or not _SERVICE.fullmatch(origin.service):
         raise UnusableProject("its project's or service's name is none that compose would take")
     program = _program(rank_change, survey)
     override = _join(folder, OVERRIDE)
@@ -120,11 +120,11 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
     definitions = tuple(
         definition
         for path, text in documents
-        if (definition := _service_definition(path, text, tool.service)) is not None
+        if (definition := _service_definition(path, text, origin.service)) is not None
     )
     if not definitions:
         raise UnusableProject(
-            f"no service {tool.service} is in its files ({', '.join(texts)}) any more",
+            f"no service {origin.service} is in its files ({', '.join(texts)}) any more",
             "bring them to what they were, and plan again",
         )
     _refuse_several_containers(rank_change, survey)
@@ -143,8 +143,8 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
         ) from None
     return Project(
         program=program,
-        name=tool.project,
-        service=tool.service,
+        name=origin.project,
+        service=origin.service,
         folder=folder,
         files=tuple(texts),
         env_files=env_files,
@@ -181,12 +181,12 @@ _Plain.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def _file_paths(rank_change: RankChange) -> tuple[str, ...]:
-    return tuple(_join(rank_change.tool.working_dir, path) for path in rank_change.tool.config_files)
+    return tuple(_join(rank_change.origin.working_dir, path) for path in rank_change.origin.config_files)
 
 
 def _env_file_paths(rank_change: RankChange) -> tuple[str, ...]:
-    paths = rank_change.tool.environment_file.split(",")
-    return tuple(_join(rank_change.tool.working_dir, path) for path in paths if path)
+    paths = rank_change.origin.environment_file.split(",")
+    return tuple(_join(rank_change.origin.working_dir, path) for path in paths if path)
 
 
 def _join(folder: str, path: str) -> str:
@@ -254,7 +254,7 @@ def _override_text(rank_change: RankChange, path: str, survey: Survey) -> str | 
 
 
 def _refuse_read_only(rank_change: RankChange, survey: Survey) -> None:
-    folder, node = rank_change.tool.working_dir, rank_change.rank.node
+    folder, node = rank_change.origin.working_dir, rank_change.rank.node
     if problem := survey.problem(_writable_ask(node, folder)):
         raise UnusableProject(
             f"the user may not write into {folder} on {node}, where the override file belongs ({problem})",
@@ -273,7 +273,7 @@ def _service_definition(path: str, text: str, service: str) -> Mapping[str, Any]
 
 def _siblings_ask(rank_change: RankChange) -> DockerGet:
     label = "com.docker.compose."
-    names = {"project": rank_change.tool.project, "service": rank_change.tool.service, "oneoff": "False"}
+    names = {"project": rank_change.origin.project, "service": rank_change.origin.service, "oneoff": "False"}
     filters = json.dumps({"label": [f"{label}{name}={value}" for name, value in names.items()]}, separators=(",", ":"))
     return DockerGet(node=rank_change.rank.node, path=f"/containers/json?all=1&filters={filters}")
 
@@ -283,20 +283,20 @@ def _refuse_several_containers(rank_change: RankChange, survey: Survey) -> None:
     rows = survey.value(_siblings_ask(rank_change))
     if isinstance(rows, list) and len(rows) > 1:
         raise UnusableProject(
-            f"compose has {len(rows)} containers of its service {rank_change.tool.service}: all would be made anew",
+            f"compose has {len(rows)} containers of its service {rank_change.origin.service}: all would be made anew",
             "change the compose file, and bring them up one by one",
         )
 
 
 def _container_name(rank_change: RankChange, program: Sequence[str], definitions: Sequence[Mapping[str, Any]]) -> str:
     """The name it has now; Compose v1 joins the parts with "_", v2 with "-"."""
-    container, tool = rank_change.rank.container, rank_change.tool
+    container, origin = rank_change.rank.container, rank_change.origin
     name = container.name if container is not None else ""
     number = container.labels.get("com.docker.compose.container-number", "1") if container is not None else "1"
     if any("container_name" in definition for definition in definitions):
         return name
     joint = "_" if program == ("docker-compose",) else "-"
-    usual = {mark: mark.join((tool.project, tool.service, number)) for mark in "_-"}
+    usual = {mark: mark.join((origin.project, origin.service, number)) for mark in "_-"}
     return usual[joint] if name in usual.values() else name
 
 

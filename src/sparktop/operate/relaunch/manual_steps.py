@@ -12,7 +12,7 @@ from sparktop.cmdline.container_body import host_options, with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.cmdline.launch_command import changed
 from sparktop.masking import is_secret, mask_argv
-from sparktop.operate.plan.origin import ToolKind
+from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch.compose_project import OVERRIDE
 from sparktop.operate.relaunch.rank_change import RankChange
@@ -21,8 +21,8 @@ from sparktop.operate.secrets.masking import shown_value
 
 def lines(rank_change: RankChange) -> tuple[str, ...]:
     """Commands to type for one rank."""
-    makers = {ToolKind.COMPOSE: _compose, ToolKind.UNIT: _systemd}
-    commands = makers.get(rank_change.tool.kind, _command)(rank_change)
+    makers = {OriginKind.COMPOSE: _compose, OriginKind.UNIT: _systemd, OriginKind.PODMAN: _systemd}
+    commands = makers.get(rank_change.origin.kind, _command)(rank_change)
     return tuple(f"on {rank_change.rank.node}: {sanitise.line(line)}" for line in commands)
 
 
@@ -37,12 +37,12 @@ def command_line(rank_change: RankChange) -> str:
 
 
 def _compose(rank_change: RankChange) -> Iterator[str]:
-    tool = rank_change.tool
-    folder = shlex.quote(tool.working_dir or ".")
-    files = " ".join(f"-f {shlex.quote(path)}" for path in tool.config_files)
-    env_file_option = f" --env-file {shlex.quote(tool.environment_file)}" if tool.environment_file else ""
+    origin = rank_change.origin
+    folder = shlex.quote(origin.working_dir or ".")
+    files = " ".join(f"-f {shlex.quote(path)}" for path in origin.config_files)
+    env_file_option = f" --env-file {shlex.quote(origin.environment_file)}" if origin.environment_file else ""
     yield f"write {folder}/{OVERRIDE}:"
-    yield f"services: {{ {json.dumps(tool.service)}: {{"
+    yield f"services: {{ {json.dumps(origin.service)}: {{"
     pairs = {name: shown_value(name, value) for name, value in rank_change.change.environment.items()}
     if pairs:
         yield f"  environment: {json.dumps(pairs)},"
@@ -54,14 +54,14 @@ def _compose(rank_change: RankChange) -> Iterator[str]:
         yield f"  image: {json.dumps(rank_change.change.image)}"
     yield "} }"
     yield (
-        f"docker compose -p {shlex.quote(tool.project)} --project-directory {folder}{env_file_option} {files} "
-        f"-f {folder}/{OVERRIDE} up -d --no-deps {shlex.quote(tool.service)}"
+        f"docker compose -p {shlex.quote(origin.project)} --project-directory {folder}{env_file_option} {files} "
+        f"-f {folder}/{OVERRIDE} up -d --no-deps {shlex.quote(origin.service)}"
     )
 
 
 def _systemd(rank_change: RankChange) -> Iterator[str]:
-    unit = shlex.quote(rank_change.tool.unit)
-    systemctl = "systemctl --user" if rank_change.rank.origin.is_own else "sudo systemctl"
+    unit = shlex.quote(rank_change.origin.unit)
+    systemctl = "systemctl --user" if rank_change.origin.is_own else "sudo systemctl"
     yield f"{systemctl} edit {unit}   # [Service], ExecStart= alone on a line, then the new ExecStart="
     for name, value in rank_change.change.environment.items():
         shown = shown_value(name, value)
@@ -72,7 +72,7 @@ def _systemd(rank_change: RankChange) -> Iterator[str]:
 
 
 def _command(rank_change: RankChange) -> Iterator[str]:
-    yield from rank_change.rank.origin.commands
+    yield from rank_change.origin.commands
     for name, value in rank_change.change.environment.items():
         shown = shown_value(name, value)
         yield f"export {name}={shlex.quote(shown)}" if shown is not None else f"unset {name}"
@@ -97,10 +97,10 @@ _SPARKRUN_OPTIONS = {
 def manual_only(rank_changes: tuple[RankChange, ...]) -> Refused:
     """Why sparktop can't relaunch it, and what to type instead."""
     head = rank_changes[0]
-    kind = head.tool.kind
-    evidence = "; ".join(head.tool.evidence)
+    kind = head.origin.kind
+    evidence = "; ".join(head.origin.evidence)
     why = "its container's own command starts no engine, so only its launcher can"
-    if kind is ToolKind.PROCESS:
+    if kind is OriginKind.PROCESS:
         why = "nothing here knows how it was started, but for its command line"
     maker = _LINES.get(kind, lines)
     ranks = rank_changes[:1] if kind in _FOR_ALL_RANKS else rank_changes
@@ -187,22 +187,22 @@ def _docker_exec(rank_change: RankChange) -> Iterator[str]:
     """An engine that `docker exec` started in a container that only waits."""
     name = shlex.quote(rank_change.rank.name)
     variables = "".join(f"-e {pair} " for pair in _shell_assignments(rank_change))
-    yield from rank_change.rank.origin.commands[:1]
+    yield from rank_change.origin.commands[:1]
     yield f"on {rank_change.rank.node}: docker exec -it {variables}{name} {command_line(rank_change)}"
     if rank_change.change.options or rank_change.change.image:
         changes = " ".join(filter(None, (_docker_options(rank_change), rank_change.change.image or "")))
         yield f"and the container itself, where it is made: docker run ... {changes}"
 
 
-_LINES: Mapping[ToolKind, Callable[[RankChange], Iterator[str] | tuple[str, ...]]] = {
-    ToolKind.SPARKRUN: _sparkrun,
-    ToolKind.EUGR: _eugr,
-    ToolKind.RUN_CLUSTER: _docker_exec,
-    ToolKind.EXEC: _docker_exec,
+_LINES: Mapping[OriginKind, Callable[[RankChange], Iterator[str] | tuple[str, ...]]] = {
+    OriginKind.SPARKRUN: _sparkrun,
+    OriginKind.EUGR: _eugr,
+    OriginKind.RUN_CLUSTER: _docker_exec,
+    OriginKind.EXEC: _docker_exec,
 }
 
 
-_FOR_ALL_RANKS = (ToolKind.SPARKRUN, ToolKind.EUGR)
+_FOR_ALL_RANKS = (OriginKind.SPARKRUN, OriginKind.EUGR)
 """These start every rank with one command."""
 
 

@@ -15,7 +15,7 @@ from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
 from sparktop.model.survey import Ask, DockerGet, Survey
 from sparktop.operate.container import inspected
-from sparktop.operate.plan.origin import StartTool, start_tool
+from sparktop.operate.plan.origin import Origin
 from sparktop.operate.plan.running_rank import RunningRank, inspect_ranks, requested_ranks, require_all_ranks
 from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.refused import Refused
@@ -27,7 +27,6 @@ class RankChange:
     """One running rank with the change for it, and what Docker says about its container and images."""
 
     rank: RunningRank
-    tool: StartTool
     change: Change
     """For this engine on this node, with every figure filled in."""
     notes: tuple[str, ...] = ()
@@ -42,6 +41,10 @@ class RankChange:
     """Inspect of the requested image; None where none is requested or it isn't on the node."""
     written: tuple[str, ...] | None = None
     """Paths changed in the writable layer; None where Docker gave no answer."""
+
+    @property
+    def origin(self) -> Origin:
+        return self.rank.origin
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -113,9 +116,7 @@ def _literal_change(
 
 
 def _rank_change(rank: RunningRank, change: Change, notes: tuple[str, ...], survey: Survey) -> RankChange:
-    rank_change = RankChange(
-        rank=rank, tool=start_tool(rank.engine, rank.origin, rank.container), change=change, notes=notes
-    )
+    rank_change = RankChange(rank=rank, change=change, notes=notes)
     if rank.container is None:
         return rank_change
     raw = survey.value(inspected.ask(rank.node, rank.container.container_id))

@@ -20,7 +20,7 @@ from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.lifecycle import is_policy
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
-from sparktop.operate.plan.origin import StartTool, ToolKind
+from sparktop.operate.plan.origin import Origin, OriginKind
 from sparktop.operate.plan.running_rank import in_order, lost_work
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.start_steps import guard_note, typed_memory
@@ -118,18 +118,19 @@ class RelaunchWay:
     asks: Callable[[RankChange, Survey], Iterable[Ask]] = lambda rank_change, survey: ()
 
 
-_RELAUNCH_WAYS: Mapping[ToolKind, RelaunchWay] = {
-    ToolKind.COMPOSE: RelaunchWay(relaunch=compose.rank_relaunch, asks=compose_project.asks),
-    ToolKind.UNIT: RelaunchWay(relaunch=systemd.rank_relaunch, asks=systemd_drop_in.asks),
+_RELAUNCH_WAYS: Mapping[OriginKind, RelaunchWay] = {
+    OriginKind.COMPOSE: RelaunchWay(relaunch=compose.rank_relaunch, asks=compose_project.asks),
+    OriginKind.UNIT: RelaunchWay(relaunch=systemd.rank_relaunch, asks=systemd_drop_in.asks),
+    OriginKind.PODMAN: RelaunchWay(relaunch=systemd.rank_relaunch),
 }
 """By what started the engine. Any other is a plain container."""
 
 
-def _way_of(tool: StartTool) -> RelaunchWay | None:
+def _way_of(origin: Origin) -> RelaunchWay | None:
     """The way that fits what started the engine; None: it can only be told how."""
-    if tool.is_launched or tool.kind is ToolKind.PROCESS:
+    if origin.is_launched or origin.kind is OriginKind.PROCESS:
         return None
-    return _RELAUNCH_WAYS.get(tool.kind, RelaunchWay(relaunch=plain.rank_relaunch))
+    return _RELAUNCH_WAYS.get(origin.kind, RelaunchWay(relaunch=plain.rank_relaunch))
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -138,7 +139,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     if any(ask not in survey.answers for ask in questions):
         return questions
     rank_changes = changes_by_rank(request, picture, survey)
-    way = _way_of(rank_changes[0].tool)
+    way = _way_of(rank_changes[0].origin)
     further = (ask for rank_change in rank_changes for ask in way.asks(rank_change, survey)) if way is not None else ()
     return tuple(dict.fromkeys((*questions, *further)))
 
@@ -188,16 +189,16 @@ def _way(rank_changes: tuple[RankChange, ...]) -> RelaunchWay:
     """The way that fits the engine; refused where only another tool can start it, or its ranks need several."""
     manual_steps.refuse_orchestrated(rank_changes)
     sparktop_launch.refuse_launch_only(rank_changes)
-    if len({rank_change.tool.kind for rank_change in rank_changes}) > 1:
-        launcher_ranks = tuple(rank_change for rank_change in rank_changes if rank_change.tool.is_launched)
+    if len({rank_change.origin.kind for rank_change in rank_changes}) > 1:
+        launcher_ranks = tuple(rank_change for rank_change in rank_changes if rank_change.origin.is_launched)
         if launcher_ranks:  # the launcher started every rank
             raise manual_steps.manual_only(launcher_ranks)
-        starters = ", ".join(f"{rank_change.rank.node}: {rank_change.tool.kind.value}" for rank_change in rank_changes)
+        starters = ", ".join(f"{change.rank.node}: {change.origin.kind.value}" for change in rank_changes)
         raise Refused(
             f"the ranks of {rank_changes[0].rank.name} were started in different ways ({starters})",
             tuple(line for rank_change in rank_changes for line in manual_steps.lines(rank_change)),
         )
-    way = _way_of(rank_changes[0].tool)
+    way = _way_of(rank_changes[0].origin)
     if way is None:
         raise manual_steps.manual_only(rank_changes)
     return way

@@ -32,7 +32,7 @@ _RENDEZVOUS = ("nnodes", "node_rank", "headless", "master_addr", "dist_init_addr
 def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
     """Refuse a change to a launched engine that only a launch can make."""
     head = rank_changes[0]
-    if not head.tool.recipe:
+    if not head.origin.recipe:
         return
     name = f"{head.rank.name} on {' and '.join(rank_change.rank.node for rank_change in rank_changes)}"
     for flag, value in head.change.flags.items():
@@ -42,7 +42,7 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
         if main in (*_PARALLELISM, *_RENDEZVOUS):
             reason = f"{sanitise.name(flag)} says on which nodes it runs, or how they meet"
             raise Refused(
-                f"{name} was launched from {head.tool.recipe}: {reason}, which a launch finds out on the nodes",
+                f"{name} was launched from {head.origin.recipe}: {reason}, which a launch finds out on the nodes",
                 lines(rank_changes),
             )
         if main == "port" and head.host.get("PortBindings"):
@@ -53,7 +53,7 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
 
 def with_line(refused: Refused, rank_changes: Sequence[RankChange]) -> Refused:
     """The refusal, with the launch command that does it where sparktop launched the engine."""
-    if not rank_changes[0].tool.recipe:
+    if not rank_changes[0].origin.recipe:
         return refused
     return Refused(refused.reason, (*refused.remedies, *lines(rank_changes)))
 
@@ -68,7 +68,7 @@ def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
     nodes = [rank_change.rank.node for rank_change in rank_changes]
     if (node_count := settings.get(_PARALLELISM[0])) is not None:
         nodes = [*nodes, "HOST"][: int(node_count)]
-    line = _launch_line(head.tool.recipe, nodes, values, head.rank.name)
+    line = _launch_line(head.origin.recipe, nodes, values, head.rank.name)
     return tuple(sanitise.line(text, limit=4000) for text in (line, *_recipe_lines(head)))
 
 
@@ -84,9 +84,9 @@ def again(ranks: Sequence[RunningRank]) -> Iterator[str]:
 def equivalent(rank_changes: Sequence[RankChange], new_labels: Mapping[str, str]) -> Iterator[str]:
     """The launch command with the relaunch's result; nothing where parameters can't express all of it."""
     head = rank_changes[0]
-    if head.tool.recipe and not new_labels.get(labels.CHANGED):
+    if head.origin.recipe and not new_labels.get(labels.CHANGED):
         line = _launch_line(
-            head.tool.recipe,
+            head.origin.recipe,
             [rank_change.rank.node for rank_change in rank_changes],
             labels.values_of(new_labels),
             head.rank.name,
@@ -150,7 +150,7 @@ def _split_flags(rank_change: RankChange) -> tuple[dict[str, str], list[tuple[st
 
 
 def _recipe_lines(rank_change: RankChange) -> Iterator[str]:
-    where = f"in a copy of {rank_change.tool.recipe}"
+    where = f"in a copy of {rank_change.origin.recipe}"
     for flag, value in _split_flags(rank_change)[1]:
         words = [flag, *filter(None, [shown_value(flag, value)])]
         yield f"{where}, in command: {'without ' if value is None else ''}{shlex.join(words)}"

@@ -18,6 +18,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Operation
 from sparktop.model.plan import Difference, Remote, Request, Step
 from sparktop.model.survey import Survey
+from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.plan.service import Service, service_of
 from sparktop.operate.plan.start_steps import with_rollback
@@ -217,12 +218,12 @@ def rank_relaunch(
     head_flags: Sequence[FlagChange],
 ) -> DropInRelaunch:
     """One rank's relaunch."""
-    rank, unit = rank_change.rank, rank_change.tool.unit
+    rank, unit = rank_change.rank, rank_change.origin.unit
 
     def refused(reason: str, *remedies: str) -> Refused:
         return Refused(reason, (*remedies, *manual_steps.lines(rank_change)))
 
-    if not rank.origin.unit:  # only a label names the unit: Podman's
+    if rank.origin.kind is OriginKind.PODMAN:
         raise refused(
             f"{rank.name} on {rank.node} is made by Podman for {unit}, whose file is generated from another",
             f"on {rank.node}: edit the .container file of {unit} (~/.config/containers/systemd, "

@@ -145,7 +145,7 @@ class DropIn:
 def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
     """Questions about the service's files and where its drop-in belongs."""
     rank = rank_change.rank
-    if not rank.origin.unit:
+    if not rank.origin.is_service:
         return
     yield _cat(rank_change)
     yield _show(rank_change)
@@ -163,7 +163,7 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
         NoDropIn: a drop-in can't make the change.
         Unreadable: the service's command can't be read.
     """
-    unit, node = rank_change.rank.origin.unit, rank_change.rank.node
+    unit, node = rank_change.origin.unit, rank_change.rank.node
     text, shown = survey.value(_cat(rank_change)), key_values(survey.value(_show(rank_change)))
     if not isinstance(text, str) or not text.strip():
         why = survey.problem(_cat(rank_change)) or "systemd shows none of its files"
@@ -201,8 +201,8 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
 
 
 def _path(rank_change: RankChange, survey: Survey) -> str:
-    unit = rank_change.rank.origin.unit
-    if not rank_change.rank.origin.is_own:
+    unit = rank_change.origin.unit
+    if not rank_change.origin.is_own:
         return f"{SYSTEM}/{unit}.d/{NAME}"
     for ask in _passwd(rank_change, survey):
         row = survey.value(ask)
@@ -219,19 +219,19 @@ def _passwd(rank_change: RankChange, survey: Survey) -> Iterator[Output]:
 
 
 def _manager(rank_change: RankChange) -> tuple[str, ...]:
-    return systemctl(rank_change.rank.view, is_own=rank_change.rank.origin.is_own)
+    return systemctl(rank_change.rank.view, is_own=rank_change.origin.is_own)
 
 
 def _cat(rank_change: RankChange) -> Output:
     return Output(
         node=rank_change.rank.node,
-        argv=(*_manager(rank_change), "cat", "--no-pager", "--", rank_change.rank.origin.unit),
+        argv=(*_manager(rank_change), "cat", "--no-pager", "--", rank_change.origin.unit),
     )
 
 
 def _show(rank_change: RankChange) -> Output:
     names = "FragmentPath,DropInPaths,NeedDaemonReload,Type"
-    argv = (*_manager(rank_change), "show", "--no-pager", "-p", names, "--", rank_change.rank.origin.unit)
+    argv = (*_manager(rank_change), "show", "--no-pager", "-p", names, "--", rank_change.origin.unit)
     return Output(node=rank_change.rank.node, argv=argv)
 
 

@@ -227,7 +227,7 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
         if rank.container is not None and rank.container.restarts:
             command = lifecycle.policy_command(rank.container.name, rank.container.policy_body)
             yield f"The restart policy of {rank.container.name} stays off: {command}"
-        if rank.origin.kind is OriginKind.UNIT:
+        if rank.origin.is_service:
             yield next_steps(service_of(rank))
         yield from sudo_notes(steps, survey, rank.node)
 

@@ -116,7 +116,7 @@ def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
     yield from neighbours(rank)
     if rank.container is not None:
         yield from guard_note(rank.view)
-    if rank.origin.kind is OriginKind.UNIT:
+    if rank.origin.is_service:
         yield (
             f"{rank.origin.unit} runs it on {rank.node}: the service is stopped and started. A container that it makes "
             "anew has no id before, so the guard is armed over it only when it has loaded."
@@ -137,7 +137,7 @@ def _equivalent(down: Sequence[Existing], up: Sequence[Existing], grace_s: float
     for starter in up:
         rank, where = starter.rank, f"on {starter.node}: "
         yield typed_memory(starter.node, starter.target.target_bytes)
-        if rank.origin.kind is OriginKind.UNIT:
+        if rank.origin.is_service:
             yield where + service_of(rank).typed("start")
         else:
             yield f"{where}docker start {starter.container.name}"
@@ -151,7 +151,7 @@ def _equivalent(down: Sequence[Existing], up: Sequence[Existing], grace_s: float
 
 def _refuse_unstartable(rank: RunningRank) -> None:
     container = rank.container
-    if container is not None and container.auto_remove and rank.origin.kind is not OriginKind.UNIT:
+    if container is not None and container.auto_remove and not rank.origin.is_service:
         raise Refused(
             f"{rank.name} on {rank.node} was started with --rm: Docker removes it when it stops, and there "
             "would be nothing to start again",
@@ -178,7 +178,7 @@ def _refuse_unstartable(rank: RunningRank) -> None:
 def _require_root(ranks: Sequence[RunningRank], survey: Survey) -> None:
     """Refuse where a service needs root; other steps that need it are left out, and the review says so."""
     for rank in ranks:
-        if rank.origin.kind is OriginKind.UNIT and not rank.origin.is_own:
+        if rank.origin.is_service and not rank.origin.is_own:
             service = service_of(rank)
             commands = [service.argv("stop"), service.argv("start")]
             require_root(survey.privileges(rank.node), commands, rank.node)

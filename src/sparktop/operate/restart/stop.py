@@ -119,7 +119,7 @@ class StoppedEngine(NoStart):
         )
 
     def start_old(self) -> Iterator[Step]:
-        if self.rank.origin.kind is not OriginKind.LAUNCHER:  # its container alone would start no engine
+        if not self.rank.origin.is_in_sleeping_container:  # its container alone would start no engine
             yield from start_again(self.rank)
 
 
@@ -168,7 +168,7 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
                 f"The restart policy of {container.name} is always: it comes again when Docker or {rank.node} starts "
                 "anew."
             )
-        if rank.origin.kind is OriginKind.LAUNCHER:
+        if rank.origin.is_in_sleeping_container:
             yield (
                 f"{rank.name} on {rank.node} is the container that {rank.origin.launcher} put the engine into: all of "
                 "it is stopped, and the launcher starts it again."
@@ -180,7 +180,7 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
 
 def _equivalent(down: Sequence[RunningRank], grace_s: float, survey: Survey) -> Iterator[str]:
     for rank in down:
-        if rank.origin.kind is OriginKind.UNIT:
+        if rank.origin.is_service:
             yield f"on {rank.node}: {service_of(rank).typed('stop')}"
         elif rank.container is not None:
             yield f"on {rank.node}: docker stop -t {grace_s:.0f} {rank.container.name}"

@@ -1,4 +1,4 @@
-"""Who started an engine, by what Docker and systemd say of it; and the share of memory a machine has for it."""
+"""The largest share of memory that a machine has for an engine, and the figures of a change that are made of it."""
 
 from __future__ import annotations
 
@@ -7,79 +7,13 @@ from typing import Any
 import pytest
 from tests import pictures_support as made
 from tests import restart_support as restarts
-from tests.relaunch_support import engine as engine_in
 
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.engines.memory_target import largest_share, literal_flags
 from sparktop.engines.rank_order import TeamRank
 from sparktop.model.change import AUTO, Change
-from sparktop.model.engine import Engine, EngineKind
+from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import NodeView
-from sparktop.model.survey import Answer, Survey
-from sparktop.operate.container import inspected as containers
-from sparktop.operate.plan.origin import Origin, OriginKind, StartTool, ToolKind, origin, start_tool
-
-
-def told(engine: Engine, **more: Any) -> StartTool:
-    view = restarts.spark(engines=(engine,))
-    box = None
-    if engine.container is not None:
-        ask = containers.ask("spark1", engine.container.container_id)
-        survey = Survey(answers={ask: Answer(value=restarts.inspect(engine.container))})
-        box = containers.inspected("spark1", engine.container.container_id, survey)
-        assert box is not None
-    return start_tool(engine, more.get("origin") or origin(engine, view, Survey()), box)
-
-
-COMPOSE = {
-    "com.docker.compose.project": "llm",
-    "com.docker.compose.service": "engine",
-    "com.docker.compose.project.working_dir": "/srv/llm",
-    "com.docker.compose.project.config_files": "/srv/llm/a.yaml,/srv/llm/b.yaml",
-    "com.docker.compose.project.environment_file": "/srv/llm/.env",
-}
-SLEEPS = ("sleep", "infinity")
-CASES: list[tuple[dict[str, Any], ToolKind]] = [
-    ({}, ToolKind.PLAIN),
-    ({"labels": {"com.nvidia.version": "26.05"}}, ToolKind.PLAIN),
-    ({"labels": COMPOSE}, ToolKind.COMPOSE),
-    ({"labels": {"com.docker.compose.project": "llm"}}, ToolKind.PLAIN),
-    ({"labels": {"sparktop.recipe": "minimax"}}, ToolKind.RECIPE),
-    ({"labels": {"PODMAN_SYSTEMD_UNIT": "vllm.service"}}, ToolKind.UNIT),
-    ({"name": "sparkrun_ab12cd_solo", "argv": SLEEPS}, ToolKind.SPARKRUN),
-    ({"name": "sparkrun_ab12cd_node_1"}, ToolKind.SPARKRUN),
-    ({"name": "vllm_node", "argv": SLEEPS, "auto_remove": True, "ipc_mode": "host", "is_privileged": True},
-     ToolKind.EUGR),
-    ({"name": "mine", "argv": SLEEPS}, ToolKind.EXEC),
-    ({"name": "node-31415", "argv": ("bash", "-c", "ray start --block --head")}, ToolKind.RUN_CLUSTER),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("box", "kind"), CASES, ids=[f"{kind.name} {index}" for index, (_, kind) in enumerate(CASES)])
-def test_kinds(box: dict[str, Any], kind: ToolKind) -> None:
-    starter = told(engine_in(**box))
-    assert starter.kind is kind
-    assert starter.evidence, "it says why"
-    assert starter.is_launched == ("argv" in box or kind is ToolKind.SPARKRUN)
-
-
-def test_compose_in_detail() -> None:
-    starter = told(engine_in(labels=COMPOSE))
-    assert (starter.project, starter.service, starter.working_dir) == ("llm", "engine", "/srv/llm")
-    assert starter.config_files == ("/srv/llm/a.yaml", "/srv/llm/b.yaml")
-    assert starter.environment_file == "/srv/llm/.env"
-
-
-def test_a_service_wins_over_labels() -> None:
-    starter = told(engine_in(labels=COMPOSE), origin=Origin(kind=OriginKind.UNIT, unit="vllm.service"))
-    assert (starter.kind, starter.unit) == (ToolKind.UNIT, "vllm.service")
-
-
-def test_a_bare_process() -> None:
-    assert told(made.engine(container=None)).kind is ToolKind.PROCESS
-
-
-# --- the share --------------------------------------------------------------------------------------------------------
 
 
 def team(*nodes: NodeView) -> list[tuple[TeamRank, NodeView]]:
@@ -162,8 +96,3 @@ def test_a_change_of_several_layers_is_one() -> None:
     )
     assert change.for_engine("sglang", "spark2").options == {"Devices": devices, "IpcMode": "private"}
     assert change.for_engine("sglang", "spark2").flags == {"--x": "1", "--y": "3"}
-
-
-def test_newer_sparkrun_is_known_by_its_label() -> None:
-    one = told(engine_in(name="sparkrun_7d7b_15b3_solo", labels={"sparkrun.cluster_id": "sparkrun_7d7b_15b3"}))
-    assert (one.kind, one.evidence) == (ToolKind.SPARKRUN, ("label sparkrun.cluster_id=sparkrun_7d7b_15b3",))
