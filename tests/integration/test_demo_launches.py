@@ -115,7 +115,7 @@ async def test_a_share_that_starves_the_host_is_refused_with_the_picture_of_why(
         assert budget is not None
         assert budget.fit is Fit.NO
         assert any(part.kind is SliceKind.SHORT for part in budget.nodes[0].after)
-        assert budget.levers[0] == "--set gpu_memory_utilization=0.70"
+        assert budget.levers[0].text == "--set gpu_memory_utilization=0.70"
         assert "109.5 GiB of spark1's 121.7" in refused.reason
         graphs = await shown.launch(order("gpt-oss-120b", {"enforce_eager": "false"}), "spark1")
         assert isinstance(graphs, Refusal), "its first request takes more than there is"

@@ -33,6 +33,7 @@ from sparktop.model.prospect import (
     Fit,
     Gate,
     GateState,
+    Lever,
     NodeBudget,
     OnDisk,
     Prospect,
@@ -239,9 +240,12 @@ def short(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect:
     budget = Budget(
         fit=Fit.NO, sentence=sentence, nodes=(node,), share=0.90, share_source="as you set it",
         levers=(
-            "--set gpu_memory_utilization=0.52 --stop vllm-minimax",
-            "--set max_model_len=16384 --stop vllm-minimax",
-            "two nodes: sparktop launch gpt-oss-120b spark1 OTHER-HOST --set tensor_parallel=2",
+            Lever(values={"gpu_memory_utilization": "0.52"}, stops=("vllm-minimax",)),
+            Lever(values={"max_model_len": "16384"}, stops=("vllm-minimax",)),
+            Lever(
+                values={"tensor_parallel": "2"}, nodes=2,
+                words="two nodes: sparktop launch gpt-oss-120b spark1 OTHER-HOST --set tensor_parallel=2",
+            ),
         ),
         context_tokens=32768,
     )  # fmt: skip
@@ -318,7 +322,9 @@ def hostile(request: Request) -> Plan:
                       left_bytes=0, fit=Fit.TIGHT, sentence=HOSTILE)  # fmt: skip
     prospect = Prospect(
         recipe_id=HOSTILE, title=HOSTILE, nodes=request.nodes, values={HOSTILE: HOSTILE, "port": HOSTILE},
-        budget=Budget(fit=Fit.TIGHT, sentence=HOSTILE, nodes=(node,), levers=(HOSTILE, f"--set x={HOSTILE}"), share=0.5,
+        budget=Budget(fit=Fit.TIGHT, sentence=HOSTILE, nodes=(node,), share=0.5,
+                      levers=(Lever(words=HOSTILE), Lever(values={"x": HOSTILE}, stops=(HOSTILE,))),
+
                       share_source=HOSTILE, unknowns=(HOSTILE,)),
         gates=tuple(
             Gate(name=HOSTILE, node=HOSTILE, state=state, detail=HOSTILE, remedy=HOSTILE) for state in GateState

@@ -14,7 +14,7 @@ from sparktop.documents.prospect import verdict_lines, without_verdict
 from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import Budget, Download, Fit, Gate, GateState, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.model.prospect import Budget, Download, Fit, Gate, GateState, Lever, NodeBudget, OnDisk, Slice, SliceKind
 from sparktop.ui.screens.launch_choices import ChoiceRow, LaunchState, levers, rows
 from sparktop.ui.screens.launch_draft import Draft, applied, first_draft
 
@@ -80,14 +80,15 @@ def test_what_opens_a_gate_has_a_digit_too_and_what_can_only_be_read_has_none() 
     draft = first_draft(QWEN, fleet())
     found = launches.answer(draft.request(fleet(), {}))
     assert found.prospect is not None
+    stop, other_port = Lever(stops=("old",)), Lever(values={"port": "8001"})
     gates = (
-        Gate(name="port", node="spark1", state=GateState.FAILED, detail="x", remedy="--stop old, or --set port=8001"),
-        Gate(name="name", node="spark2", state=GateState.FAILED, detail="x", remedy="--stop old"),
-        Gate(name="disk", node="spark1", state=GateState.FAILED, detail="x", remedy="df -h, or rm -r it"),
-        Gate(name="image", node="spark1", state=GateState.WARNED, detail="x", remedy="--set container=a:1"),
+        Gate(name="port", node="spark1", state=GateState.FAILED, detail="x", levers=(stop, other_port)),
+        Gate(name="name", node="spark2", state=GateState.FAILED, detail="x", levers=(stop,)),
+        Gate(name="disk", node="spark1", state=GateState.FAILED, detail="x", remedy="--set port=8002"),
+        Gate(name="image", node="spark1", state=GateState.WARNED, detail="x", levers=(Lever(stops=("other",)),)),
     )
     shown = known(draft, answer=replace(found, prospect=replace(found.prospect, gates=gates)))
-    assert [one.text for one in levers(shown)] == ["--stop old", "--set port=8001"]
+    assert levers(shown) == (stop, other_port)
     assert applied(draft, levers(shown)[1], fleet()).values == {"port": "8001"}
 
 

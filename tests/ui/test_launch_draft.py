@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
 from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import FleetState
-from sparktop.ui.screens.launch_draft import Draft, applied, first_draft, lever, node_choices, parameters, stoppables
+from sparktop.model.prospect import Lever
+from sparktop.ui.screens.launch_draft import Draft, applied, first_draft, node_choices, parameters, stoppables
 
 
 def fleet() -> FleetState:
@@ -79,36 +81,34 @@ def test_ranks_of_one_engine_go_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "stops", "nodes"),
+    ("lever", "words"),
     [
-        ("--set gpu_memory_utilization=0.76", {"gpu_memory_utilization": "0.76"}, (), 0),
-        ("--stop vllm-qwen36", {}, ("vllm-qwen36",), 0),
-        ("--set max_model_len=32768 --stop a --stop 'b c'", {"max_model_len": "32768"}, ("a", "b c"), 0),
-        ("--set 'model=/srv/a b=c'", {"model": "/srv/a b=c"}, (), 0),
-        ("two nodes: sparktop launch x h OTHER --set tensor_parallel=2", {"tensor_parallel": "2"}, (), 2),
-        ("stop something else first", {}, (), 0),
-        ("--set model='unclosed", {}, (), 0),
-        ("--set x", {}, (), 0),
-        ("--stop", {}, (), 0),
-        ("--set a=1; reboot", {}, (), 0),
+        (
+            Lever(values={"max_model_len": "32768"}, stops=("a", "b c")),
+            "--set max_model_len=32768 --stop a --stop 'b c'",
+        ),
+        (Lever(values={"model": "/srv/a b=c"}), "--set 'model=/srv/a b=c'"),
+        (Lever(values={"a": "1; reboot"}), "--set 'a=1; reboot'"),
     ],
 )
-def test_a_lever_is_what_would_be_typed(text: str, values: dict[str, str], stops: tuple[str, ...], nodes: int) -> None:
-    one = lever(text, most_nodes=2)
-    assert (one.values, one.stops, one.nodes) == (values, stops, nodes)
-    assert one.can_be_applied == bool(values or stops or nodes)
+def test_a_lever_is_shown_as_it_would_be_typed(lever: Lever, words: str) -> None:
+    typed = shlex.split(lever.text)
+    assert typed == shlex.split(words)
+    assert lever.can_be_applied
 
 
-def test_a_lever_for_two_nodes_is_none_where_there_is_one() -> None:
-    assert not lever("two nodes: sparktop launch x h OTHER --set tensor_parallel=2", most_nodes=1).can_be_applied
+def test_what_is_only_words_sets_nothing() -> None:
+    only_words = Lever(words="--set port=8001")
+    assert not only_words.can_be_applied
+    assert applied(first_draft(GPT, fleet()), only_words, fleet()) == first_draft(GPT, fleet())
 
 
 def test_applying_a_lever_sets_what_it_says() -> None:
-    one = lever("--set gpu_memory_utilization=0.52 --stop vllm-minimax")
+    one = Lever(values={"gpu_memory_utilization": "0.52"}, stops=("vllm-minimax",))
     draft = applied(first_draft(GPT, fleet()).set("port", "8001"), one, fleet())
     assert draft.values == {"port": "8001", "gpu_memory_utilization": "0.52"}
     assert draft.decided == {"vllm-minimax": True}
-    two = lever("two nodes: sparktop launch m spark2 OTHER-HOST --set tensor_parallel=2", most_nodes=2)
+    two = Lever(values={"tensor_parallel": "2"}, nodes=2, words="on another Spark too")
     assert applied(first_draft(MISTRAL, fleet(), at="spark2"), two, fleet()).nodes == ("spark2", "spark1")
 
 

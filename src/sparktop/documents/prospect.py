@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sparktop.documents.budget import budget_lines
 from sparktop.documents.step_text import masked
-from sparktop.model.prospect import Budget, Fit, Gate, GateState, OnDisk, Prospect
+from sparktop.model.prospect import Budget, Fit, Gate, GateState, Lever, OnDisk, Prospect
 from sparktop.text.lines import UNCUT, Line, broken, hanging, indented, spaced, titled, wrapped
 from sparktop.text.units import size
 
@@ -172,12 +172,12 @@ def prospect_lines(prospect: Prospect, width: int) -> list[Line]:
     return spaced(blocks)
 
 
-def printed_lines(prospect: Prospect, width: int, *, levers: Sequence[str] = ()) -> list[Line]:
+def printed_lines(prospect: Prospect, width: int, *, levers: Sequence[Lever] = ()) -> list[Line]:
     """All but the verdict and the picture, for the command line: also the models on disk and the `levers`."""
     several = len(prospect.nodes) > 1
     shown_gates = without_verdict(prospect.gates, prospect.budget)
     gates = gate_lines(shown_gates, width, names_node=several, is_printed=True)
-    lever_lines = [line for text in levers for line in remedy_lines(text, width, is_printed=True)]
+    lever_lines = [line for lever in levers for line in remedy_lines(lever.text, width, is_printed=True)]
     return spaced(
         [
             titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
@@ -211,9 +211,8 @@ def masked_prospect(prospect: Prospect, secrets: Sequence[str]) -> Prospect:
 
     budget = prospect.budget
     if budget is not None:
-        budget = replace(
-            budget, sentence=text(budget.sentence), levers=texts(budget.levers), unknowns=texts(budget.unknowns)
-        )
+        levers = tuple(replace(lever, words=text(lever.text)) for lever in budget.levers)
+        budget = replace(budget, sentence=text(budget.sentence), levers=levers, unknowns=texts(budget.unknowns))
     return replace(
         prospect,
         title=text(prospect.title),

@@ -159,7 +159,7 @@ def _budget(budget: Budget) -> dict[str, Any]:
         "share_source": budget.share_source or None,
         "context_tokens": budget.context_tokens,
         "cache_tokens": budget.cache_tokens,
-        "levers": list(budget.levers),
+        "levers": [lever.text for lever in budget.levers],
         "unknowns": list(budget.unknowns),
         "nodes": [_node(node) for node in budget.nodes],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -64,6 +65,35 @@ class NodeBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """A change of a launch that would improve its prospect."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Parameters to set."""
+    stops: tuple[str, ...] = ()
+    """Engines to stop."""
+    nodes: int = 0
+    """Number of nodes; 0: unchanged."""
+    words: str = ""
+    """Shown instead of the options: a whole command, or what it is good for."""
+
+    @property
+    def text(self) -> str:
+        """As it is shown, and mostly typed: "--set gpu_memory_utilization=0.76 --stop vllm-qwen36"."""
+        return self.words or " ".join(
+            (
+                *(f"--set {name}={shlex.quote(value)}" for name, value in self.values.items()),
+                *(f"--stop {shlex.quote(name)}" for name in self.stops),
+            )
+        )
+
+    @property
+    def can_be_applied(self) -> bool:
+        """False: it is only shown."""
+        return bool(self.values or self.stops or self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Whether a launch fits into memory, per node and overall."""
 
@@ -71,8 +101,8 @@ class Budget:
     sentence: str
     """The verdict: "Does not fit: at 0.90 it takes 109.5 GiB of spark1, where 101.7 can be given"."""
     nodes: tuple[NodeBudget, ...] = ()
-    levers: tuple[str, ...] = ()
-    """Changes that would improve the verdict, as typed: "--set gpu_memory_utilization=0.76"."""
+    levers: tuple[Lever, ...] = ()
+    """Changes that would improve the verdict, the best first."""
     share: float | None = None
     """The --gpu-memory-utilization or --mem-fraction-static to use; None: none."""
     share_source: str = ""
@@ -107,6 +137,8 @@ class Gate:
     """The result, with its figure."""
     remedy: str = ""
     """The next step, as a command where possible."""
+    levers: tuple[Lever, ...] = ()
+    """Changes of the launch that would open it; `remedy` says them too."""
 
     @property
     def sentence(self) -> str:

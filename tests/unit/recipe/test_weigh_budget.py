@@ -9,7 +9,7 @@ from tests import recipe_budget_support as made
 from tests.recipe_budget_support import GIB, order, pair, room
 
 from sparktop.engines.memory_needs import HOST_BYTES
-from sparktop.model.prospect import Fit, SliceKind
+from sparktop.model.prospect import Budget, Fit, SliceKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.weigh.budget import budget
@@ -18,6 +18,11 @@ from sparktop.recipe.weigh.node_memory import Room
 DESKTOP = [room()]
 FP8, NVFP4 = made.minimax(229_000_000_000), made.minimax(130_600_000_000)
 EAGER = {"enforce_eager": "true"}
+
+
+def texts(found: Budget) -> tuple[str, ...]:
+    """Its levers as they are shown."""
+    return tuple(lever.text for lever in found.levers)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
         "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 109.0 can be given "
         "(113.0 available, 4.0 for the host)."
     )
-    assert found.levers == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
+    assert texts(found) == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
     assert "With --set gpu_memory_utilization=0.70 --set enforce_eager=true it fits" in found.sentence
     assert found.share_source == "as you set it"
     (node,) = found.nodes
@@ -140,7 +145,7 @@ def test_without_the_known_spike_the_share_alone_is_the_lever() -> None:
     of = replace(made.GPT_OSS_RECIPE, defaults={**made.GPT_OSS_RECIPE.defaults, "enforce_eager": True})
     found = budget(order(of, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
     assert found.fit is Fit.NO
-    assert found.levers == ("--set gpu_memory_utilization=0.70",)
+    assert texts(found) == ("--set gpu_memory_utilization=0.70",)
 
 
 @pytest.mark.parametrize("limit", [0.2, None])
@@ -157,8 +162,8 @@ def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float
     asked = order(recipe, gpu_memory_utilization="0.99")
     found = budget(asked, small, None, values={"gpu_memory_utilization": "0.99"})
     assert found.fit is Fit.NO
-    assert found.levers[0] == f"--set gpu_memory_utilization={unset.share:.2f}"
-    assert f"With {found.levers[0]} it fits" in found.sentence
+    assert texts(found)[0] == f"--set gpu_memory_utilization={unset.share:.2f}"
+    assert f"With {texts(found)[0]} it fits" in found.sentence
 
 
 def test_a_share_above_090_never_fits_whatever_is_free() -> None:
@@ -276,22 +281,24 @@ def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
     )
     assert found.fit is Fit.NO
     assert "80.0 GiB of cache for 262144 tokens" in found.sentence
-    assert "--set max_model_len=32768" in found.levers
+    assert "--set max_model_len=32768" in texts(found)
 
 
 def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER), DESKTOP, made.GPT_OSS, values={})
     assert found.fit is Fit.NO
     assert "60.7 GiB of weights on a node don't go into 36.5" in found.sentence
-    assert found.levers[0] == "--set gpu_memory_utilization=0.70"
+    assert texts(found)[0] == "--set gpu_memory_utilization=0.70"
 
 
 def test_stopping_what_stays_is_a_lever_only_where_it_may_be_stopped() -> None:
     stays = (("vllm-x", 60 * GIB), ("python3", 10 * GIB))
     crowded = room(available_gib=38.0, stays=stays)
-    assert "--stop vllm-x" in budget(order(made.QWEN_RECIPE), [crowded], made.QWEN, values={}).levers
+    assert "--stop vllm-x" in texts(budget(order(made.QWEN_RECIPE), [crowded], made.QWEN, values={}))
     only = replace(crowded, stoppable=("python3",))
-    assert not any("vllm-x" in one for one in budget(order(made.QWEN_RECIPE), [only], made.QWEN, values={}).levers)
+    assert not any(
+        "vllm-x" in one.stops for one in budget(order(made.QWEN_RECIPE), [only], made.QWEN, values={}).levers
+    )
 
 
 def test_another_quantisation_on_both_disks_is_a_lever() -> None:
@@ -299,7 +306,7 @@ def test_another_quantisation_on_both_disks_is_a_lever() -> None:
     asked = order(made.MINIMAX_RECIPE)
     found = budget(asked, pair(), FP8, values={}, on_disk=[there])
     assert found.fit is Fit.NO
-    assert found.levers == ("--set model=/home/x/models/MiniMax-M2.7-NVFP4-GB10-AC",)
+    assert texts(found) == ("--set model=/home/x/models/MiniMax-M2.7-NVFP4-GB10-AC",)
     for other in (
         replace(there, nodes=("spark1",)),
         replace(there, is_complete=False),
@@ -315,7 +322,7 @@ def test_two_nodes_are_offered_where_the_recipe_can() -> None:
     big = made.recipe("big", defaults={"max_model_len": 8192}, min_nodes=1, max_nodes=2)
     dense = ModelFacts(name="big", weights_bytes=110 * GIB, layers=80, kv_heads=8, head_size=128)
     found = budget(order(big), DESKTOP, dense, values={})
-    assert found.levers == ("two nodes: sparktop launch big spark1 OTHER-HOST --set tensor_parallel=2",)
+    assert texts(found) == ("two nodes: sparktop launch big spark1 OTHER-HOST --set tensor_parallel=2",)
     assert budget(order(replace(big, max_nodes=1)), DESKTOP, dense, values={}).levers == ()
 
 
@@ -325,7 +332,7 @@ def test_a_cache_of_its_own_size_replaces_the_share() -> None:
     assert found.cache_tokens == 20 * GIB // (10 * 2 * 2 * 256)
     too_much = budget(order(made.QWEN_RECIPE, kv_cache_memory_bytes="80G"), DESKTOP, made.QWEN, values={})
     assert too_much.fit is Fit.NO
-    assert too_much.levers == (f"--set kv_cache_memory_bytes={512 * 2**20}",)
+    assert texts(too_much) == (f"--set kv_cache_memory_bytes={512 * 2**20}",)
 
 
 def test_what_is_not_known_is_said_and_the_recipes_figures_stand_in() -> None:

@@ -49,7 +49,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
     budget = inputs.budget
     if budget is not None and budget.fit is Fit.TIGHT:  # its sentence has the first lever
         yield budget.sentence
-        yield from (f"To leave more room: {lever}" for lever in budget.levers[1:2])
+        yield from (f"To leave more room: {lever.text}" for lever in budget.levers[1:2])
     if budget is not None and budget.unknowns:
         yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
     for gate in inputs.gates:  # remedies and unknowns are shown in the prospect

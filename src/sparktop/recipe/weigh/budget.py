@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.prospect import Budget, Fit, OnDisk
+from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.parameters import get
@@ -43,26 +43,28 @@ _STOP_ALL = "stops"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lever:
+class _Candidate:
     """One change to a launch that could improve the verdict."""
 
     group: str
     """Levers of the same group are never combined."""
     apply: Callable[[Case], Case]
-    typed: Callable[[Budget], str]
-    """The command-line text of the change, given the verdict with it."""
+    lever: Callable[[Budget], Lever]
+    """What it is to the operator, given the verdict with it."""
 
 
-def levers(case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] = ()) -> tuple[tuple[str, Budget], ...]:
-    """(command-line text, the verdict with it), best first; empty where it fits or the verdict is unknown."""
+def levers(
+    case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] = ()
+) -> tuple[tuple[Lever, Budget], ...]:
+    """(lever, the verdict with it), best first; empty where it fits or the verdict is unknown."""
     if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
         return ()
     candidates = tuple(_candidates(case, order, on_disk))
     for count in range(1, MAX_COMBINED + 1):
-        improvements: list[tuple[str, Budget]] = []
+        improvements: list[tuple[Lever, Budget]] = []
         seen_groups: set[tuple[str, ...]] = set()
         for chosen in combinations(candidates, count):
-            groups = tuple(lever.group for lever in chosen)
+            groups = tuple(candidate.group for candidate in chosen)
             if (
                 len(set(groups)) < count
                 or groups in seen_groups
@@ -70,34 +72,43 @@ def levers(case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] 
             ):
                 continue
             changed = case
-            for lever in chosen:
-                changed = lever.apply(changed)
+            for candidate in chosen:
+                changed = candidate.apply(changed)
             then = judge(changed)
             if RANK[then.fit] > RANK[verdict.fit]:
                 seen_groups.add(groups)  # of one group the first is the mildest
                 if _STOP_ALL in groups and any(
-                    " --stop " in f" {text}" and RANK[was.fit] >= RANK[then.fit] for text, was in improvements
+                    lever.stops and RANK[was.fit] >= RANK[then.fit] for lever, was in improvements
                 ):
                     continue  # one of them does as well
-                # what names another command comes first, the rest are its flags
-                typed = sorted((lever.typed(then) for lever in chosen), key=lambda text: text.startswith("--"))
-                improvements.append((" ".join(typed), then))
+                improvements.append((_joined([candidate.lever(then) for candidate in chosen]), then))
         if improvements:
             return tuple(improvements[:MAX_LEVERS])
     return ()
 
 
-def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator[_Lever]:
+def _joined(chosen: Sequence[Lever]) -> Lever:
+    """One lever of several; what names another command comes first, the rest are its options."""
+    first, *rest = sorted(chosen, key=lambda lever: not lever.words)
+    return Lever(
+        values={name: value for lever in chosen for name, value in lever.values.items()},
+        stops=tuple(name for lever in chosen for name in lever.stops),
+        nodes=max(lever.nodes for lever in chosen),
+        words=" ".join((first.words, *(lever.text for lever in rest))) if first.words else "",
+    )
+
+
+def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator[_Candidate]:
     """Every lever to try, in the order the operator should prefer them."""
     settings = case.settings
     if settings.cache_bytes is not None:
         yield from _smaller_cache(case, settings.cache_bytes)
     elif settings.share is not None:
         key = settings.share_key
-        yield _Lever(
+        yield _Candidate(
             group="share",
             apply=lambda one: _with(one, share=None, share_source=""),
-            typed=lambda then: f"--set {key}={then.share or 0:.2f}",
+            lever=lambda then: Lever(values={key: f"{then.share or 0:.2f}"}),
         )
     context_tokens = demand_of(case).context_tokens
     for tokens in _CONTEXTS:
@@ -122,11 +133,12 @@ def _with(case: Case, **changes: object) -> Case:
     return replace(case, settings=replace(case.settings, **changes))  # type: ignore[arg-type]
 
 
-def _setting(group: str, key: str, value: object, **changes: object) -> _Lever:
-    return _Lever(group=group, apply=lambda one: _with(one, **changes), typed=lambda _: f"--set {key}={value}")
+def _setting(group: str, key: str, value: object, **changes: object) -> _Candidate:
+    lever = Lever(values={key: str(value)})
+    return _Candidate(group=group, apply=lambda one: _with(one, **changes), lever=lambda _: lever)
 
 
-def _smaller_cache(case: Case, current_bytes: int) -> Iterator[_Lever]:
+def _smaller_cache(case: Case, current_bytes: int) -> Iterator[_Candidate]:
     """A cache that holds exactly one context."""
     context_bytes = demand_of(case).context_bytes
     if context_bytes is None:
@@ -136,7 +148,7 @@ def _smaller_cache(case: Case, current_bytes: int) -> Iterator[_Lever]:
         yield _setting("cache size", CACHE_SIZE, size, cache_bytes=size)
 
 
-def _stops(case: Case) -> Iterator[_Lever]:
+def _stops(case: Case) -> Iterator[_Candidate]:
     """Stop one running engine, the largest first; then all of them."""
     sizes: dict[str, int] = {}
     for room in case.rooms:
@@ -150,17 +162,17 @@ def _stops(case: Case) -> Iterator[_Lever]:
         yield _stop(_STOP_ALL, tuple(names))
 
 
-def _stop(group: str, names: tuple[str, ...]) -> _Lever:
+def _stop(group: str, names: tuple[str, ...]) -> _Candidate:
     def apply(case: Case) -> Case:
         rooms = case.rooms
         for name in names:
             rooms = tuple(room.without(name) for room in rooms)
         return replace(case, rooms=rooms)
 
-    return _Lever(group=group, apply=apply, typed=lambda _: " ".join(f"--stop {shlex.quote(name)}" for name in names))
+    return _Candidate(group=group, apply=apply, lever=lambda _: Lever(stops=names))
 
 
-def _other_model(model: OnDisk) -> _Lever:
+def _other_model(model: OnDisk) -> _Candidate:
     def apply(case: Case) -> Case:
         facts = (
             replace(case.facts, weights_bytes=model.size_bytes)
@@ -169,10 +181,10 @@ def _other_model(model: OnDisk) -> _Lever:
         )
         return replace(case, facts=replace(facts, name=model.name, is_complete=True))
 
-    return _Lever(group="model", apply=apply, typed=lambda _: f"--set model={shlex.quote(model_setting(model))}")
+    return _Candidate(group="model", apply=apply, lever=lambda _: Lever(values={"model": model_setting(model)}))
 
 
-def _second_node(recipe: Recipe, room: Room) -> _Lever:
+def _second_node(recipe: Recipe, room: Room) -> _Candidate:
     """Launch on a second node, assumed to have as much memory as the first."""
     second = Room(
         node=_SECOND_NODE_NAME,
@@ -180,25 +192,28 @@ def _second_node(recipe: Recipe, room: Room) -> _Lever:
         available_bytes=room.reach,
         has_desktop=room.has_desktop,
     )
-    return _Lever(
+    lever = Lever(
+        values={"tensor_parallel": "2"},
+        nodes=2,
+        words=f"two nodes: sparktop launch {shlex.quote(recipe.id)} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
+        "--set tensor_parallel=2",
+    )
+    return _Candidate(
         group="nodes",
         apply=lambda one: replace(_with(one, tensor=2), rooms=(*one.rooms, second)),
-        typed=lambda _: (
-            f"two nodes: sparktop launch {shlex.quote(recipe.id)} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
-            "--set tensor_parallel=2"
-        ),
+        lever=lambda _: lever,
     )
 
 
-def sentence_of(verdict: Budget, levers: Sequence[tuple[str, Budget]]) -> str:
+def sentence_of(verdict: Budget, levers: Sequence[tuple[Lever, Budget]]) -> str:
     """The verdict's sentence, with the lever that would change it, or that none does."""
     if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
         return verdict.sentence
     if levers:
-        typed, then = levers[0]
+        lever, then = levers[0]
         left = min((node.left_bytes for node in then.nodes), default=0)
         word = {Fit.FITS: "it fits", Fit.TIGHT: "it goes in, tightly"}.get(then.fit, "it may fit")
-        return f"{verdict.sentence} With {typed} {word}: {gib(left)} would be left."
+        return f"{verdict.sentence} With {lever.text} {word}: {gib(left)} would be left."
     return (
         f"{verdict.sentence} Nothing that can be set here makes it fit." if verdict.fit is Fit.NO else verdict.sentence
     )
@@ -346,5 +361,5 @@ def budget(
     verdict = judge(case)
     improvements = levers(case, verdict, order, on_disk)
     return replace(
-        verdict, sentence=sentence_of(verdict, improvements), levers=tuple(typed for typed, _ in improvements)
+        verdict, sentence=sentence_of(verdict, improvements), levers=tuple(lever for lever, _ in improvements)
     )

@@ -17,7 +17,7 @@ from sparktop.documents.recipe import one_line
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import GateState, OnDisk
+from sparktop.model.prospect import GateState, Lever, OnDisk
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.recipe.weigh.budget import model_setting
@@ -36,7 +36,7 @@ from sparktop.ui.screens.launch_choices import (
     placeholder,
     rows,
 )
-from sparktop.ui.screens.launch_draft import Draft, Lever, Stoppable, applied
+from sparktop.ui.screens.launch_draft import Draft, Stoppable, applied
 from sparktop.ui.screens.launch_planning import LivePlanning, NodeBasis, Planner, has_moved, node_bases
 from sparktop.ui.widgets.line_widget import Sheet
 

@@ -19,7 +19,7 @@ from sparktop.documents.prospect import (
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.prospect import Budget, GateState, OnDisk, Prospect
+from sparktop.model.prospect import Budget, GateState, Lever, OnDisk, Prospect
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.recipe.weigh.budget import model_setting
@@ -27,10 +27,8 @@ from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped
 from sparktop.text.units import bare_gib, duration, size
 from sparktop.ui.screens.launch_draft import (
     Draft,
-    Lever,
     Stoppable,
     is_share,
-    lever,
     node_choices,
     parameters,
     recipe_value_of,
@@ -87,9 +85,8 @@ def _other_remedies(refusal: Refusal) -> list[str]:
     prospect = refusal.prospect
     if prospect is None:
         return list(refusal.remedies)
-    shown_elsewhere = {gate.remedy for gate in prospect.gates} | set(
-        prospect.budget.levers if prospect.budget is not None else ()
-    )
+    levers = prospect.budget.levers if prospect.budget is not None else ()
+    shown_elsewhere = {gate.remedy for gate in prospect.gates} | {lever.text for lever in levers}
     return [text for text in refusal.remedies if text not in shown_elsewhere]
 
 
@@ -171,13 +168,13 @@ def name_cells(width: int) -> int:
 def levers(state: LaunchState) -> tuple[Lever, ...]:
     """What would change the verdict: levers that can be applied, then those that can only be read."""
     most_nodes = max((len(names) for names in node_choices(state.draft.recipe, state.fleet)), default=1)
-    options = [lever(text, most_nodes=most_nodes) for text in (state.budget.levers if state.budget is not None else ())]
-    gates = state.prospect.gates if state.prospect is not None else ()
-    failed_remedies = [gate.remedy for gate in gates if gate.state is GateState.FAILED]
-    opening = [lever(text, most_nodes=most_nodes) for remedy in failed_remedies for text in remedy.split(", or ")]
-    for option in opening:
-        if option.can_be_applied and option not in options:
-            options.append(option)
+    options = [
+        lever if lever.nodes <= most_nodes else Lever(words=lever.text)
+        for lever in (state.budget.levers if state.budget is not None else ())
+    ]
+    for gate in state.prospect.gates if state.prospect is not None else ():
+        if gate.state is GateState.FAILED:
+            options += [lever for lever in gate.levers if lever not in options]
     options += _on_disk_levers(state)
     return tuple(sorted(options, key=lambda option: not option.can_be_applied))
 
@@ -190,7 +187,7 @@ def _on_disk_levers(state: LaunchState) -> list[Lever]:
     suitable = [model for model in prospect.on_disk if model.note and model.is_complete and not model.is_wanted]
     return [
         Lever(
-            text=f"take {model.name}, which is on disk: it spares the download", values={"model": model_setting(model)}
+            words=f"take {model.name}, which is on disk: it spares the download", values={"model": model_setting(model)}
         )
         for model in suitable
         if set(prospect.nodes) <= set(model.nodes)

@@ -15,6 +15,7 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
+from sparktop.model.prospect import Lever
 from sparktop.model.recipe import Order, Recipe, SecretProblem
 from sparktop.recipe.parameters import SHARE, get, main_name, resolve
 from sparktop.recipe.render.render import container_name
@@ -197,48 +198,6 @@ def held_bytes(view: NodeView | None, engine: Engine) -> int | None:
         (holder.held_bytes for holder in holders if holder.kind == "engine" and holder.label == engine.name), None
     )
     return ledger_bytes if ledger_bytes is not None else engine.gpu_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
-    """A change that could make the launch fit: the text to type, and what it sets."""
-
-    text: str
-    values: Mapping[str, str] = field(default_factory=dict)
-    stops: tuple[str, ...] = ()
-    nodes: int = 0
-    """Number of nodes; 0: unchanged."""
-
-    @property
-    def can_be_applied(self) -> bool:
-        return bool(self.values or self.stops or self.nodes)
-
-
-def lever(text: str, *, most_nodes: int = 1) -> Lever:
-    """Parse "--set gpu_memory_utilization=0.76", "--stop vllm-qwen36", or a whole command for two nodes.
-
-    A text with any other word can't be applied, only read.
-    """
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return Lever(text=text)
-    nodes = 2 if "launch" in words and text.startswith("two nodes:") else 0
-    if nodes:
-        words = words[next((index for index, word in enumerate(words) if word.startswith("--")), len(words)) :]
-    values: dict[str, str] = {}
-    stops: list[str] = []
-    arguments = iter(words)
-    for word in arguments:
-        argument = next(arguments, "")
-        name, equals, value = argument.partition("=")
-        if word == "--set" and equals and name and value:
-            values[name] = value
-        elif word == "--stop" and argument:
-            stops.append(argument)
-        else:
-            return Lever(text=text)
-    return Lever(text=text) if nodes > most_nodes else Lever(text=text, values=values, stops=tuple(stops), nodes=nodes)
 
 
 def applied(draft: Draft, lever: Lever, fleet: FleetState) -> Draft:

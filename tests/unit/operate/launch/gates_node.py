@@ -24,7 +24,7 @@ from tests.unit.operate.launch.gates_support import (
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.prospect import Budget, Fit, NodeBudget, Slice, SliceKind
+from sparktop.model.prospect import Budget, Fit, Lever, NodeBudget, Slice, SliceKind
 from sparktop.model.recipe import Requirement, SecretProblem
 from sparktop.model.survey import Answer
 from sparktop.model.telemetry import Collector, CollectorState, GapReason
@@ -223,7 +223,7 @@ def _(world: World) -> None:
 
 @case("memory", "", FAILED, "Does not fit: 7 GiB short", "--set gpu_memory_utilization=0.76; or --stop other")
 def _(world: World) -> None:
-    levers = ("--set gpu_memory_utilization=0.76", "--stop other")
+    levers = (Lever(values={"gpu_memory_utilization": "0.76"}), Lever(stops=("other",)))
     world.budget = Budget(fit=Fit.NO, sentence="Does not fit: 7 GiB short", levers=levers)
 
 

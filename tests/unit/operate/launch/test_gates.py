@@ -73,6 +73,8 @@ def test_gate(name: str, node: str, state: GateState, spoil: Spoil, detail: str,
     assert remedy in gate.remedy
     if state in (WARNED, FAILED):
         assert gate.remedy
+    assert bool(gate.levers) == (state is FAILED and (name in ("name", "port") or "load_format" in gate.remedy))
+    assert all(lever.text in gate.remedy for lever in gate.levers), "what a digit sets is what is said"
 
 
 def test_every_gate_has_a_case_of_each_kind() -> None:

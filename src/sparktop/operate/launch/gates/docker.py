@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from sparktop.checks.docker import GpuRuntimeFacts, judge_docker_access, judge_g
 from sparktop.engines import labels
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
-from sparktop.model.prospect import Gate
+from sparktop.model.prospect import Gate, Lever
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.inputs.docker import info, info_ask, is_never_started, list_ask, names_of, rows
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, why_unanswered
@@ -155,39 +154,41 @@ def _taken_name_gate(inputs: GateInputs, node: str, name: str, row: Mapping[str,
             f"{name} of an earlier launch ({recipe}, {number}, {state}) gives its name up when the new one starts, and "
             "stays under another",
         )
+    other_name = _other_name(inputs, name)
     return failed(
         "name",
         node,
         f"{name} is there already: container {number}, {state}, of image {row.get('Image') or 'not known'}; it was not "
         "made by a launch, so it is left alone",
-        f"{_other_name_option(inputs, name)}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # or: "
-        f"docker rm {name}",
+        f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # or: docker rm {name}",
+        (other_name,),
     )
 
 
 def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: Mapping[str, Any]) -> Gate:
     """The name is in use by a running engine, by a launch not seen as an engine yet, or by another program."""
     engine = _engine(inputs, node, name, row)
+    other_name = _other_name(inputs, name)
     if engine is not None:
-        stop = f"--stop {shlex.quote(engine.name)}"
-        return failed("name", node, sentence, f"{stop}, or {_other_name_option(inputs, name)}")
+        stop = Lever(stops=(engine.name,))
+        return failed("name", node, sentence, f"{stop.text}, or {other_name.text}", (stop, other_name))
     if _label(row, labels.RECIPE):
         return failed(
             "name",
             node,
             f"{sentence}; no engine is seen in it, so it can't be stopped from here",
-            f"{_other_name_option(inputs, name)}, or on {node}: docker stop {name}   # it gives its name up then; an "
-            "engine that "
-            "has just been started is seen in some seconds",
+            f"{other_name.text}, or on {node}: docker stop {name}   # it gives its name up then; an engine that has "
+            "just been started is seen in some seconds",
+            (other_name,),
         )
     return failed(
         "name",
         node,
         f"{sentence}, of image {row.get('Image') or 'not known'}; it is no engine that sparktop knows, so it can't be "
         "stopped from here",
-        f"{_other_name_option(inputs, name)}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # it "
-        "runs on; or end it: "
+        f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # it runs on; or end it: "
         f"docker rm -f {name}",
+        (other_name,),
     )
 
 
@@ -208,9 +209,9 @@ def _engine(inputs: GateInputs, node: str, name: str, row: Mapping[str, Any]) ->
 # --- free names
 
 
-def _other_name_option(inputs: GateInputs, name: str) -> str:
-    """The option for a container name that is free on every node of the launch."""
-    return f"--set name={_free_name(inputs, name, 2)}"
+def _other_name(inputs: GateInputs, name: str) -> Lever:
+    """A container name that is free on every node of the launch."""
+    return Lever(values={"name": _free_name(inputs, name, 2)})
 
 
 def _old_name(inputs: GateInputs, name: str) -> str:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from sparktop.checks.image import PackageFacts, judge_fastsafetensors, judge_ray_package, judge_tag
 from sparktop.checks.judgement import Judgement
 from sparktop.engines.images import Family, family_of, tag_of, version_of
-from sparktop.model.prospect import Gate
+from sparktop.model.prospect import Gate, Lever
 from sparktop.model.survey import Ask
 from sparktop.operate.container.inspected import image_path
 from sparktop.operate.launch.inputs.docker import Image, image_ask, image_on, image_parity, is_local_only, knows_image
@@ -173,11 +173,13 @@ def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterato
         )
         return
     if recipe.requires.fastsafetensors and judge_fastsafetensors(packages).is_problem:
+        other_format = Lever(values={"load_format": "auto"})
         yield failed(
             "image-version",
             "",
             f"{image} has no fastsafetensors, and the recipe loads with it: ImportError at the start",
-            "--set load_format=auto",
+            other_format.text,
+            (other_format,),
         )
         return
     version = version_of(image, recipe.engine) or next(

@@ -20,7 +20,7 @@ from sparktop.checks.node_facts import COMPONENTS, versions
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
-from sparktop.model.prospect import Gate, SliceKind
+from sparktop.model.prospect import Gate, Lever, SliceKind
 from sparktop.model.survey import Ask, FileText
 from sparktop.operate.launch.gates.docker import rank_of
 from sparktop.operate.launch.inputs.docker import names_of, rows
@@ -162,14 +162,13 @@ def _port(inputs: GateInputs) -> Gate:
     )
     stopped = [engine.name for engine in holders if inputs.is_stopped(node, engine.name, _container_name(engine))]
     staying = [engine.name for engine in holders if engine.name not in stopped]
-    free_port_option = f"--set port={_free_port(inputs, port, used_ports)}"
+    other_port = Lever(values={"port": str(_free_port(inputs, port, used_ports))})
     if staying:
-        stops = " ".join(f"--stop {shlex.quote(name)}" for name in staying)
-        return failed(
-            "port", node, f"port {port} is held by {' and '.join(staying)}", f"{stops}, or {free_port_option}"
-        )
+        stop = Lever(stops=tuple(staying))
+        detail = f"port {port} is held by {' and '.join(staying)}"
+        return failed("port", node, detail, f"{stop.text}, or {other_port.text}", (stop, other_port))
     if port in used_ports and not stopped:
-        return _foreign_port(inputs, node, port, free_port_option)
+        return _foreign_port(inputs, node, port, other_port)
     if stopped:
         return passed("port", node, f"port {port} is free when {' and '.join(stopped)} is stopped")
     if not tables:
@@ -190,7 +189,7 @@ def _container_name(engine: Engine) -> str:
     return engine.container.name if engine.container else ""
 
 
-def _foreign_port(inputs: GateInputs, node: str, port: int, free_port_option: str) -> Gate:
+def _foreign_port(inputs: GateInputs, node: str, port: int, other_port: Lever) -> Gate:
     """The port is in use by something that is no engine: only its owner can stop it."""
     row = next((candidate for candidate in rows(inputs.survey, node) or () if port in _published(candidate)), None)
     if row is None:
@@ -199,7 +198,8 @@ def _foreign_port(inputs: GateInputs, node: str, port: int, free_port_option: st
         name = (names_of(row) or ("?",))[0]
         holder = f"the container {name}, which is no engine that sparktop knows"
         by_hand = f"docker stop {shlex.quote(name)}"
-    return failed("port", node, f"port {port} is held by {holder}", f"{free_port_option}, or on {node}: {by_hand}")
+    remedy = f"{other_port.text}, or on {node}: {by_hand}"
+    return failed("port", node, f"port {port} is held by {holder}", remedy, (other_port,))
 
 
 def _free_port(inputs: GateInputs, port: int, used_ports: frozenset[int]) -> int:

@@ -60,7 +60,7 @@ def _memory(inputs: GateInputs) -> Gate:
     budget = inputs.budget
     if budget is None:
         return unknown("memory", "", f"whether it fits is not known: {inputs.unrendered or 'it was not computed'}")
-    lever = "; or ".join(budget.levers[:3])
+    lever = "; or ".join(lever.text for lever in budget.levers[:3])
     match budget.fit:
         case Fit.FITS:
             return passed("memory", "", budget.sentence)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement, State
 from sparktop.cmdline.engine_command import DEFAULT_PORT
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.prospect import Budget, Gate, GateState
+from sparktop.model.prospect import Budget, Gate, GateState, Lever
 from sparktop.model.recipe import Order
 from sparktop.model.survey import Ask, HubModel, ModelsOnDisk, Survey
 from sparktop.operate.launch.inputs.link import fabrics
@@ -102,8 +102,8 @@ def warned(name: str, node: str, detail: str, remedy: str) -> Gate:
     return _gate(name, node, GateState.WARNED, detail, remedy)
 
 
-def failed(name: str, node: str, detail: str, remedy: str) -> Gate:
-    return _gate(name, node, GateState.FAILED, detail, remedy)
+def failed(name: str, node: str, detail: str, remedy: str, levers: tuple[Lever, ...] = ()) -> Gate:
+    return replace(_gate(name, node, GateState.FAILED, detail, remedy), levers=levers)
 
 
 def unknown(name: str, node: str, detail: str, remedy: str = "") -> Gate:
