@@ -93,6 +93,8 @@ class Finding:
     """Empty for a text that belongs to no node."""
     subject: str = ""
     """The object on the node, where a rule can fire more than once there: an engine's name, a process, a flag."""
+    engine: str = ""
+    """The engine's name, where `subject` is a setting of it; else an engine is the subject itself."""
     brief: str = ""
     """The decisive figures in one line: "96 % SM at 15 W, 0 tok/s, 3 requests held"."""
     caused_by: str | None = None

@@ -68,9 +68,8 @@ def remedy_choices(action: Action, remedy: Remedy, finding: Finding, fleet: Flee
     resolve."""
     choices = target_choices(action, fleet, finding.nodes)
     if action.target == "engine":
-        names = sorted({choice.request.target for choice in choices}, key=len, reverse=True)
-        subject = next((n for n in names if finding.subject == n or finding.subject.startswith(f"{n} ")), None)
-        choices = tuple(choice for choice in choices if choice.request.target == subject) or choices
+        engine = finding.engine or finding.subject
+        choices = tuple(choice for choice in choices if choice.request.target == engine) or choices
     elif action.target == "process":
         choices = tuple(choice for choice in choices if choice.request.target == str(remedy.pid)) or choices
     elif action.target == "nodes" and finding.nodes:

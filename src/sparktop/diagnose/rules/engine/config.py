@@ -91,6 +91,7 @@ def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet:
                 finding,
                 severity=Severity.INFO if finding.rule in _MEMORY_RULES and not is_tight else Severity.WARNING,
                 nodes=names,
+                engine=team[0].engine.name,
                 subject=" ".join(filter(None, (team[0].engine.name, finding.subject))),
             )
 
