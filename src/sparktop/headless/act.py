@@ -120,7 +120,7 @@ def list_actions() -> int:
         for option in action.options:
             choices = f" ({', '.join(option.choices)})" if option.choices else ""
             default = f", else {option.default}" if option.default else ""
-            print(f"{'':20}   --set {option.name}=...  {option.description}{choices}{default}")
+            print(f"{'':20}   --set {option.name}=...  {option.text}{choices}{default}")
     return 0
 
 

@@ -25,6 +25,14 @@ class Option:
     description: str
     default: str = ""
     choices: tuple[str, ...] = ()
+    meanings: tuple[str, ...] = ()
+    """What each choice does, in their order, where the description doesn't say it."""
+
+    @property
+    def text(self) -> str:
+        """The description, and what each choice does."""
+        parts = (f"{choice}: {meaning}" for choice, meaning in zip(self.choices, self.meanings, strict=False))
+        return "; ".join(filter(None, (self.description, *parts)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +154,9 @@ ACTIONS: tuple[Action, ...] = (
         options=(
             Option(
                 name="way",
-                description="shell: HUP to the shell; manager: restart the display manager; console: multi-user",
+                description="",
                 choices=("shell", "manager", "console"),
+                meanings=("HUP to the shell", "restart the display manager", "multi-user"),
             ),
         ),
     ),

@@ -331,7 +331,7 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
     def below(self) -> list[Widget]:
         rows: list[Widget] = []
         for option in self._options:
-            label = option.description + (f" ({', '.join(option.choices)})" if option.choices else _unit(option))
+            label = option.text + (f" ({', '.join(option.choices)})" if option.choices else _unit(option))
             field = Input(
                 self._given.get(option.name, option.default), name=option.name, compact=True, placeholder="automatic"
             )
@@ -348,7 +348,7 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
         for option, field in zip(self._options, self.query(Input), strict=True):
             value = field.value.strip()
             if option.choices and value not in option.choices:
-                self._problem = f"{option.description}: one of {', '.join(option.choices)}"
+                self._problem = f"{option.text}: one of {', '.join(option.choices)}"
                 field.focus()
                 self.renew()
                 return

@@ -102,10 +102,9 @@ def _action_choice(action: Action, heading: str, fleet: FleetState, selection: S
 
 
 def ways(action: Action) -> tuple[Choice, ...]:
-    """The choices of an action's option "way", each with its meaning from the option's description."""
+    """The choices of an action's option "way", each with its meaning."""
     option = next(option for option in action.options if option.name == "way")
-    meanings = dict(text.split(": ", 1) for text in option.description.split("; ") if ": " in text)
     return tuple(
-        Choice(label=Line.of((f"{way:<10}", "value"), (meanings.get(way, ""), "quiet")), value=way)
-        for way in option.choices
+        Choice(label=Line.of((f"{way:<10}", "value"), (meaning, "quiet")), value=way)
+        for way, meaning in zip(option.choices, option.meanings, strict=True)
     )
