@@ -20,7 +20,6 @@ from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.operation import DockerCall
 from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
 from sparktop.observe.watch import Publish
 from sparktop.ui import notify
@@ -62,10 +61,10 @@ def test_what_follows_from_one_that_is_told_is_not_told_itself(attention: Attent
 
 def test_a_rank_that_a_run_stops_with_the_others_is_news_only_where_the_run_leaves_it_so(attention: Attention) -> None:
     died = replace(ONE, rule="cluster.rank-died", subject="vllm-pair")
-    stop = Remote(operations=(DockerCall(method="POST", path="/containers/x/stop"),))
+    stop = Remote(operations=())
     steps = (
-        Step(id="a", title="Stop vllm-pair, 60 s grace", node="spark1", act=stop, limit_s=90.0),
-        Step(id="b", title="Stop vllm-pair, 60 s grace", node="spark2", act=stop, limit_s=90.0),
+        Step(id="a", title="A", node="spark1", act=stop, stops="vllm-pair"),
+        Step(id="b", title="B", node="spark2", act=stop, stops="vllm-pair-2"),
     )
     plan = Plan(request=Request(action="stop", nodes=("spark1",)), title="Stop", risk=Risk.DISRUPTIVE, steps=steps)
     begun = (StepRun(step=steps[0], state=StepState.DONE), StepRun(step=steps[1], state=StepState.RUNNING))

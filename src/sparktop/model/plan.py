@@ -206,9 +206,13 @@ class Step:
     """What must be true afterwards, in words."""
     undone_by: str = ""
     """How to undo it, in words or as a command."""
+    has_no_undo: bool = False
+    """Nothing undoes it by hand, or has to; `undone_by` says why."""
     undoes: tuple[str, ...] = ()
     """Ids of earlier steps on its node that it reverts: once it is done, neither has to be undone."""
     on_failure: OnFailure = OnFailure.STOP
+    stops: str = ""
+    """Name of the engine that it stops."""
     needs_nodes: tuple[str, ...] = ()
     """In a rollback: other nodes that it depends on, as one rank of a pair does."""
 

@@ -21,7 +21,6 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Run, StepState
-from sparktop.operate.run.run_text import stops
 from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:
@@ -81,10 +80,7 @@ class NewFindings:
 def is_own_doing(finding: Finding, run: Run) -> bool:
     """Whether the finding is a dead rank that this run's own steps stop."""
     return finding.rule == "cluster.rank-died" and any(
-        step.state is not StepState.WAITING
-        and stops(step.step.act)
-        and finding.subject in step.step.title.replace(",", "").split()
-        for step in run.steps
+        step_run.state is not StepState.WAITING and step_run.step.stops == finding.subject for step_run in run.steps
     )
 
 

@@ -176,6 +176,7 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
             node=_text(planned.get("node")),
             act=Remote(operations=()),
             undone_by=_text(planned.get("undone_by")),
+            has_no_undo=planned.get("has_no_undo") is True,
         )
         is_now = all(step_run.ended_wall_s is not None for step_run in steps)
         steps.append(_step_run(step, ended.get(step.id), is_now=is_now, is_local="act" in planned))

@@ -137,6 +137,7 @@ def stop(container: Inspected, mark: str, grace_s: float, *, policy_back_if_not:
         limit_s=2 * grace_s + 90.0,
         verifies="it has ended, or the next step ends it",
         undone_by=f"docker start {container.name}",
+        stops=container.name,
     )
 
 
@@ -159,6 +160,7 @@ def kill(container: Inspected, mark: str) -> Step:
         act=Remote(operations=operations),
         limit_s=3 * KILL_S,
         verifies="it does not run",
+        stops=container.name,
     )
 
 
@@ -294,6 +296,7 @@ def start_new(
     verifies: str,
     undone_by: str,
     undo: Iterable[Operation],
+    has_no_undo: bool = False,
     saves_started: str = "",
 ) -> Step:
     """Give the container its name, which the old one gives up, and start it: completed or reverted by the node itself.
@@ -324,6 +327,7 @@ def start_new(
         limit_s=300.0,
         verifies=verifies,
         undone_by=undone_by,
+        has_no_undo=has_no_undo,
         on_failure=OnFailure.ROLL_BACK,
     )
 
@@ -360,6 +364,7 @@ def remove_old(new: NewContainer) -> Step:
         limit_s=180.0,
         verifies="it is gone; the volumes stay",
         undone_by="nothing: from here on there is no way back",
+        has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
 
@@ -392,6 +397,7 @@ def stop_new(
     mark: str,
     grace_s: float,
     *,
+    name: str,
     title: str,
     step_id: str = "back-aside",
     aside_name: str = "",
@@ -421,7 +427,8 @@ def stop_new(
         act=Remote(operations=tuple(calls)),
         limit_s=2 * grace_s + 150.0,
         verifies=verifies,
-        undoes=tuple(f"{name}{mark}" for name in undoes),
+        undoes=tuple(f"{undone}{mark}" for undone in undoes),
+        stops=name,
         on_failure=on_failure,
     )
 

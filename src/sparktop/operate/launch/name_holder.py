@@ -71,6 +71,7 @@ def clear(node: str, mark: str, leftovers: Sequence[Leftover]) -> Step:
         limit_s=120.0 * len(leftovers),
         verifies="the name is free",
         undone_by="nothing needs to be: it has never run",
+        has_no_undo=True,
         on_failure=OnFailure.ROLL_BACK,
     )
 

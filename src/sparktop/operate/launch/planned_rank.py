@@ -179,6 +179,7 @@ class PlannedRank(Starter):
             self.node,
             self.mark,
             grace_s,
+            name=self.name,
             step_id="back-stop",
             title=f"Stop {self.name} if it runs, {grace_s:.0f} s grace",
             undoes=("start", "policy"),

@@ -76,6 +76,7 @@ class Service:
             limit_s=limit_s + 60.0,
             verifies="the service is inactive",
             undone_by=self.typed("start"),
+            stops=self.engine,
         )
 
     def start(self) -> Step:

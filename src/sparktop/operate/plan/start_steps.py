@@ -70,6 +70,7 @@ def memory(node: str, mark: str, target_bytes: int, *, limit_s: float = MEMORY_L
         limit_s=limit_s,
         verifies="available memory is there and stays",
         undone_by="nothing is started where it doesn't come",
+        has_no_undo=True,
     )
 
 
@@ -102,6 +103,7 @@ def drop_for(view: NodeView, mark: str, *, need_bytes: int, back_bytes: int) -> 
         limit_s=SYNC_LIMIT_S + DROP_LIMIT_S + 60.0,
         verifies="MemFree, before and after",
         undone_by="nothing: what is needed is read from disk again",
+        has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
 

@@ -132,4 +132,5 @@ def _end_processes(rank: RunningRank, grace_s: float, survey: Survey) -> Step | 
         act=Remote(operations=(term, *kills)),
         limit_s=grace_s + KILL_S * len(kills) + 60.0,
         verifies="none of its processes is left",
+        stops=rank.name,
     )

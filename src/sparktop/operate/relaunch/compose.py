@@ -86,6 +86,7 @@ class ComposeRelaunch(RankRelaunch):
             limit_s=90.0,
             verifies="the files are as they were read, and compose accepts them",
             undone_by="nothing was changed",
+            has_no_undo=True,
         )
 
     def start(self) -> Iterator[Step]:
@@ -133,7 +134,9 @@ class ComposeRelaunch(RankRelaunch):
     # the way back
 
     def take_back(self, grace_s: float) -> Iterator[Step]:
-        yield lifecycle.stop_new(self.node, self.mark, grace_s, title=f"Stop the new {self.new_name}")
+        yield lifecycle.stop_new(
+            self.node, self.mark, grace_s, name=self.new_name, title=f"Stop the new {self.new_name}"
+        )
 
     def await_old_memory(self) -> Iterator[Step]:
         if self.container.was_running:  # by name: an undo may have made it anew

@@ -87,6 +87,7 @@ class PlainRelaunch(RankRelaunch):
             if was_kept
             else "nothing by hand: Docker removed the old one; the way back makes it anew",
             undo=undo,
+            has_no_undo=not was_kept,
         )
 
     def remove_old(self) -> Iterator[Step]:
@@ -101,6 +102,7 @@ class PlainRelaunch(RankRelaunch):
             self.node,
             self.mark,
             grace_s,
+            name=new.name,
             title=f"Stop the new {new.name} and set it aside as {new.after_name}",
             aside_name=new.after_name,
             can_have_policy=self.new.keeps_old,

@@ -60,6 +60,7 @@ class DropInRelaunch(RankRelaunch):
             limit_s=30.0,
             verifies="nobody has changed it since",
             undone_by="nothing was changed",
+            has_no_undo=True,
         )
 
     def before_start(self) -> Iterator[Step]:

@@ -217,7 +217,9 @@ class PlanExecution:
                 break
         if failures or was_skipped:
             unknown_note = (
-                f" If it was done after all: {unknown.undone_by}." if unknown is not None and was_skipped else ""
+                f" If it was done after all: {unknown.undone_by}."
+                if unknown is not None and not unknown.has_no_undo and was_skipped
+                else ""
             )
             outcome = (
                 f"The way back failed too: {'; '.join(failures.values())}" if failures else "The way back was taken"

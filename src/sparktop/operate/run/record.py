@@ -182,6 +182,8 @@ class Record:
                 entry["undo"] = [operation_entry(operation, self._mask) for operation in step.act.undo]
             if step.undone_by:
                 entry["undone_by"] = self._mask.exact(step.undone_by)
+            if step.has_no_undo:
+                entry["has_no_undo"] = True
         else:
             entry["act"] = type(step.act).__name__
         return entry

@@ -182,7 +182,7 @@ def by_hand(run: Run) -> tuple[str, ...]:
     commands = (
         f"{f'on {step.node}: ' if is_several else ''}{step.undone_by}"
         for step in reversed(not_undone)
-        if step.undone_by and not step.undone_by.startswith("nothing")
+        if step.undone_by and not step.has_no_undo
     )
     return tuple(dict.fromkeys(commands))
 

@@ -144,6 +144,7 @@ class _FetchBuilder:
                 limit_s=limit_s + SLACK_S,
                 verifies=verifies,
                 undone_by="nothing needs to be: what has come stays on disk, and the next time goes on from it",
+                has_no_undo=True,
             )
         )
 
