@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from sparktop import faults
+from sparktop.config import state_home
 from sparktop.errors import SparktopError
 
 INTERRUPTED = 130
@@ -32,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command the arguments name; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and words[0] in _MODULES else "console"
+    faults.keep_in(state_home())
     try:
         return _function(command)(words[1:] if words and words[0] == command else words)
     except SparktopError as error:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sparktop import faults
+from sparktop.model.event import Severity
+from sparktop.model.fleet import Notice
 from sparktop.observe.watch import ForwardingWatch, Watch
 
 if TYPE_CHECKING:
@@ -45,7 +49,11 @@ def seen_by(publish: Callable[[FleetState], None], see: Callable[[FleetState], N
     """A publish function that gives each fleet state first to `see`, then to `publish`."""
 
     def published(state: FleetState) -> None:
-        see(state)
+        try:
+            see(state)
+        except Exception as error:  # noqa: BLE001 - the picture is shown all the same
+            fault = Notice(severity=Severity.WARNING, text=faults.named("the operations", error))
+            state = replace(state, notices=(*state.notices, fault))
         publish(state)
 
     return published

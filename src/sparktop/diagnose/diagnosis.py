@@ -5,8 +5,9 @@ The only clock is the fleet state's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
@@ -18,11 +19,18 @@ RESOLVED_KEPT_S = 300.0
 RULE_FAILED = Rule(
     id="sparktop.rule-failed",
     kind=RuleKind.LIVE,
-    title="A rule has failed and is off",
+    title="A rule fails by a fault in sparktop",
     severity=Severity.WARNING,
     scope="sparktop itself",
     sources=("sparktop",),
 )
+
+FAILURE_KEPT_S = 60.0
+"""How long a rule's fault is told after it last raised."""
+MAX_CLAIMS = 200
+"""Of one rule: what one node sends can't make more."""
+Faulted = Callable[[str, BaseException], str]
+"""Where a fault was, and the exception; returns its text."""
 
 Key = tuple[str, tuple[str, ...], str]
 
@@ -43,36 +51,56 @@ class _History:
 class Diagnosis:
     """Evaluates the live rules on each new fleet state and tracks each finding from pending to resolved."""
 
-    def __init__(self, rules: Sequence[LiveRule]) -> None:
+    def __init__(self, rules: Sequence[LiveRule], *, faulted: Faulted | None = None) -> None:
+        """`faulted` is told of each rule that raised."""
         self._rules = tuple(rules)
+        self._faulted = faulted or _text
         self._histories: dict[Key, _History] = {}
-        self._failures: dict[str, Finding] = {}
+        self._failures: dict[str, tuple[float, Finding]] = {}
+        """By rule: when it last raised, and the finding that says so."""
 
     @property
     def watching(self) -> int:
-        """Number of rules that are evaluated; a rule that raised is off."""
+        """Number of rules that are evaluated without a fault."""
         return len(self._rules) - len(self._failures)
 
     def update(self, fleet: FleetState) -> tuple[Finding, ...]:
         """Findings that fire or were resolved recently, root cause first.
 
-        A rule that raises an exception is off from then on, and a finding says so.
+        A rule that raises is told as a finding, and judges the nodes whose data it can read, one by one.
         """
         claimed: set[Key] = set()
+        self._failures = {
+            rule_id: failure
+            for rule_id, failure in self._failures.items()
+            if fleet.monotonic_s - failure[0] <= FAILURE_KEPT_S
+        }
         for rule in self._rules:
-            if rule.card.id in self._failures:
-                continue
-            try:
-                claims = tuple(rule.check(fleet))
-            except Exception as error:  # noqa: BLE001 - one rule's fault must not blind the others
-                self._failures[rule.card.id] = _failure(rule, error)
-                continue
-            for claim in claims:
+            for claim in self._claims(rule, fleet):
                 claimed.add(claim.key)
                 self._claim(rule, claim, fleet)
         for key in [key for key in self._histories if key not in claimed]:
             self._unclaimed(key, fleet)
-        return ordered([*_with_causes(list(self._visible(fleet))), *self._failures.values()])
+        failures = [finding for _, finding in self._failures.values()]
+        return ordered([*_with_causes(list(self._visible(fleet))), *failures])
+
+    def _claims(self, rule: LiveRule, fleet: FleetState) -> tuple[Finding, ...]:
+        """What the rule claims; where it raises, of the nodes it can judge alone."""
+        try:
+            return tuple(islice(rule.check(fleet), MAX_CLAIMS))
+        except Exception as error:  # noqa: BLE001 - one rule's fault must not blind the others
+            fault = error
+        claims: list[Finding] = []
+        faulty: list[str] = []
+        for view in fleet.nodes:
+            try:
+                claims += tuple(islice(rule.check(replace(fleet, nodes=(view,))), MAX_CLAIMS))
+            except Exception:  # noqa: BLE001 - as above, and the other node is judged
+                faulty.append(view.name)
+        nodes = tuple(faulty) if len(faulty) < len(fleet.nodes) else ()
+        text = self._faulted(f"the rule {rule.card.id}", fault)
+        self._failures[rule.card.id] = fleet.monotonic_s, _failure(rule, fault, text, nodes)
+        return tuple(claims)
 
     def _claim(self, rule: LiveRule, claim: Finding, fleet: FleetState) -> None:
         now_s = fleet.monotonic_s
@@ -147,12 +175,18 @@ def _is_unseen(finding: Finding, fleet: FleetState) -> bool:
     return any(view is not None and view.link.state is not LinkState.LIVE for view in views)
 
 
-def _failure(rule: LiveRule, error: Exception) -> Finding:
+def _failure(rule: LiveRule, error: Exception, text: str, nodes: tuple[str, ...]) -> Finding:
+    where = f" on {' and '.join(nodes)}" if nodes else ""
     return Finding(
         rule=RULE_FAILED.id,
         severity=Severity.WARNING,
-        title=f"The rule {rule.card.id} has failed and is off",
-        explanation=f"It raised {type(error).__name__}; nothing watches for this now: {rule.card.title}.",
-        evidence=(Evidence(source="sparktop", text=f"{type(error).__name__}: {error}"[:300]),),
+        title=f"The rule {rule.card.id} fails{where}: a fault in sparktop",
+        explanation=f"It raised {type(error).__name__}; nothing watches{where} for this now: {rule.card.title}.",
+        evidence=(Evidence(source="sparktop", text=text[:300]),),
+        nodes=nodes,
         subject=rule.card.id,
     )
+
+
+def _text(where: str, error: BaseException) -> str:
+    return f"{where}: {type(error).__name__}: {error}"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sparktop import sanitise
 from sparktop.bounds import json_of
@@ -41,12 +42,17 @@ METRICS_EVERY_S = 2.0
 NO_FIGURES_EVERY_S = 15.0
 """Scrape interval of an endpoint that answers without figures."""
 FOLLOW_AGAIN_S = 1.0
+AFTER_FAULT_S = 5.0
 STATISTICS_AGE_S = 30.0
 WORKER_QUIET_S = 120.0
 STRAINED_PERCENT = 20.0
 """PSI memory full avg10 above which a starved host is asked less often (docs/facts/reliability.md section 2.4)."""
 STRAINED_EVERY_S = 15.0
 _LEXICON_LOCK = threading.Lock()
+
+
+_Target = tuple[str, LogSource | tuple[str, int]]
+"""What is followed: of which engine, and where."""
 
 
 class _Scraped:
@@ -87,13 +93,21 @@ class Followers:
         self._running.add_done_callback(self._report_failure)
 
     def _report_failure(self, task: asyncio.Task[None]) -> None:
-        """Report a bug in a follower in the node's pane; samples go on."""
+        """Report a fault that ended the followers in the node's pane; samples go on."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
-            detail = sanitise.line(f"following containers and engines failed: {cause!r}", limit=300)
+            detail = self._book.fault("containers and engines", error)
             self._book.message(
                 Collector(name="engines", state=CollectorState.FAILED, detail=detail), self._book.clock.monotonic()
             )
+
+    async def _contained(self, where: str, follow: Callable[[], Awaitable[None]]) -> None:
+        """Run one follower to its end; after a fault again, so that it costs the others nothing."""
+        while True:
+            try:
+                return await follow()
+            except Exception as error:  # noqa: BLE001 - an engine's data must not end what follows the others
+                self._book.fault(where, error)
+            await asyncio.sleep(AFTER_FAULT_S)
 
     def stop(self) -> None:
         """Stop following: the connection is closed or about to be."""
@@ -116,7 +130,7 @@ class Followers:
         docker = DockerEngine(transport, socket_path=self._docker_socket)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow_containers(docker))
+                group.create_task(self._contained("containers", lambda: self._follow_containers(docker)))
                 group.create_task(self._follow_engines(transport, docker, group))
         finally:
             await docker.close()
@@ -135,27 +149,27 @@ class Followers:
 
     async def _follow_engines(self, transport: Transport, docker: DockerEngine, group: asyncio.TaskGroup) -> None:
         """Discover engines, start a follower for each new endpoint and log, and publish the engines."""
-        tasks: dict[tuple[str, LogSource | tuple[str, int]], asyncio.Task[None]] = {}
+        tasks: dict[_Target, asyncio.Task[None]] = {}
         while self._book.wall_s is None:  # noqa: ASYNC110 - asked of the picture, which changes as a whole
             await asyncio.sleep(ENGINES_EVERY_S / 10)
         # Several hundred rules: loaded after the first figures are on screen, and not on the event loop.
         await in_thread(self._load_lexicon)
         while True:
-            self._discover()
-            targets: dict[tuple[str, LogSource | tuple[str, int]], Engine] = {}
-            for engine in self._engines:
-                if engine.endpoint and engine.state is not EngineState.EXITED and _can_be_asked(engine):
-                    targets["ask " + engine.key, (engine.endpoint.host, engine.endpoint.port)] = engine
-                targets["log " + engine.key, log_source(engine)] = engine
+            try:
+                self._discover()
+            except Exception as error:  # noqa: BLE001 - the engines known so far are followed on
+                self._book.fault("engines", error)
+            targets = _targets(self._engines)
             for target in tasks.keys() - targets.keys():
                 tasks.pop(target).cancel()
             for target in targets.keys() - tasks.keys():
                 engine, source = targets[target], target[1]
                 if isinstance(source, LogSource):
-                    tasks[target] = group.create_task(self._follow_log(docker, engine.key, source))
+                    log = partial(self._follow_log, docker, engine.key, source)
+                    tasks[target] = group.create_task(self._contained(f"log of {engine.name}", log))
                 else:
-                    client = EndpointClient(transport, *source)
-                    tasks[target] = group.create_task(self._follow_endpoint(client, engine.key))
+                    scrape = partial(self._follow_endpoint, transport, source, engine.key)
+                    tasks[target] = group.create_task(self._contained(f"endpoint of {engine.name}", scrape))
             await asyncio.sleep(ENGINES_EVERY_S)
 
     def _discover(self) -> None:
@@ -231,8 +245,9 @@ class Followers:
             ),
         )
 
-    async def _follow_endpoint(self, client: EndpointClient, key: str) -> None:
+    async def _follow_endpoint(self, transport: Transport, address: tuple[str, int], key: str) -> None:
         """Scrape one engine's endpoint until cancelled."""
+        client = EndpointClient(transport, *address)
         scraped = self._scraped.setdefault(key, _Scraped())
         try:
             while (engine := self._engine(key)) is not None and engine.endpoint is not None:
@@ -274,7 +289,10 @@ class Followers:
             feed.note("connection restored; going on from here", self._book.clock.wall())
 
         def take(lines: tuple[LogLine, ...]) -> None:
-            feed.accept(lines, self._book.wall_s)
+            try:
+                feed.accept(lines, self._book.wall_s)
+            except Exception as error:  # noqa: BLE001 - the next lines are read
+                self._book.fault(f"log lines of {feed.title}", error)
 
         while True:
             before_s = self._started_wall_s(key)
@@ -313,6 +331,16 @@ def is_later_start(started_s: float | None, before_s: float | None, last_line_s:
     if started_s == before_s or started_s is None:
         return False
     return last_line_s is None or started_s > last_line_s
+
+
+def _targets(engines: Sequence[Engine]) -> dict[_Target, Engine]:
+    """What is followed of these engines."""
+    targets: dict[_Target, Engine] = {}
+    for engine in engines:
+        if engine.endpoint and engine.state is not EngineState.EXITED and _can_be_asked(engine):
+            targets["ask " + engine.key, (engine.endpoint.host, engine.endpoint.port)] = engine
+        targets["log " + engine.key, log_source(engine)] = engine
+    return targets
 
 
 def _newest_wall_s(feed: Feed) -> float | None:

@@ -11,14 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from sparktop import faults
 from sparktop.clock import SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice, Reach
 from sparktop.observe.baseline import BaselineFile
+from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.node_state import NodeBook
@@ -83,6 +86,10 @@ def _twin_notices(nodes: Sequence[NodeView]) -> list[Notice]:
                 continue
             twins.append(Notice(severity=Severity.WARNING, text=text))
     return twins
+
+
+AFTER_FAULT_S = 5.0
+"""Delay before a node is watched again after a fault of sparktop's own."""
 
 
 LogRules = Callable[[], Sequence[LogRule]]
@@ -165,8 +172,16 @@ class Monitor:
         self._nodes: dict[str, _WatchedNode] = {}
         self._baselines = BaselineFile(baselines)
         self._remarks = remarks
+        self._contained = Contained(self._clock)
+        self._findings: tuple[Finding, ...] = ()
         for connector in connectors:
-            book = NodeBook(connector.name, clock=self._clock, changed=self._changed, baselines=self._baselines)
+            book = NodeBook(
+                connector.name,
+                clock=self._clock,
+                changed=self._changed,
+                baselines=self._baselines,
+                contained=self._contained,
+            )
             self._nodes[connector.name] = _WatchedNode(
                 connector,
                 book,
@@ -175,7 +190,7 @@ class Monitor:
                 connections=connections,
                 docker_socket=docker_sockets.get(connector.name, ""),
             )
-        self._diagnosis = Diagnosis(live_rules() if rules is None else rules)
+        self._diagnosis = Diagnosis(live_rules() if rules is None else rules, faulted=faults.named)
         self._state = self._picture()
 
     @property
@@ -191,15 +206,30 @@ class Monitor:
         """Watch every node until cancelled, then clean up."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(in_thread(read_ahead))
+                group.create_task(self._read_ahead())
                 for line in self._nodes.values():
-                    group.create_task(line.supervisor.run())
+                    group.create_task(self._watch_node(line))
         finally:
             if self._timer is not None:
                 self._timer.cancel()
             for line in self._nodes.values():
                 await line.followers.aclose()
             self._baselines.write()
+
+    async def _read_ahead(self) -> None:
+        try:
+            await in_thread(read_ahead)
+        except Exception as error:  # noqa: BLE001 - what could not be read ahead is read when it is needed
+            self._contained.add("", "the rules' knowledge", error)
+
+    async def _watch_node(self, line: _WatchedNode) -> None:
+        """Watch one node until cancelled; after a fault, again from the connection on."""
+        while True:
+            try:
+                return await line.supervisor.run()
+            except Exception as error:  # noqa: BLE001 - the other node is watched all the same
+                line.book.link(LinkState.LOST, faults.named(f"{line.book.name}'s connection", error))
+            await asyncio.sleep(AFTER_FAULT_S)
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         """The feed of an engine's log."""
@@ -243,15 +273,23 @@ class Monitor:
     def _publish_now(self) -> None:
         self._timer = None
         self._state = self._picture()
-        self._publish(self._state)
+        try:
+            self._publish(self._state)
+        except Exception as error:  # noqa: BLE001 - the next picture may be shown
+            self._contained.add("", "what takes the picture", error)
 
     def _picture(self) -> FleetState:
         nodes = tuple(line.book.view() for line in self._nodes.values())
+        own = self._contained
+        nothing: tuple[Notice, ...] = ()
+        observed = own.outcome("", "the notices", lambda: notices(nodes), nothing)
         picture = FleetState(
-            nodes=nodes,
-            wall_s=self._clock.wall(),
-            monotonic_s=self._clock.monotonic(),
-            notices=(*notices(nodes), *self._remarks),
+            nodes=nodes, wall_s=self._clock.wall(), monotonic_s=self._clock.monotonic(), notices=observed
         )
-        findings = self._diagnosis.update(picture)
-        return replace(picture, findings=findings, rules_watching=self._diagnosis.watching)
+        self._findings = own.outcome("", "the rules", lambda: self._diagnosis.update(picture), self._findings)
+        return replace(
+            picture,
+            findings=self._findings,
+            rules_watching=self._diagnosis.watching,
+            notices=(*observed, *self._remarks, *own.notices()),
+        )

@@ -26,6 +26,7 @@ from sparktop.model.telemetry import (
     Sample,
 )
 from sparktop.observe.baseline import BaselineFile, BaselineLearner
+from sparktop.observe.contained import Contained
 from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.memory_ledger import bandwidth, ledger
@@ -40,10 +41,18 @@ class NodeBook:
     """The mutable state of one node; `view()` is its frozen picture."""
 
     def __init__(
-        self, name: str, *, clock: Clock, changed: Callable[[bool], None], baselines: BaselineFile | None = None
+        self,
+        name: str,
+        *,
+        clock: Clock,
+        changed: Callable[[bool], None],
+        baselines: BaselineFile | None = None,
+        contained: Contained | None = None,
     ) -> None:
-        """`changed(urgent)` is called after each change; a sample is urgent. `baselines`: the stored baselines."""
+        """`changed(urgent)` is called after each change; a sample is urgent. `baselines`: the stored baselines.
+        `contained` takes the faults in this node's data."""
         self.name = name
+        self._contained = contained or Contained(clock)
         self._baseline_learner = BaselineLearner(baselines)
         self.clock = clock
         self._changed = changed
@@ -80,6 +89,13 @@ class NodeBook:
         self._engines: tuple[Engine, ...] = ()
         self._warnings: tuple[str, ...] = ()
         self._view: NodeView | None = None
+        self._last_view = NodeView(name=name, link=self._link)
+
+    def fault(self, where: str, error: BaseException) -> str:
+        """Contain a fault of sparktop's own in this node's data; returns its text."""
+        text = self._contained.add(self.name, where, error)
+        self._notify(False)
+        return text
 
     # Called by the supervisor.
 
@@ -122,6 +138,12 @@ class NodeBook:
 
     def message(self, message: Message, arrived_s: float) -> None:
         """Process one message of the probe."""
+        try:
+            self._take(message, arrived_s)
+        except Exception as error:  # noqa: BLE001 - one message's fault must not end the node's watch
+            self.fault(f"{type(message).__name__} message", error)
+
+    def _take(self, message: Message, arrived_s: float) -> None:
         match message:
             case Sample():
                 self._take_sample(message, arrived_s)
@@ -180,7 +202,11 @@ class NodeBook:
     def view(self) -> NodeView:
         """The frozen picture of the node; the same object while nothing has changed, so nobody redraws it."""
         if self._view is None:
-            self._view = self._new_view()
+            try:
+                self._view = self._last_view = self._new_view()
+            except Exception as error:  # noqa: BLE001 - the other node's picture is made all the same
+                self._contained.add(self.name, "picture", error)
+                self._view = replace(self._last_view, link=self._link, warnings=self._warnings)
         return self._view
 
     def _notify(self, urgent: bool) -> None:

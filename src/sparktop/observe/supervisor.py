@@ -117,8 +117,8 @@ class Supervisor:
                 failures += 1
                 await self._wait_after(error, failures, attempt)
                 continue
-            self._opened(transport)
             try:
+                self._opened(transport)
                 loss, was_live = await self._observe(transport)
             finally:
                 self._closed()
@@ -132,10 +132,15 @@ class Supervisor:
         if not self._ever_live and attempt == 1:
             self._book.link(state, "connecting", attempt=attempt)
         namer = asyncio.create_task(self._name_slow_attempt(state, attempt))
+        namer.add_done_callback(self._report_fault)
         try:
             return await self._connector.connect(patience_s=PATIENCE_S)
         finally:
             namer.cancel()
+
+    def _report_fault(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._book.fault("connection's watchdog", error)
 
     async def _name_slow_attempt(self, state: LinkState, attempt: int) -> None:
         """While an attempt hangs, report at which stage: a host whose TCP answers but SSH doesn't is starved."""
@@ -195,6 +200,7 @@ class Supervisor:
         )
         self._session = session
         watchdog = asyncio.create_task(self._watch_silence(transport, session))
+        watchdog.add_done_callback(self._report_fault)
         try:
             return await session.run(), was_live
         except TransportError as error:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.actions import ActionError, ActionParseResult, SkipAction
 from textual.app import App, SystemCommand
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.screen import Screen
 
+from sparktop import faults
 from sparktop.clock import Clock
 from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
@@ -191,9 +194,25 @@ class SparktopApp(App[int]):
     def on_published(self) -> None:
         self._waiting = False
         if self._state is not None:
-            self.console_screen.show(self._state)
-            self.acting.see(self._state)
-            self._notifier.follow(self._state)
+            state = self._state
+            self.console_screen.show(state)
+            self.console_screen.contain("runs", lambda: self.acting.see(state))
+            self.console_screen.contain("notifications", lambda: self._notifier.follow(state))
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Run an action as Textual does; a fault in it is told and leaves the console standing."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except (SkipAction, ActionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a key does, the console goes on watching
+            self.notify(faults.named(f"the key's action {action}", error), severity="error", markup=False)
+            return True
 
     def on_unmount(self) -> None:
         self._notifier.leave()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import events, on
@@ -10,10 +13,12 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
+from sparktop import faults
 from sparktop.clock import Clock
 from sparktop.documents.finding import evidence_log
+from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
@@ -65,6 +70,8 @@ class ConsoleScreen(Screen[None]):
         self._has_details = False
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
+        self._failed: dict[str, Notice] = {}
+        """What failed when it was shown last, by the pane's name."""
         self.is_read_only = read_only
         self.header = Header(clock, title=title, read_only=read_only, protected=protected)
         self.runs = RunLine()
@@ -117,17 +124,31 @@ class ConsoleScreen(Screen[None]):
     def show(self, fleet: FleetState) -> None:
         """Show this fleet state; a pane paints only what changed."""
         self.fleet = fleet
-        self._attention.follow(fleet.findings)
         with self.app.batch_update():
-            self.header.show(fleet)
-            self.verdict.show(fleet)
-            self.findings.show(fleet)
-            self.engines.show(fleet)
-            self.bottom.show(fleet)
+            self.contain("attention", lambda: self._attention.follow(fleet.findings))
+            for pane in (self.header, self.findings, self.engines):
+                self.contain(pane_name(pane), partial(pane.show, fleet))
+            self.bottom.show(fleet, self.contain)
             self._show_nodes()
+            self.contain("log", self._follow_log)
+            self.contain("details", self._renew_details)
+            # Last: it names what has failed in the others.
+            self.contain("verdict", self._show_verdict)
             self._arrange()
-        self._follow_log()
-        self._renew_details()
+
+    def contain(self, name: str, show: Callable[[], object]) -> None:
+        """Show something in this pane; a fault in it costs only this pane, and the top line names it."""
+        try:
+            show()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest of the console goes on
+            text = faults.named(f"the pane {name}", error)
+            self._failed[name] = Notice(severity=Severity.WARNING, text=text)
+        else:
+            self._failed.pop(name, None)
+
+    def _show_verdict(self) -> None:
+        failed = tuple(self._failed.values())
+        self.verdict.show(replace(self.fleet, notices=(*self.fleet.notices, *failed)) if failed else self.fleet)
 
     def _show_nodes(self) -> None:
         visible_panes = [pane for pane in self.nodes if pane.display]
@@ -136,17 +157,16 @@ class ConsoleScreen(Screen[None]):
         for pane in visible_panes:
             view = self.fleet.node(pane.node_name)
             if view is not None:
-                pane.show(view, hidden_views)
+                self.contain(pane.node_name, partial(pane.show, view, hidden_views))
 
     def tick(self) -> None:
         """A second has passed: redraw ages, countdowns and the clock."""
         with self.app.batch_update():
-            self.header.tick()
-            self.verdict.tick()
-            self.findings.tick()
-            for pane in self.nodes:
+            ticking: tuple[Header | VerdictPane | FindingsPane | NodePane, ...]
+            ticking = (self.header, self.verdict, self.findings, *self.nodes)
+            for pane in ticking:
                 if pane.display:
-                    pane.tick()
+                    self.contain(f"{pane_name(pane)}'s clock", pane.tick)
 
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""
@@ -154,6 +174,9 @@ class ConsoleScreen(Screen[None]):
         self._arrange()
 
     def _arrange(self) -> None:
+        self.contain("layout", self._rearrange)
+
+    def _rearrange(self) -> None:
         width, height = self.app.size
         self.verdict.leave_to_list(self.view == "findings")
         arrangement = arrange(
@@ -440,3 +463,8 @@ class ConsoleScreen(Screen[None]):
             self.notify(f"Nothing was exported: {reason}. {hint}", severity="error", markup=False)
             return
         self.notify(f"Saved to {path}", title="State exported", markup=False, timeout=10)
+
+
+def pane_name(pane: Widget) -> str:
+    """What a pane is called where a fault in it is named."""
+    return pane.node_name if isinstance(pane, NodePane) else pane.id or type(pane).__name__

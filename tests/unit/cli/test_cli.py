@@ -14,6 +14,8 @@ import pytest
 from tests.support import interruptible
 
 from sparktop.cli import main
+from sparktop.cli.session import seen_by
+from sparktop.model.fleet import FleetState
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     assert json.loads(done.stdout)["version"] == 1
+
+
+def test_operations_that_fail_keep_no_picture_from_the_screen() -> None:
+    shown: list[FleetState] = []
+
+    def fail(_: FleetState) -> None:
+        raise KeyError("gone")
+
+    seen_by(shown.append, fail)(FleetState())
+    ((notice,),) = (state.notices for state in shown)
+    assert "a fault in sparktop itself, in the operations: KeyError" in notice.text

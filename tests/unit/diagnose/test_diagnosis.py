@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.diagnose.diagnosis import RESOLVED_KEPT_S, Diagnosis
+from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, RESOLVED_KEPT_S, Diagnosis
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
@@ -103,15 +104,42 @@ def test_what_cannot_be_seen_is_not_resolved() -> None:
     assert back.phase is Phase.RESOLVED
 
 
-def test_a_rule_that_raises_is_contained_reported_and_off() -> None:
+def test_a_rule_that_raises_is_contained_and_told_until_it_works_again() -> None:
     good, bad = Scripted("host.good"), Scripted("host.bad")
     good.claims, bad.fault = [finding("host.good")], ZeroDivisionError("division by zero")
-    diagnosis = Diagnosis([bad.rule, good.rule])
+    told: list[tuple[str, BaseException]] = []
+    diagnosis = Diagnosis([bad.rule, good.rule], faulted=lambda where, error: told.append((where, error)) or "text")
     shown = diagnosis.update(picture(0))
     assert [(one.rule, one.subject) for one in shown] == [("host.good", ""), ("sparktop.rule-failed", "host.bad")]
+    assert told == [("the rule host.bad", bad.fault)]
     assert diagnosis.watching == 1
     bad.fault, bad.claims = None, [finding("host.bad")]
-    assert [one.rule for one in diagnosis.update(picture(1))] == ["host.good", "sparktop.rule-failed"]
+    rules = {one.rule for one in diagnosis.update(picture(1))}
+    assert rules == {"host.good", "host.bad", "sparktop.rule-failed"}
+    assert {one.rule for one in diagnosis.update(picture(FAILURE_KEPT_S + 2))} == {"host.good", "host.bad"}
+    assert diagnosis.watching == 2
+
+
+def test_a_rule_that_one_nodes_data_breaks_judges_the_other_node() -> None:
+    def judge(fleet: FleetState) -> Iterable[Finding]:
+        for view in fleet.nodes:
+            if view.name == "spark1":
+                raise OverflowError("int too large to convert to float")
+            yield finding("memory.low", node=view.name)
+
+    card = Rule(id="memory.low", kind=RuleKind.LIVE, title="x", severity=Severity.INFO, scope="", sources=())
+    both = tuple(NodeView(name=name, link=Link(state=LinkState.LIVE)) for name in ("spark1", "spark2"))
+    shown = Diagnosis([LiveRule(card=card, check=judge)]).update(FleetState(nodes=both, monotonic_s=0.0, wall_s=1.0))
+    assert {(one.rule, one.nodes) for one in shown} == {
+        ("memory.low", ("spark2",)),
+        ("sparktop.rule-failed", ("spark1",)),
+    }
+
+
+def test_the_claims_of_a_rule_have_a_limit() -> None:
+    scripted = Scripted("host.many")
+    scripted.claims = [replace(finding("host.many"), subject=str(number)) for number in range(5000)]
+    assert len(Diagnosis([scripted.rule]).update(picture(0))) < 500
 
 
 def test_a_rule_that_raises_half_way_through_its_claims_is_contained_too() -> None:

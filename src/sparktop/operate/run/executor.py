@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
+from sparktop import faults
 from sparktop.errors import TransportError
 from sparktop.model.plan import (
     AwaitResolved,
@@ -118,7 +119,8 @@ class PlanExecution:
         except asyncio.CancelledError:
             self._close()
         except Exception as error:  # noqa: BLE001 - a fault of ours must end the run in sight, not leave it running
-            await self._finish(RunState.FAILED, f"A fault in sparktop ended the run: {type(error).__name__}: {error}")
+            fault = faults.named(f"the run {self.run.id}", error)
+            await self._finish(RunState.FAILED, f"The run was ended by {fault}")
         finally:
             renewing.cancel()
             self._passwords.clear()

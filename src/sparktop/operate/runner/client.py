@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparktop import wire
+from sparktop import faults, wire
 from sparktop.bounds import json_of, whole_or_none
 from sparktop.errors import LinkLost, ProbeError
 from sparktop.model.plan import Remote
@@ -160,6 +160,9 @@ class RunnerLine:
                     break
         except LinkLost as error:
             self._end(error.message)
+            return
+        except Exception as error:  # noqa: BLE001 - whoever waits for an answer must hear that none will come
+            self._end(faults.named(f"the runner of {self._node}", error))
             return
         reason = self._bye_reason or self._channel.error_tail().rpartition("\n")[2]
         self._end("the runner ended" + (f": {reason}" if reason else ""))

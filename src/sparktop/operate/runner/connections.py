@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from sparktop import faults
 from sparktop.errors import LinkLost, TransportError
 from sparktop.operate.runner.api import NodeLine
 from sparktop.operate.runner.client import Begun, RunnerLine
@@ -105,6 +106,8 @@ class Lines:
                 reason = error.message
             except TransportError as error:
                 reason = f"{error.message}. {error.hint}" if error.hint else error.message
+            except Exception as error:  # noqa: BLE001 - a run waits for it, and must hear why it doesn't come
+                reason = faults.named(f"the runner of {node}", error)
             deaths = 0 if loop.time() - began_s > LIVED_S else deaths + 1
             self._problems[node] = reason or "the runner ends again and again"
             if deaths > len(RESTARTS_S):

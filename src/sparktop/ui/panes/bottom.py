@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.containers import Container
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from sparktop.ui.panes.kernel import KernelPane
     from sparktop.ui.panes.log import LogPane
     from sparktop.ui.panes.processes import ProcessPane
+
+
+Contain = Callable[[str, Callable[[], object]], None]
+"""Shows something in the pane of this name."""
 
 
 class Bottom(Container):
@@ -57,11 +63,14 @@ class Bottom(Container):
         if self.kernel is not None:
             self.kernel.attach(watch)
 
-    def show(self, fleet: FleetState) -> None:
-        """Show this fleet state in the panes other than the log."""
+    def show(self, fleet: FleetState, contain: Contain | None = None) -> None:
+        """Show this fleet state in the panes other than the log; `contain` keeps a pane's fault from the others."""
         self._fleet = fleet
         for pane in self._fleet_panes:
-            pane.show(fleet)
+            if contain is None:
+                pane.show(fleet)
+            else:
+                contain(pane.id or "", partial(pane.show, fleet))
 
     def follow(self, feed: LogFeed | None) -> None:
         """Show this engine's log."""

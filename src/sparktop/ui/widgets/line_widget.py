@@ -15,7 +15,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from sparktop.text.lines import BLANK, Line
+from sparktop import faults
+from sparktop.text.lines import BLANK, Line, wrapped
 from sparktop.ui.theme import tones
 
 
@@ -54,7 +55,11 @@ class LineWidget(Widget):
             self.refresh(*changed)
 
     def _draw(self, width: int, height: int) -> list[Line]:
-        return self.draw(width, height)[:height]
+        try:
+            return self.draw(width, height)[:height]
+        except Exception as error:  # noqa: BLE001 - the other panes are drawn all the same
+            text = faults.named(f"the pane {self.id or type(self).__name__}", error)
+            return wrapped(text, width, "warning")[:height]
 
     def render_line(self, y: int) -> Strip:
         width, height = self.size

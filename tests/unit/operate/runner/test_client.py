@@ -59,6 +59,17 @@ async def test_questions_are_answered_exactly(stage: Bench, tmp_path: Path) -> N
     assert "spark2" in answers[elsewhere].problem
 
 
+async def test_a_fault_while_listening_is_told_to_who_waits(stage: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = await stage.line()
+
+    def broken(_: object) -> None:
+        raise OverflowError("int too large")
+
+    monkeypatch.setattr(line, "_dispatch", broken)
+    with pytest.raises(LinkLost, match=r"a fault in sparktop itself, in the runner of .*: OverflowError"):
+        await asyncio.wait_for(line.ask([FileText(node=NODE, path="/etc/hostname")]), 20)
+
+
 async def test_privileges_are_probed_once(stage: Bench) -> None:
     line = await stage.line()
     ask = AskPrivileges(node=NODE)

@@ -1,0 +1,66 @@
+"""Faults of sparktop's own: an exception that nothing expected, contained where it rose, named, and logged.
+
+What contains a fault says where it was (a node's sample, a rule, a pane), shows `named`'s text, and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from pathlib import Path
+
+from sparktop import sanitise
+from sparktop.masking import mask_text
+
+LOG_NAME = "faults.log"
+MAX_LOG_BYTES = 1 << 20
+MAX_LINES = 200
+"""Of one traceback: a recursion has thousands."""
+_MAX_DISTINCT = 200
+_seen: set[tuple[str, str]] = set()
+_folder: Path | None = None
+
+
+def keep_in(folder: Path | None) -> None:
+    """Write the tracebacks to `faults.log` in this folder from now on; None: nowhere."""
+    global _folder
+    _folder = folder
+    _seen.clear()
+
+
+def named(where: str, error: BaseException) -> str:
+    """The fault in one line for the operator: where it was, and what; its traceback is logged, once for each place.
+
+    Args:
+        where: "spark1's GPU reading", "the rule gpu.spin-deadlock", "the pane engines".
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    what = sanitise.line(f"{type(error).__name__}: {error}".replace("\n", " "), limit=160)
+    _log(where, error)
+    return f"a fault in sparktop itself, in {where}: {mask_text(what)}"
+
+
+def _log(where: str, error: BaseException) -> None:
+    frame = traceback.extract_tb(error.__traceback__)[-1:]
+    place = where, f"{type(error).__name__} {frame[0].filename}:{frame[0].lineno}" if frame else type(error).__name__
+    if _folder is None or place in _seen or len(_seen) >= _MAX_DISTINCT:
+        return
+    _seen.add(place)
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    if len(lines) > MAX_LINES:
+        lines = [*lines[: MAX_LINES // 2], "  ...", *lines[-MAX_LINES // 2 :]]
+    head = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} in {where}"
+    text = "\n".join(mask_text(sanitise.line(line, limit=1000)) for line in (head, *lines))
+    try:
+        _folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(_folder / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(handle).st_size > MAX_LOG_BYTES:
+                os.ftruncate(handle, 0)
+            os.write(handle, text.encode("utf-8", "replace") + b"\n\n")
+        finally:
+            os.close(handle)
+    except OSError:
+        pass  # the screen names it all the same

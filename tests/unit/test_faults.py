@@ -1,0 +1,66 @@
+"""How a fault of sparktop's own is named, and where its traceback goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparktop import faults
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    faults.keep_in(tmp_path / "state")
+    yield tmp_path / "state" / faults.LOG_NAME
+    faults.keep_in(None)
+
+
+def fault(text: str = "too large") -> Exception:
+    try:
+        raise OverflowError(text)
+    except OverflowError as error:
+        return error
+
+
+def test_the_traceback_is_logged_once_for_a_place(log: Path) -> None:
+    text = faults.named("spark1's sample", fault())
+    assert text == "a fault in sparktop itself, in spark1's sample: OverflowError: too large"
+    faults.named("spark1's sample", fault())
+    faults.named("spark2's sample", fault())
+    written = log.read_text()
+    assert written.count("Traceback (most recent call last)") == 2
+    assert "test_faults.py" in written
+    assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_what_a_spark_sent_is_plain_and_masked_in_it(log: Path) -> None:
+    text = faults.named("x", fault("\x1b]52;c;A\x07 hf_" + "a" * 30 + "\nsecond"))
+    assert text.isprintable()
+    assert "hf_a" not in text + log.read_text()
+    assert "\x1b" not in log.read_text()
+
+
+def test_a_deep_recursion_and_many_faults_do_not_fill_the_disk(log: Path) -> None:
+    def deep(level: int) -> None:
+        if not level:
+            raise RecursionError("x")
+        deep(level - 1)
+
+    for number in range(500):
+        try:
+            deep(400)
+        except RecursionError as error:
+            faults.named(f"place {number}", error)
+    assert log.stat().st_size <= 2 * faults.MAX_LOG_BYTES
+
+
+def test_a_group_is_named_by_its_cause_and_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
+    faults.keep_in(None)
+    group = BaseExceptionGroup("unhandled errors in a TaskGroup", [fault("inner")])
+    assert faults.named("x", group).endswith("OverflowError: inner")
+    (tmp_path / "file").write_text("")
+    faults.keep_in(tmp_path / "file")
+    assert faults.named("x", fault("no folder")).endswith("no folder")
+    faults.keep_in(None)
