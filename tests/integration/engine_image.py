@@ -24,6 +24,8 @@ import pytest
 from tests.integration.dockerd import Dockerd, busybox_tree, remove
 from tests.support import free_port, poll
 
+SHARE = "--gpu-memory-utilization"
+
 IMAGE = "sparktop-engine:test"
 _LEFT_OUT = {"test", "site-packages", "dist-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "turtledemo",
              "__pycache__", "pydoc_data", "distutils", "unittest", "sqlite3", "curses", "dbm"}  # fmt: skip
@@ -122,10 +124,11 @@ class Engines:
         labels: Mapping[str, str] | None = None,
         **host: Any,
     ) -> EngineLike:
-        """`vllm serve tiny --port PORT FLAGS...` on the host's network; `host` are options of create_host_config."""
+        """`vllm serve tiny SHARE --port PORT FLAGS...` on the host's network; `host` are options of create_host_config."""
         port = port or free_port()
         api = self.docker.api
-        command = list(argv) if argv is not None else ["vllm", "serve", "tiny", "--port", str(port), *flags]
+        share = () if SHARE in flags else (SHARE, "0.2")  # of this machine, whose memory other tests take meanwhile
+        command = list(argv or ("vllm", "serve", "tiny", *share, "--port", str(port), *flags))
         made = api.create_container(
             IMAGE,
             command,
