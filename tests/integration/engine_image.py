@@ -124,7 +124,7 @@ class Engines:
         labels: Mapping[str, str] | None = None,
         **host: Any,
     ) -> EngineLike:
-        """`vllm serve tiny SHARE --port PORT FLAGS...` on the host's network; `host` are options of create_host_config."""
+        """`vllm serve tiny SHARE --port PORT FLAGS...` on the host's network; `host` goes to create_host_config."""
         port = port or free_port()
         api = self.docker.api
         share = () if SHARE in flags else (SHARE, "0.2")  # of this machine, whose memory other tests take meanwhile
