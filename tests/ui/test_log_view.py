@@ -14,9 +14,10 @@ from textual.pilot import Pilot
 
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing, PausedLines
+from sparktop.text.expression import BadExpression
 from sparktop.ui.screens.help import HelpScreen
 from sparktop.ui.widgets.log_paint import fold, level_name, window
-from sparktop.ui.widgets.log_search import BadPattern, MatchIndex, parse_query
+from sparktop.ui.widgets.log_search import MatchIndex, parse_query
 from sparktop.ui.widgets.log_view import LogView
 
 
@@ -389,7 +390,7 @@ def test_a_query_finds(typed: str, line: str, spans: list[tuple[int, int]]) -> N
 def test_a_query_that_is_none() -> None:
     assert parse_query("") is None
     assert parse_query("re:") is None
-    with pytest.raises(BadPattern, match="not a regular expression"):
+    with pytest.raises(BadExpression, match="not a regular expression"):
         parse_query("re:(unclosed")
 
 

@@ -12,6 +12,7 @@ from sparktop.errors import ConfigError
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Remedy
+from sparktop.text.expression import BadExpression, expression
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
 _REMEDY = ("title", "steps", "cost", "action", "change")
@@ -102,11 +103,14 @@ def checked_texts(value: Any, key: str, place: str) -> tuple[str, ...]:
 
 
 def check_regex(regex: str, key: str, place: str) -> None:
-    """Raises ConfigError if it is no valid regular expression."""
+    """Raises ConfigError if it is no regular expression that can be searched in bounded time."""
     try:
-        re.compile(regex)
-    except re.error as error:
-        raise ConfigError(f"{place}: `{key}` is no regular expression: {error}") from error
+        expression(regex, is_tested=False).check()
+    except BadExpression as error:
+        raise ConfigError(
+            f"{place}: `{key}` is no regular expression that can be searched in bounded time: {error}",
+            hint="looking around and repeating a group are not known; a log rule's `unless` says what must be absent",
+        ) from error
 
 
 def remedies(row: Mapping[str, Any], place: str, *, keys: Sequence[str] = _REMEDY) -> tuple[Remedy, ...]:

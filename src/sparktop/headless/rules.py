@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
-from types import FrameType
 from typing import Any, TextIO
 
 from sparktop.config import config_home, shown
@@ -32,8 +28,6 @@ from sparktop.model.event import Advice
 from sparktop.model.finding import Remedy
 from sparktop.text.lines import Line, hanging, spaced, titled
 
-EXAMPLE_LIMIT_S = 1.0
-"""Time limit for a rule on its own examples: a slower regular expression would delay every log."""
 VERBATIM = ("", "| ")
 """Signs of lines that are shown as they are: regular expressions and examples."""
 Entry = str | tuple[str, str] | Remedy
@@ -243,8 +237,8 @@ def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) 
         own = read_own([(name, text)])
         for problem in own.problems:
             print(f"✖ {problem.message}" + (f"\n    {problem.hint}" if problem.hint else ""), file=out)
-        faults = [(rule.id, fault) for rule in own.log for fault in _faults_in_time(log_faults, rule)]
-        faults += [(rule.id, fault) for rule in own.lint for fault in _faults_in_time(lint_faults, rule)]
+        faults = [(rule.id, fault) for rule in own.log for fault in log_faults(rule)]
+        faults += [(rule.id, fault) for rule in own.lint for fault in lint_faults(rule)]
         faults += [
             (rule.id, f"{file_of_rule[rule.id]} has a rule of this id") for rule in own.every if rule.id in file_of_rule
         ]
@@ -259,30 +253,3 @@ def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) 
     if not files:
         print(f"no rule file: yours go to {shown(config_home() / 'rules')}/*.toml", file=out)
     return 1 if problem_count else 0
-
-
-def _faults_in_time(faults: Callable[[Any], list[str]], rule: LogRule | LintRule) -> list[str]:
-    try:
-        with _limit(EXAMPLE_LIMIT_S):
-            return faults(rule)
-    except TimeoutError:
-        return [f"its regular expression takes longer than {EXAMPLE_LIMIT_S:g} s on its own examples"]
-
-
-@contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in a block that takes longer, by a signal, which interrupts `re`; main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

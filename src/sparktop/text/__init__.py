@@ -1,1 +1,1 @@
-"""Text without a terminal: units, lines, tables, bars."""
+"""Text without a terminal: units, lines, tables, bars, expressions."""

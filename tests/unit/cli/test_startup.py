@@ -21,6 +21,7 @@ LATER = (
     "docker",
     "httpx",
     "yaml",
+    "re2",
     "sparktop.probe",
     "sparktop.transport.ssh.connector",
     "sparktop.diagnose.kernel.line",

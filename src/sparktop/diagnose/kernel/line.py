@@ -14,9 +14,10 @@ from functools import cache
 from sparktop.bounds import number_in
 from sparktop.diagnose.kernel import knowledge, xid
 from sparktop.diagnose.kernel.knowledge import KernelRule
-from sparktop.diagnose.logs.literals import Gate, compiled
+from sparktop.diagnose.logs.literals import Gate
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.telemetry import LogLine
+from sparktop.text.expression import Match, expression
 
 MATCHED_CHARS = 1024
 """The kernel's own lines aren't longer (LOG_LINE_MAX), and this bounds the cost of a hostile line."""
@@ -182,12 +183,12 @@ _OWN_FIELDS = ("pid", "process")
 _CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 
 
-def recognise(body: str) -> tuple[Pattern, re.Match[str]] | None:
+def recognise(body: str) -> tuple[Pattern, Match] | None:
     """The first pattern that matches a line without its prefix, and the match."""
     for pattern in patterns():
         for literal in pattern.literals:
             if literal in body:
-                match = compiled(pattern.regex).search(body)
+                match = expression(pattern.regex).search(body)
                 if match is not None:
                     return pattern, match
                 break
@@ -199,7 +200,7 @@ def _read_pattern(body: str, line: LogLine, boot_s: float | None) -> KernelEvent
     if hit is None:
         return None
     pattern, match = hit
-    values = {name: (value or "").strip() for name, value in match.groupdict().items()}
+    values = {name: (value or "").strip() for name, value in match.groups.items()}
     severity = pattern.severity
     if pattern.boot_severity is not None and boot_s is not None and boot_s < BOOT_PHASE_S:
         severity = pattern.boot_severity

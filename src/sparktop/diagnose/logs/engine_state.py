@@ -6,15 +6,15 @@ one witness: `resolve_state` weighs it against the engine's metrics and its cont
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
 from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState, Progress
 from sparktop.model.telemetry import LogLine
+from sparktop.text.expression import Expression, expression
 
 STATS_AGE_S = 30.0
 """Statistics older than this are stale: vLLM writes them every 10 s, SGLang every 40 decode steps."""
@@ -87,7 +87,7 @@ class Wording:
 
     word: str
     kind: EngineKind | None
-    pattern: re.Pattern[str]
+    pattern: Expression
     phase: Phase
 
 
@@ -103,7 +103,7 @@ def wordings() -> tuple[Wording, ...]:
             Wording(
                 word=word,
                 kind=EngineKind(engine) if engine else None,
-                pattern=re.compile(pattern.replace("COUNT", _COUNT)),
+                pattern=expression(pattern.replace("COUNT", _COUNT)),
                 phase=Phase(state=EngineState(state) if state else None, **row),
             )
         )
@@ -121,7 +121,7 @@ def phase_of(text: str, kind: EngineKind | None = None) -> Phase | None:
             continue
         matches = list(wording.pattern.finditer(text))
         if matches:
-            return _with_figures(wording.phase, matches[-1].groupdict())  # a redrawn progress bar: the last state
+            return _with_figures(wording.phase, matches[-1].groups)  # a redrawn progress bar: the last state
     return None
 
 
@@ -200,7 +200,7 @@ def _is_of_earlier_run(engine: Engine, log: EngineLogState, node_wall_s: float |
     return newest_s < node_wall_s - engine.uptime_s - START_SLACK_S
 
 
-def _with_figures(phase: Phase, figures: dict[str, str | None]) -> Phase:
+def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
     if not any(figures.values()):
         return phase
 
@@ -227,23 +227,23 @@ def _with_figures(phase: Phase, figures: dict[str, str | None]) -> Phase:
 # Lines that say that somebody stopped the engine. The words of torchrun and Ray about signals don't count: they signal
 # the other ranks after one failed.
 _STOPS = (
-    ("KeyboardInterrupt", re.compile(r"\bKeyboardInterrupt\b(?!')"), True),
-    ("SIGTERM", re.compile(r"SIGTERM received\.|[Rr]eceived (?:signal )?SIGTERM\b|Got SIGTERM"), True),
-    ("SIGINT", re.compile(r"SIGINT received|[Rr]eceived (?:signal )?SIGINT\b|Got SIGINT"), True),
-    ("^C", re.compile(r"^\s*\^C|\^C\s*$"), True),
-    ("received signal", re.compile(r"received signal (?:2|15)\b"), True),
-    ("exit code -15", re.compile(r"[Ss]ubprocess .{0,80}crashed with exit code -15\b"), True),
+    ("KeyboardInterrupt", expression(r"\bKeyboardInterrupt(?:[^\w']|$)"), True),
+    ("SIGTERM", expression(r"SIGTERM received\.|[Rr]eceived (?:signal )?SIGTERM\b|Got SIGTERM"), True),
+    ("SIGINT", expression(r"SIGINT received|[Rr]eceived (?:signal )?SIGINT\b|Got SIGINT"), True),
+    ("^C", expression(r"^\s*\^C|\^C\s*$"), True),
+    ("received signal", expression(r"received signal (?:2|15)\b"), True),
+    ("exit code -15", expression(r"[Ss]ubprocess .{0,80}crashed with exit code -15\b"), True),
     # An engine that died by itself writes these too, so they withdraw no findings.
-    ("signal=SIGTERM", re.compile("signal=SIGTERM"), False),
-    ("shutdown triggered", re.compile(r"API server: shutdown triggered"), False),
-    ("Shutting down", re.compile(r"INFO:? .{0,60}Shutting down\b"), False),
-    ("Application shutdown complete", re.compile(r"Application shutdown complete"), False),
-    ("Finished server process", re.compile(r"INFO: +Finished server process"), False),
+    ("signal=SIGTERM", expression("signal=SIGTERM"), False),
+    ("shutdown triggered", expression(r"API server: shutdown triggered"), False),
+    ("Shutting down", expression(r"INFO:? .{0,60}Shutting down\b"), False),
+    ("Application shutdown complete", expression(r"Application shutdown complete"), False),
+    ("Finished server process", expression(r"INFO: +Finished server process"), False),
 )
 """(fixed text, regular expression, whether the stop came from outside)."""
 
 
-_TRAFFIC = re.compile(r'"(?:POST|GET) /(?:v1/(?:chat/)?completions|v1/messages|generate)[^"]{0,80}" 200')
+_TRAFFIC = expression(r'"(?:POST|GET) /(?:v1/(?:chat/)?completions|v1/messages|generate)[^"]{0,80}" 200')
 
 
 _KINDS = (
@@ -261,8 +261,8 @@ _KINDS = (
 
 
 _PREFIXES = (
-    (re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+\.py:\d+\]"), EngineKind.VLLM),
-    (re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\] "), EngineKind.SGLANG),
+    (expression(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+\.py:\d+\]"), EngineKind.VLLM),
+    (expression(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\] "), EngineKind.SGLANG),
 )
 
 

@@ -8,9 +8,7 @@ Shapes are bytes because deleting characters from bytes is many times faster.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import cache
 
 SHAPES = 4096
 """Number of cached shapes. When full, the cache is cleared: cheaper than tracking the oldest."""
@@ -22,12 +20,6 @@ _TELLING = 4
 """A text with fewer bytes besides digits is searched in every line."""
 _PIECES = ((6, 4), (4, 2))
 """(piece length, step): a text whose shape has at least `length + step - 1` bytes always holds a whole piece."""
-
-
-@cache
-def compiled(regex: str) -> re.Pattern[str]:
-    """Compiled on first use and shared by all readers: most patterns are never needed."""
-    return re.compile(regex)
 
 
 class Gate:

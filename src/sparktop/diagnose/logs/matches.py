@@ -12,6 +12,7 @@ from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
 from sparktop.sanitise import line as sanitise_line
+from sparktop.text.expression import Match
 
 SUBJECTS = 3
 """At most this many findings of one rule, if the matched lines name different things."""
@@ -71,10 +72,10 @@ class Claim:
         self.served_again: tuple[int, int | None] | None = None
         """A later run that reached serving: its number and the line that said so."""
 
-    def add(self, match: re.Match[str], line: MatchedLine, *, run: int) -> None:
+    def add(self, match: Match, line: MatchedLine, *, run: int) -> None:
         """Count one more matched line."""
-        groups = match.groupdict("").items()
-        values = {name: sanitise_line(value, limit=VALUE_CHARS).strip() for name, value in groups}
+        groups = match.groups.items()
+        values = {name: sanitise_line(value or "", limit=VALUE_CHARS).strip() for name, value in groups}
         title = fill(self.rule.title, values)
         if not self.count:
             self.index, self.place = line.index, line.place
@@ -216,11 +217,11 @@ def _line_evidence(line: MatchedLine, source: str, text: str) -> Evidence:
     return Evidence(source=source, text=text, line=line.line, wall_s=line.wall_s)
 
 
-def _shortened(line: MatchedLine, match: re.Match[str]) -> MatchedLine:
+def _shortened(line: MatchedLine, match: Match) -> MatchedLine:
     """The line cut to the part around the match, if it is long."""
     text = line.text
     if len(text) > EVIDENCE_CHARS:
-        start = max(0, min(match.start() - EVIDENCE_CHARS // 4, len(text) - EVIDENCE_CHARS))
+        start = max(0, min(match.start - EVIDENCE_CHARS // 4, len(text) - EVIDENCE_CHARS))
         end = start + EVIDENCE_CHARS
         text = f"{'… ' if start else ''}{text[start:end]}{' …' if end < len(text) else ''}"
     return replace(line, text=sanitise_line(text))

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from sparktop.diagnose.logs import engine_state, unwrap
-from sparktop.diagnose.logs.literals import Gate, compiled
+from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
+from sparktop.text.expression import Expression, Match, expression
 
 SHOWN_CHARS = 2000
 """How many characters around a rule's fixed text its regular expression sees."""
@@ -228,7 +229,7 @@ class LogReader:
             return False
         return not rule.when or (rule.when == "serving") is self._serves
 
-    def _note_match(self, number: int, rule: LogRule, match: re.Match[str], line: MatchedLine) -> None:
+    def _note_match(self, number: int, rule: LogRule, match: Match, line: MatchedLine) -> None:
         self._matched.add(number)
         if rule.near and not self._is_near(number, rule):
             return
@@ -240,7 +241,7 @@ class LogReader:
 
     def _is_near(self, number: int, rule: LogRule) -> bool:
         """Whether a line close enough before matches the rule's `near`; each line is searched once per rule."""
-        near, newest, recent = compiled(rule.near), self._count, self._recent
+        near, newest, recent = _expression(rule, rule.near), self._count, self._recent
         reach = min(rule.near_lines, NEAR_LINES)
         seen_at, unseen_from = self._near.get(number, (-1, 0))
         start = max(unseen_from, newest - reach, newest - len(recent) + 1)
@@ -252,8 +253,12 @@ class LogReader:
         return seen_at >= 0 and seen_at >= newest - reach
 
 
-def _search(rule: LogRule, text: str, hits: Iterable[str]) -> re.Match[str] | None:
-    regex, unless = compiled(rule.regex), compiled(rule.unless) if rule.unless else None
+def _expression(rule: LogRule, source: str) -> Expression:
+    return expression(source, is_tested=not rule.user)
+
+
+def _search(rule: LogRule, text: str, hits: Iterable[str]) -> Match | None:
+    regex, unless = _expression(rule, rule.regex), _expression(rule, rule.unless) if rule.unless else None
     if len(text) <= SHOWN_CHARS:
         return None if unless is not None and unless.search(text) else regex.search(text)
     for word in rule.any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sparktop.observe.log_ring import PausedLines
+from sparktop.text.expression import BadExpression, Expression
 from sparktop.ui.widgets.log_paint import LogRow
 
 REGEX_PREFIX = "re:"
@@ -21,10 +22,6 @@ SCAN_LINES = 64
 _ESCAPES = re.compile(r"\\.")
 
 
-class BadPattern(ValueError):
-    """An invalid regular expression; the message is for the search line."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A search: plain text, or a regular expression after "re:".
@@ -34,7 +31,7 @@ class Query:
 
     text: str
     """As typed."""
-    pattern: re.Pattern[str]
+    pattern: Expression
     needle: str | None
     """Plain text to find; None for a regular expression."""
     folds_case: bool
@@ -42,19 +39,19 @@ class Query:
     def found_in(self, line: str) -> bool:
         """Whether the line matches; faster than `spans`."""
         if self.needle is None:
-            return any(match.end() > match.start() for match in self.pattern.finditer(line))
+            return any(match.end > match.start for match in self.pattern.finditer(line))
         return self.needle in (line.lower() if self.folds_case else line)
 
     def spans(self, line: str) -> list[tuple[int, int]]:
         """The matches in the line, as (start, stop) character offsets."""
-        return [match.span() for match in self.pattern.finditer(line) if match.end() > match.start()]
+        return [(match.start, match.end) for match in self.pattern.finditer(line) if match.end > match.start]
 
 
 def parse_query(text: str) -> Query | None:
     """The query for the typed text; None for an empty one.
 
     Raises:
-        BadPattern: the part after "re:" is not a regular expression.
+        BadExpression: the part after "re:" is not a regular expression; the message is for the search line.
     """
     is_regex = text.startswith(REGEX_PREFIX)
     pattern_text = text.removeprefix(REGEX_PREFIX) if is_regex else text
@@ -62,10 +59,13 @@ def parse_query(text: str) -> Query | None:
         return None
     letters = _ESCAPES.sub("", pattern_text) if is_regex else pattern_text
     folds_case = letters == letters.lower()
+    source = pattern_text if is_regex else re.escape(pattern_text)
+    pattern = Expression(f"(?i){source}" if folds_case else source, is_tested=not is_regex)
     try:
-        pattern = re.compile(pattern_text if is_regex else re.escape(pattern_text), re.IGNORECASE if folds_case else 0)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadPattern(f"not a regular expression: {error}") from None
+        if is_regex:
+            pattern.check()
+    except BadExpression as error:
+        raise BadExpression(f"not a regular expression: {error}") from None
     needle = None if is_regex else pattern_text.lower() if folds_case else pattern_text
     return Query(text=text, pattern=pattern, needle=needle, folds_case=folds_case)
 

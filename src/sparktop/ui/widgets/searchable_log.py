@@ -15,10 +15,11 @@ from textual.widgets import Input, Static
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.observe.log_ring import Entry, LineRing
+from sparktop.text.expression import BadExpression
 from sparktop.text.lines import Line
 from sparktop.ui.widgets.line_widget import Movable, TitledPane, count_text
 from sparktop.ui.widgets.log_file import mask, save
-from sparktop.ui.widgets.log_search import BadPattern, Query, parse_query
+from sparktop.ui.widgets.log_search import Query, parse_query
 from sparktop.ui.widgets.log_view import LevelOf, LogView
 
 
@@ -81,7 +82,7 @@ class SearchBar(Horizontal):
         event.stop()
         try:
             query = parse_query(event.value)
-        except BadPattern as error:
+        except BadExpression as error:
             self.show_status(str(error), is_wrong=True)
             return
         self.show_status("")

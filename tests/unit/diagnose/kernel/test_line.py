@@ -83,7 +83,7 @@ def test_an_ordinary_line_meets_no_regular_expression(monkeypatch: pytest.Monkey
     def no_regex(_regex: str) -> Any:
         raise AssertionError("a regular expression ran")
 
-    monkeypatch.setattr(kernel, "compiled", no_regex)
+    monkeypatch.setattr(kernel, "expression", no_regex)
     meant_to_pass = ("nvidia-uvm: ", "arm-smmu-v3", "EDAC MC")
     for line in QUIET["plain"]:
         if not any(literal in line for literal in meant_to_pass):
