@@ -59,12 +59,14 @@ def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> 
 def file_lines(path: str, before: str | None, after: str) -> Iterator[Difference]:
     """Removed and added lines of a file."""
     name = sanitise.line(path, limit=200)
-    for row in difflib.ndiff((before or "").splitlines(), after.splitlines()):
-        text = sanitise.line(row[2:], limit=8000)
-        if row.startswith("- "):
-            yield Difference(what="file", name=name, before=text, after=None)
-        elif row.startswith("+ "):
-            yield Difference(what="file", name=name, before=None, after=text)
+    old, new = (before or "").splitlines(), after.splitlines()
+    # Not ndiff: to find out which line became which, it compares every two of them character by character.
+    for _, old_from, old_to, new_from, new_to in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if old[old_from:old_to] != new[new_from:new_to]:
+            for row in old[old_from:old_to]:
+                yield Difference(what="file", name=name, before=sanitise.line(row, limit=8000), after=None)
+            for row in new[new_from:new_to]:
+                yield Difference(what="file", name=name, before=None, after=sanitise.line(row, limit=8000))
 
 
 def shown(name: str, value: str | None) -> str | None:
