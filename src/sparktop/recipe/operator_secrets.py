@@ -23,10 +23,10 @@ ENGINE_KEY = "VLLM_API_KEY"
 """Useful to every vLLM recipe: with it, vLLM rejects requests without the key."""
 MAX_FILE_BYTES = 1 << 16
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
-_NAME = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\b")
+_NAME = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*)\b")
 _QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
-_PAIR = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)")
+_PAIR = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*+)\s*+=(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

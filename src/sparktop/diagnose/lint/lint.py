@@ -126,7 +126,8 @@ _NO_FILE = (SourceKind.RUNNING, SourceKind.INSPECT)
 """Sources without a file to edit: remedies show words instead of lines."""
 
 
-_EMPTY = re.compile(r"\s*(?:-\s*)?(?:--?e(?:nv)?\s*)?(?:export\s*)?(?:Environment=)?[\"']{0,2}\s*\\?\s*\Z")
+_EMPTY = re.compile(r"-?(?:--?e(?:nv)?)?(?:export)?(?:Environment=)?[\"']{0,2}\\?")
+"""A line that says nothing any more, without its spaces."""
 
 
 _COMPOSE_OPTION = {
@@ -311,7 +312,7 @@ def diff(document: Document, edits: Iterable[Replacement]) -> tuple[str, ...]:
                 done = end
         after += text[done:finish]
         out += [f"- {row.rstrip()}" for row in text[begin:finish].splitlines()]
-        out += [f"+ {row.rstrip()}" for row in after.splitlines() if not _EMPTY.match(row)]
+        out += [f"+ {row.rstrip()}" for row in after.splitlines() if not _EMPTY.fullmatch("".join(row.split()))]
     return tuple(out)
 
 

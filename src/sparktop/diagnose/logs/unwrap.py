@@ -238,6 +238,13 @@ MOST = 2_000
 """At most this many values are read from one text."""
 
 
+WASTED_CHARS = 1 << 24
+"""So much is read in vain of what begins like a value and isn't one; brackets nested too deep count for a page."""
+
+
+_TOO_DEEP_CHARS = 4096
+
+
 _OPENING = re.compile(r"^[ \t]*(?:data:[ \t]*)?(?=[\[{])", re.MULTILINE)
 
 
@@ -251,11 +258,12 @@ def values(text: str, *, having: str) -> Iterator[tuple[Any, int]]:
     """
     if having not in text:
         return
-    at = count = 0
-    while count < MOST and (opening := _OPENING.search(text, at)) is not None:
+    at = count = wasted = 0
+    while count < MOST and wasted < WASTED_CHARS and (opening := _OPENING.search(text, at)) is not None:
         try:
             value, end = _DECODER.raw_decode(text, opening.end())
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            wasted += error.pos - opening.end() if isinstance(error, json.JSONDecodeError) else _TOO_DEEP_CHARS
             newline = text.find("\n", opening.end())
             if newline < 0:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from sparktop import sanitise
@@ -22,7 +23,11 @@ CONTENT_NULL = Rule(
 )
 CARDS = (CONTENT_NULL,)
 
-_CUT_OFF = re.compile(r'"content"\s*:\s*(?:null|"")[^{}]{0,4000}?"reasoning(?:_content)?"\s*:\s*"')
+_NO_CONTENT = re.compile(r'"content"\s*:\s*(?:null|"")')
+_REASONING = re.compile(r'[{}]|(?P<field>"reasoning(?:_content)?"\s*:\s*")')
+_REASONING_WITHIN_CHARS = 4000
+_TRIED = 1000
+"""So many empty contents of a text are looked behind."""
 
 
 def read(text: str, source: str) -> tuple[Finding, ...] | None:
@@ -38,9 +43,10 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
                     return (_finding(choice, value.get("usage"), source, line),)
     if has_completion:
         return ()
-    if (match := _CUT_OFF.search(text)) is not None:  # a paste without its end is still clear
-        line = text.count("\n", 0, match.start()) + 1
-        return (_finding({}, None, source, line),)
+    for empty in islice(_NO_CONTENT.finditer(text), _TRIED):  # a paste without its end is still clear
+        after = _REASONING.search(text, empty.end(), empty.end() + _REASONING_WITHIN_CHARS)
+        if after is not None and after["field"]:
+            return (_finding({}, None, source, text.count("\n", 0, empty.start()) + 1),)
     return None
 
 

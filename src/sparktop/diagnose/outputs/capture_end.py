@@ -6,13 +6,12 @@ figures and times to tell whether a capture still moves.
 
 from __future__ import annotations
 
-import re
-
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.change import WITHOUT_GRAPHS
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.sanitise import line as sanitise_line
+from sparktop.text.expression import expression
 
 UNFINISHED = Rule(
     id="engine.graph-capture-unfinished",
@@ -26,11 +25,11 @@ CARDS = (UNFINISHED,)
 
 _TAIL_CHARS = 20_000
 _NEAR_LINES = 6
-_COUNT = r"\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\b"
-_BAR = re.compile(rf"Captur\w*[^|]{{0,160}}{_COUNT}")
-_BARE = re.compile(rf"^\s*{_COUNT}")
+_COUNT = r"\d{1,3}%\|[^|]*\|\s*(?P<done>\d{1,9})/(?P<total>\d{1,9})\b"
+_BAR = expression(rf"Captur[^|]{{0,170}}?{_COUNT}")
+_BARE = expression(rf"^\s*{_COUNT}")
 """Older SGLang doesn't name what its bar counts; the line before does."""
-_BEGUN = re.compile(r"Captur\w*[^|]*graphs? begin")
+_BEGUN = expression(r"Captur[^|]*graphs? begin")
 
 
 def read(text: str, source: str) -> tuple[Finding, ...] | None:
@@ -44,19 +43,21 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
     last = _last_bar(lines[-1], begun)
     if last is None:
         return None
-    done, total = int(last["done"]), int(last["total"])
+    done, total = last
     before = _last_bar(lines[-2], begun) if len(lines) > 1 else None
-    if done >= total or (done and (before is None or int(before["done"]) != done)):
+    if done >= total or (done and (before is None or before[0] != done)):
         return None
     return (_finding(done, total, lines[-1].split("\r")[-1], text.rstrip().count("\n") + 1, source),)
 
 
-def _last_bar(line: str, begun: bool) -> re.Match[str] | None:
+def _last_bar(line: str, begun: bool) -> tuple[int, int] | None:
+    """How far the last bar of a line has come, and how far it goes."""
     state = line.rstrip("\r").split("\r")[-1]
-    bars = list(_BAR.finditer(state))
-    if bars:
-        return bars[-1]  # redrawn bars share one line
-    return _BARE.search(state) if begun else None
+    bars = [*_BAR.finditer(state)] or ([*_BARE.finditer(state)] if begun else [])
+    if not bars:
+        return None
+    figures = bars[-1].groups  # redrawn bars share one line
+    return int(figures["done"] or 0), int(figures["total"] or 0)
 
 
 def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:

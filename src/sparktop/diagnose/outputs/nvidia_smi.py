@@ -50,10 +50,10 @@ CARDS = (GPU_ERROR, ECC_ERRORS, LOW_POWER, SLOWED_DOWN)
 
 BUSY_PERCENT = 90
 LOW_POWER_W = 25
-_NAME = re.compile(r"^\|\s*(?P<index>\d{1,3})\s+(?P<name>[A-Z].{2,60}?)\s{2,}.*\|[^|]*\|\s*(?P<ecc>[^|]*?)\s*\|\s*$")
+_NAME = re.compile(r"^\|\s*(?P<index>\d{1,3})\s+(?P<name>[A-Z][^|]{2,60}?)\s\s[^|]*\|[^|]*\|(?P<ecc>[^|]*)\|\s*$")
 _FIGURES = re.compile(
-    r"^\|\s*\S+\s+(?P<temp>\d+|N/A|ERR!)\S?\s+(?P<state>P\d+|N/A|ERR!)\s+(?P<power>\d+|N/A|ERR!)\S*\s*/\s*\S+\s*"
-    r"\|\s*(?P<memory>[^|]*?)\s*\|\s*(?P<busy>\d+|N/A|ERR!)"
+    r"^\|\s*\S+\s+(?:\d+|N/A|ERR!)\S?\s+(?:P\d+|N/A|ERR!)\s+(?P<power>\d{1,6}|N/A|ERR!)[^\s/]{0,4}\s*/\s*\S{1,9}\s*"
+    r"\|[^|]*\|\s*(?P<busy>\d{1,6}|N/A|ERR!)"
 )
 _ACTIVE = re.compile(
     r"^\s*(?P<what>HW Slowdown|HW Thermal Slowdown|SW Thermal Slowdown|HW Power Brake Slowdown)\s*:\s*Active\s*$"
@@ -82,7 +82,7 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
 def _card_findings(
     name_row: re.Match[str], name_evidence: Evidence, figures: re.Match[str], evidence: Evidence
 ) -> Iterator[Finding]:
-    index, name, ecc = name_row["index"], sanitise.name(name_row["name"]), name_row["ecc"]
+    index, name, ecc = name_row["index"], sanitise.name(name_row["name"]), name_row["ecc"].strip()
     if "ERR!" in figures.group(0) or ecc == "ERR!":
         yield Finding(
             rule=GPU_ERROR.id,

@@ -107,7 +107,7 @@ def _figure(value: float | str) -> str:
     return f"{value:.1f}" if isinstance(value, int | float) else value
 
 
-_SECONDS = re.compile(r"\d+(\.\d+)? s")
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})? s")
 _MISSING = re.compile(r"(\d+ things? missing): .*")
 _FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
 
