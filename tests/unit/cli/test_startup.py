@@ -21,6 +21,7 @@ LATER = (
     "docker",
     "httpx",
     "yaml",
+    "ahocorasick_rs",
     "re2",
     "sparktop.probe",
     "sparktop.transport.ssh.connector",
