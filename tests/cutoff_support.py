@@ -12,7 +12,18 @@ from tests.operate_support import Stage, plan
 
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import AwaitGone, AwaitMemory, AwaitReady, GuardOrder, OnFailure, Plan, Remote, Step, StepState
+from sparktop.model.plan import (
+    AwaitGone,
+    AwaitMemory,
+    AwaitReady,
+    AwaitServing,
+    GuardOrder,
+    OnFailure,
+    Plan,
+    Remote,
+    Step,
+    StepState,
+)
 from sparktop.operate.audit.audit import entries
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected
@@ -55,6 +66,7 @@ def launch(secret: str = "", **more: Any) -> Plan:
         Step(id="back-ready", title="Ready", node="spark1", act=AwaitReady(name=OLD, together=(("spark2", "w"),))),
         Step(id="back-guard", title="Guard", node="spark1", act=GuardOrder(container_id="", empty_within_s=2.5)),
         lifecycle.policy_back(BOX, "-again"),
+        Step(id="back-serving", title="Serves", node="spark1", act=AwaitServing(name=OLD)),
     )
     if secret:
         told = DockerCall(method="POST", path="/containers/create", body={"Cmd": ["--api-key", secret]})

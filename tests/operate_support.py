@@ -213,6 +213,12 @@ class FakePerformers:
     def judge_ready(self, act: Any, picture: Any, name: str, since: Any) -> WaitStatus:
         return self._judged("ready")
 
+    async def answer(self, line: Any, picture: Any, name: str, engine: str) -> Any:
+        return None
+
+    def judge_serving(self, act: Any, picture: Any, name: str, since: Any, reply: Any) -> WaitStatus:
+        return self._judged("serving")
+
     def judge_guard(self, order: Any, picture: Any, name: str, since: Any) -> WaitStatus:
         return self._judged("guard")
 

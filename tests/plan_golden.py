@@ -42,6 +42,7 @@ ACTS = {
     plans.AwaitGone: "wait until gone",
     plans.AwaitMemory: "wait for memory",
     plans.AwaitReady: "wait until ready",
+    plans.AwaitServing: "check that it serves",
     plans.AwaitResolved: "wait until resolved",
     plans.AwaitBack: "wait until back",
     plans.SmokeTest: "smoke test",

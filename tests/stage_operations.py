@@ -21,6 +21,7 @@ from typing import Any, cast
 from tests.scenario_support import Stage
 
 from sparktop.errors import LinkLost
+from sparktop.model.engine import EndpointState, EngineState
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
@@ -38,6 +39,7 @@ from sparktop.sim.services.process import Departed, Machine
 from sparktop.sim.services.runner import NodeSteps, Runner
 from sparktop.sim.spark.spark import Spark
 from sparktop.transport.base import Transport
+from sparktop.transport.endpoint import Reply
 
 STEP_S = 0.25
 
@@ -225,6 +227,12 @@ class StagePerformers(OwnPerformers):
             return Asked(ok=False, detail=str(error))
         finally:
             asking.cancel()
+
+    async def answer(self, line: NodeLine, picture: Picture, node: str, name: str) -> Reply:
+        view = picture().node(node)
+        engines = view.engines if view is not None else ()
+        runs = any(name in (one.name, one.key) and one.state is not EngineState.EXITED for one in engines)
+        return Reply(state=EndpointState.OK if runs else EndpointState.REFUSED, detail="asked on the stage")
 
     async def collect(
         self, nodes: Sequence[str], lines: Any, picture: FleetState, **more: Any

@@ -23,6 +23,7 @@ from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
     AwaitResolved,
+    AwaitServing,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -123,6 +124,8 @@ def _act(act: Act) -> Iterator[str]:
             yield f"until {gib(act.target_bytes)} are available, and stay so for {act.stable_s:g} s"
         case AwaitReady():
             yield f"until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}"
+        case AwaitServing():
+            yield f"{act.name} runs in the start that became ready" + ("" if act.is_worker else ", and answers")
         case AwaitResolved():
             yield f"until {act.finding[0]} is no longer found"
         case AwaitBack():

@@ -157,6 +157,8 @@ class NodeView:
     gpu: GpuReading | None = None
     processes: ProcessTable | None = None
     containers: Containers = Containers()
+    containers_at_s: float | None = None
+    """When Docker was asked for them, on the operator's monotonic clock."""
     engines: tuple[Engine, ...] = ()
     collectors: Mapping[str, Collector] = field(default_factory=dict)
     ledger: Ledger | None = None

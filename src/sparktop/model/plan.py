@@ -111,6 +111,16 @@ class AwaitReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitServing:
+    """Check that this engine still is what the plan promised: it runs in the start that became ready, and answers."""
+
+    name: str
+    """As in AwaitReady, like the next two."""
+    container_id: str = ""
+    is_worker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitResolved:
     """Wait until a finding is resolved."""
 
@@ -172,6 +182,7 @@ Act = (
     | AwaitGone
     | AwaitMemory
     | AwaitReady
+    | AwaitServing
     | AwaitResolved
     | AwaitBack
     | SmokeTest

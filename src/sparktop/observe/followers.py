@@ -137,7 +137,8 @@ class Followers:
 
     async def _follow_containers(self, docker: DockerEngine) -> None:
         while True:
-            self._book.containers(await docker.list())
+            asked_s = self._book.clock.monotonic()
+            self._book.containers(await docker.list(), asked_s)
             await self._rest(CONTAINERS_EVERY_S)
 
     async def _rest(self, seconds: float) -> None:

@@ -86,6 +86,7 @@ class NodeBook:
         self._folder = Folder()
         self._garbled = 0
         self.known_containers = Containers()
+        self._containers_at_s: float | None = None
         self._engines: tuple[Engine, ...] = ()
         self._warnings: tuple[str, ...] = ()
         self._view: NodeView | None = None
@@ -174,9 +175,10 @@ class NodeBook:
 
     # Called by the followers.
 
-    def containers(self, containers: Containers) -> None:
-        """Set the containers that the Docker Engine listed last."""
+    def containers(self, containers: Containers, asked_s: float | None = None) -> None:
+        """Set the containers that the Docker Engine listed last; `asked_s`: when it was asked, monotonic clock."""
         self.known_containers = containers
+        self._containers_at_s = self.clock.monotonic() if asked_s is None else asked_s
         self._notify(False)
 
     def engines(self, engines: tuple[Engine, ...]) -> None:
@@ -227,6 +229,7 @@ class NodeBook:
             gpu=self.gpu_reading,
             processes=self.process_table,
             containers=self.known_containers,
+            containers_at_s=self._containers_at_s,
             engines=self._engines,
             collectors=dict(self._collectors),
             ledger=ledger(sample.memory, self.process_table, self.gpu_reading, self._engines) if sample else None,

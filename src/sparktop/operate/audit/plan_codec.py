@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from sparktop import sanitise
 from sparktop.model.operation import Command, DockerCall, Expect
@@ -18,6 +18,7 @@ from sparktop.model.plan import (
     AwaitGone,
     AwaitMemory,
     AwaitReady,
+    AwaitServing,
     CollectEvidence,
     GuardOrder,
     OnFailure,
@@ -28,8 +29,8 @@ from sparktop.operate.runner.codec import operation_of, operation_words
 from sparktop.operate.secrets.masking import Masker
 
 Words = dict[str, Any]
-LocalAct = AwaitGone | AwaitMemory | AwaitReady | CollectEvidence | GuardOrder
-_LOCAL: tuple[type[LocalAct], ...] = (AwaitGone, AwaitMemory, AwaitReady, CollectEvidence, GuardOrder)
+LocalAct = AwaitGone | AwaitMemory | AwaitReady | AwaitServing | CollectEvidence | GuardOrder
+_LOCAL: tuple[type[LocalAct], ...] = get_args(LocalAct)
 _BY_NAME = {kind.__name__: kind for kind in _LOCAL}
 
 

@@ -1,6 +1,6 @@
 """The one sequence in which an engine comes up, and its way back; each phase for all ranks before the next.
 
-evidence, prepare, stop, memory, room, start, ready, prove, policy
+evidence, prepare, stop, memory, room, start, ready, prove, policy, serving
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sparktop.model.plan import Step
 from sparktop.model.survey import Survey
+from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.starter import Starter
 
 
@@ -20,6 +21,7 @@ def sequence(
     survey: Survey,
     up: Sequence[Starter] = (),
     is_proven: bool = True,
+    then: Iterable[Step] = (),
 ) -> Iterator[Step]:
     """The steps that bring the engine up, or down.
 
@@ -29,6 +31,7 @@ def sequence(
         stop: what stops the engines that run now.
         up: the ranks in start order; empty where none starts.
         is_proven: send the first request.
+        then: what is waited for once it serves; the check that it still does comes last.
     """
     yield from before
     for rank in ranks:
@@ -44,8 +47,8 @@ def sequence(
         yield from rank.start()
     for rank in ranks:
         yield from rank.guard_load()
-    for rank in ranks:
-        yield from rank.await_ready()
+    ready = [step for rank in ranks for step in rank.await_ready()]
+    yield from ready
     if is_proven:
         for rank in ranks:
             yield from rank.guard_request()
@@ -54,6 +57,8 @@ def sequence(
         yield from rank.restore_guard()
     for rank in ranks:
         yield from rank.on_ready()
+    yield from then
+    yield from start_steps.serving(ready)
 
 
 def way_back(down: Sequence[Starter], up: Sequence[Starter], grace_s: float) -> Iterator[Step]:
@@ -73,7 +78,8 @@ def way_back(down: Sequence[Starter], up: Sequence[Starter], grace_s: float) -> 
         yield from rank.await_old_memory()
     for rank in up:
         yield from rank.start_old()
-    for rank in sorted(up, key=lambda rank: not rank.is_head):
-        yield from rank.await_old_ready()
+    ready = [step for rank in sorted(up, key=lambda rank: not rank.is_head) for step in rank.await_old_ready()]
+    yield from ready
     for rank in up:
         yield from rank.settle_old()
+    yield from start_steps.serving(ready)

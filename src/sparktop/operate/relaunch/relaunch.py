@@ -219,8 +219,8 @@ def _steps(
         stop=down_steps([rank.rank for rank in down], grace_s, is_coming_back=True),
         survey=survey,
         is_proven=request.options.get("smoke", "yes") != "no",
+        then=resolved_step(request, ranks[0].node),
     )
-    yield from resolved_step(request, ranks[0].node)
     if request.options.get("keep_old", "yes") == "no":
         for rank in ranks:
             yield from rank.remove_old()

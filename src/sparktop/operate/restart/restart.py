@@ -57,16 +57,16 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         limit_s = _limit_option(request.options.get("memory_limit_s", ""))
     starters = [existing(rank, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
     down, up = in_order(ranks, starters)
-    steps = (
-        *sequence(
+    steps = tuple(
+        sequence(
             starters,
             up=up,
             before=(evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),),
             stop=down_steps([starter.rank for starter in down], grace_s, is_coming_back=True),
             survey=survey,
             is_proven=request.options.get("smoke", "yes") != "no",
-        ),
-        *resolved_step(request, ranks[0].node),
+            then=resolved_step(request, ranks[0].node),
+        )
     )
     _require_root(ranks, survey)
     return Plan(

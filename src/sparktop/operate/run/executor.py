@@ -13,8 +13,11 @@ from typing import Any
 
 from sparktop import faults
 from sparktop.errors import TransportError
+from sparktop.model.fleet import NodeView
 from sparktop.model.plan import (
+    AwaitReady,
     AwaitResolved,
+    AwaitServing,
     GuardOrder,
     OnFailure,
     Plan,
@@ -72,6 +75,8 @@ class PlanExecution:
         self._guards: dict[str, str] = {}
         """Node -> container over which this run armed the guard."""
         self._start_picture = context.picture()
+        self._ready_views: dict[tuple[str, str], NodeView] = {}
+        """(node, engine) -> its node as it was when it became ready."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -168,7 +173,9 @@ class PlanExecution:
                 continue
             step_run = self._record.run.steps[index]
             if result.state is StepState.UNKNOWN:
-                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back)
+                # What has served is not taken back for a node's silence alone.
+                is_check = isinstance(step.act, AwaitServing)
+                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back) and not is_check
                 if is_whole and step.on_failure is OnFailure.GO_ON:
                     self._problems.append(f"{step.title}: {step_run.detail}")
                     continue
@@ -257,6 +264,10 @@ class PlanExecution:
         self._record.step_ended(index, result)
         if isinstance(act, GuardOrder) and result.state is StepState.DONE:
             self._guards[step.node] = act.container_name
+        if isinstance(act, AwaitReady) and result.state is StepState.DONE:
+            view = self._context.picture().node(step.node)
+            if view is not None:
+                self._ready_views[step.node, act.name] = view
         self._has_touched |= result.has_touched
         self._has_acted |= result.has_acted or result.has_touched
         if self.run.state is RunState.LINK_LOST:
@@ -339,6 +350,7 @@ class PlanExecution:
             locks=self._locks,
             abort=self._abort,
             start_picture=self._start_picture,
+            ready_views=self._ready_views,
             secrets=self._plan.secrets,
         )
 

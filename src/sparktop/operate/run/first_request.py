@@ -14,7 +14,7 @@ from typing import Any
 
 from sparktop.engines.rank_order import find, ranks
 from sparktop.errors import LinkLost
-from sparktop.model.engine import Endpoint, Engine
+from sparktop.model.engine import Endpoint, EndpointState, Engine
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import Measure, SmokeTest
@@ -23,6 +23,7 @@ from sparktop.operate.run.run_context import Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
 from sparktop.text.units import GIB, gib
 from sparktop.transport.completion import Completion, CompletionState, complete
+from sparktop.transport.endpoint import EndpointClient, Reply
 
 LOOK_S = 0.1
 AFTER_S = 2.0
@@ -222,6 +223,33 @@ async def seen_engine(picture: Callable[[], FleetState], node: str, name: str) -
             return engine
         await asyncio.sleep(LOOK_S)
     return engine
+
+
+ANSWER_TRIES = 3
+"""A busy engine may be late with an answer."""
+
+
+async def answer(line: NodeLine, picture: Callable[[], FleetState], node: str, name: str) -> Reply:
+    """What the engine's endpoint answers now; nothing is generated for it.
+
+    Raises:
+        LinkLost: the connection to the node ended.
+    """
+    rank = find(name, node, picture())
+    endpoint = rank.engine.endpoint if rank is not None else None
+    reply = Reply(state=EndpointState.NOT_ASKED, detail=f"no endpoint of {name} is seen on {node}")
+    for _ in range(ANSWER_TRIES if endpoint is not None else 0):
+        assert endpoint is not None
+        client = EndpointClient(line.transport, endpoint.host, endpoint.port)
+        try:
+            reply = await client.get("/metrics")
+        finally:
+            await client.aclose()
+        if reply.state is not EndpointState.TIMED_OUT:
+            break
+    if reply.state in (EndpointState.REFUSED, EndpointState.TIMED_OUT):
+        await unless_lost(line)
+    return reply
 
 
 def nodes_of(fleet: FleetState, node: str, name: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from sparktop.model.plan import (
     AwaitMemory,
     AwaitReady,
     AwaitResolved,
+    AwaitServing,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -23,12 +24,13 @@ from sparktop.model.plan import (
     Step,
     StepState,
 )
-from sparktop.operate.run.node_lock import NodeLocks, NodeTaken, NoLine
+from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.run_context import RequestResult, RunContext
 from sparktop.operate.run.step_result import StepResult
 from sparktop.operate.run.wait import Abort, Aborted, Ending, Judge, wait_for
 from sparktop.operate.waits.arrivals import judge_back, judge_gone, judge_resolved
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
+from sparktop.transport.endpoint import Reply
 
 RESOLVED_STANDS_S = 5.0
 """An engine that has just started has no symptoms yet."""
@@ -48,13 +50,16 @@ class LocalStep:
         locks: NodeLocks,
         abort: Abort,
         start_picture: FleetState,
+        ready_views: Mapping[tuple[str, str], NodeView],
         secrets: Collection[str],
     ) -> None:
-        """`start_picture`: as it was when the run, or its rollback, began."""
+        """`start_picture`: as it was when the run, or its rollback, began; `ready_views`: (node, engine) -> its node
+        as it was when it became ready."""
         self._context = context
         self._locks = locks
         self._abort = abort
         self._start_picture = start_picture
+        self._ready_views = ready_views
         self._secrets = tuple(secrets)
 
     async def carry_out(self, step: Step, on_progress: OnProgress) -> StepResult:
@@ -65,6 +70,8 @@ class LocalStep:
                     return await self._smoke(step, step.act, on_progress)
                 case Measure():
                     return await self._measure(step, step.act, on_progress)
+                case AwaitServing():
+                    return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
                     return await self._collect(step.act, on_progress)
                 case GuardOrder():
@@ -109,6 +116,8 @@ class LocalStep:
         )
         if wait_result.ending is Ending.MET:
             return StepResult(state=StepState.DONE, detail=wait_result.detail)
+        if wait_result.ending is Ending.SILENT and isinstance(step.act, AwaitServing):
+            return StepResult(state=StepState.UNKNOWN, detail=wait_result.detail)
         if wait_result.ending is Ending.ABORTED:
             return StepResult(state=StepState.SKIPPED, detail=f"given up: {wait_result.detail}", is_aborted=True)
         return StepResult(state=StepState.FAILED, detail=wait_result.detail)
@@ -193,6 +202,39 @@ class LocalStep:
         if result.is_aborted:
             raise Aborted
         return result.state is StepState.DONE
+
+    # the last check
+
+    async def _serving(self, step: Step, act: AwaitServing, on_progress: OnProgress) -> StepResult:
+        """Ask the engine, then judge its answer with what is read of the node from now on."""
+        reply = None
+        if not act.is_worker:
+            try:
+                reply = await self._answer(step.node, act.name, on_progress)
+            except NoLine as no_line:
+                detail = f"{no_line}: whether {act.name} still serves is not known"
+                return StepResult(state=StepState.UNKNOWN, detail=detail)
+
+        def judge(picture: FleetState, since: Since) -> WaitStatus:
+            return self._context.performers.judge_serving(act, picture, step.node, since, reply)
+
+        return await self._wait_until(judge, step, on_progress, before=self._ready_views.get((step.node, act.name)))
+
+    async def _answer(self, node: str, name: str, on_progress: OnProgress) -> Reply:
+        """The engine's answer, asked for again on each new connection."""
+        clock, patience_s = self._context.clock, self._context.link_patience_s
+        until_s = clock.monotonic() + patience_s
+        while True:
+            line = await self._locks.line(node, patience_s=max(0.0, until_s - clock.monotonic()))
+            try:
+                return await self._abort.unless(
+                    self._context.performers.answer(line, self._context.picture, node, name)
+                )
+            except TransportError as error:
+                on_progress(error.message, None, error.message)
+                if clock.monotonic() >= until_s:
+                    raise NoLine(error.message) from error
+                await self._context.pause(RETRY_S)
 
     async def _measure(self, step: Step, measurement: Measure, on_progress: OnProgress) -> StepResult:
         """Measure once; a failure says nothing about the engine, which has served."""

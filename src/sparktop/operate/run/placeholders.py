@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparktop.model.operation import DockerCall, Expect, Operation
-from sparktop.model.plan import Act, AwaitReady, CollectEvidence, GuardOrder, Remote
+from sparktop.model.plan import Act, AwaitReady, AwaitServing, CollectEvidence, GuardOrder, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
@@ -22,7 +22,7 @@ def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
 
     None means there is nothing to act on: the container was never created, and the step is skipped.
     """
-    if isinstance(act, GuardOrder | AwaitReady):
+    if isinstance(act, GuardOrder | AwaitReady | AwaitServing):
         name = _NAME.fullmatch(act.container_id)
         if name is None:
             return act

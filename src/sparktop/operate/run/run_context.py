@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, Measure, SmokeTest
+from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitServing, GuardOrder, Measure, SmokeTest
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus
+from sparktop.transport.endpoint import Reply
 
 Progress = Callable[[str, float | None], None]
 """(what it is doing, how far: 0 to 1, None where unknown)."""
@@ -74,6 +75,12 @@ class Performers(Protocol):
 
     def judge_ready(self, act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus: ...
 
+    async def answer(self, line: NodeLine, picture: Picture, node: str, name: str) -> Reply: ...
+
+    def judge_serving(
+        self, act: AwaitServing, picture: FleetState, node: str, since: Since, reply: Reply | None
+    ) -> WaitStatus: ...
+
     def guard_words(self, order: GuardOrder) -> Mapping[str, object]: ...
 
     def judge_guard(self, order: GuardOrder, picture: FleetState, node: str, since: Since) -> WaitStatus:
@@ -97,6 +104,8 @@ class OwnPerformers:
     collect = staticmethod(_late("evidence.collect", "collect"))
     judge_memory = staticmethod(_late("waits.memory", "judge_memory"))
     judge_ready = staticmethod(_late("waits.readiness", "judge_ready"))
+    answer = staticmethod(_late("run.first_request", "answer"))
+    judge_serving = staticmethod(_late("waits.serving", "judge_serving"))
     guard_words = staticmethod(_late("run.guard_orders", "order_words"))
     judge_guard = staticmethod(_late("waits.arrivals", "judge_guard"))
 

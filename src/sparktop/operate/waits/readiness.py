@@ -25,7 +25,7 @@ SETTLED_S = 10.0
 """After so long a list of containers is newer than the start."""
 STARTED_WITHIN_S = 600.0
 """All ranks of one launch start within this time."""
-_UP = (EngineState.READY, EngineState.SERVING)
+UP = (EngineState.READY, EngineState.SERVING)
 _OVER = ("exited", "dead", "removing")
 
 
@@ -39,7 +39,7 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
     if status.verdict is not WaitVerdict.WAITING:
         return status
     view = picture.node(node)
-    engine = _engine(act.name, view) if view is not None else None
+    engine = engine_of(act.name, view) if view is not None else None
     late = "; ".join(filter(None, (_pace_text(engine, view), act.longer)))
     return replace(status, late=late)
 
@@ -50,27 +50,27 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
         return waiting(f"no figures from {node} yet")
     if act.container_id and not _is_listed(act, view):
         return waiting("started; not seen running yet")
-    container = _container(act.name, view)
-    engine = _engine(act.name, view)
+    container = container_of(act.name, view)
+    engine = engine_of(act.name, view)
     if container is None and engine is not None:
         container = engine.container
     if not _is_new_run(container, engine, act, since):
         return waiting("started; not seen running yet")
-    if engine is not None and container is not None and _is_of_old_run(engine, container):
+    if engine is not None and container is not None and is_of_old_run(engine, container):
         engine = None
-    log = _log_of_this_run(engine, container)
-    if container is not None and (end_text := _end_text(container, engine, log, since.before)) is not None:
-        is_over = _has_reason(log) or _ended_long_ago(container, view)
-        return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=end_text)
+    log = log_of_this_run(engine, container)
+    if container is not None and (ending := end_text(container, engine, log, since.before)) is not None:
+        is_over = has_reason(log) or ended_long_ago(container, view)
+        return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=ending)
     if (rank_problem := _lost_rank_text(act, picture, since)) is not None:
         return failed(rank_problem)
     if engine is None:
         return waiting("its container runs; no engine is seen in it yet")
     if engine.state is EngineState.EXITED:
-        return failed(_with_reason(engine.exit_detail or "its process ended", log))
-    if log is not None and log.failure and (engine.state in _UP or _is_silent(log, view)):
-        return failed(_with_reason("it has not ended, and its log says that it failed", log))
-    if engine.state in _UP and _is_fresh(engine, since):
+        return failed(with_reason(engine.exit_detail or "its process ended", log))
+    if log is not None and log.failure and (engine.state in UP or is_silent(log, view)):
+        return failed(with_reason("it has not ended, and its log says that it failed", log))
+    if engine.state in UP and _is_fresh(engine, since):
         return met(_ready_text(engine))
     if act.is_worker and _has_head_up(engine, view, picture, since):
         return met("its head answers")
@@ -85,12 +85,12 @@ def _is_listed(act: AwaitReady, view: NodeView) -> bool:
     )
 
 
-def _has_reason(log: LogFacts | None) -> bool:
+def has_reason(log: LogFacts | None) -> bool:
     """Whether the reason of its end has been read; the last lines arrive after the end is known."""
     return log is not None and bool(log.failure or log.critical_finding)
 
 
-def _ended_long_ago(container: Container, view: NodeView) -> bool:
+def ended_long_ago(container: Container, view: NodeView) -> bool:
     """Whether it ended so long ago that its log would have been read by now."""
     if view.sample is None or container.finished_wall_s is None:
         return True
@@ -102,7 +102,7 @@ def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str |
     waited_s = picture.monotonic_s - since.began_monotonic_s
     for node, name in act.together:
         view = picture.node(node)
-        container = _container(name, view)
+        container = container_of(name, view)
         if (
             view is None
             or view.sample is None
@@ -113,22 +113,22 @@ def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str |
             continue
         if view.sample.wall_s - container.started_wall_s > waited_s + STARTED_WITHIN_S:
             continue  # that name, from an earlier launch: containers are listed some seconds late
-        engine = _engine(name, view)
-        log = _log_of_this_run(engine, container)
-        if not _has_reason(log) and not _ended_long_ago(container, view):
+        engine = engine_of(name, view)
+        log = log_of_this_run(engine, container)
+        if not has_reason(log) and not ended_long_ago(container, view):
             continue
-        if (end_text := _end_text(container, engine, log, None)) is not None:
-            return f"its other rank, {name} on {node}, is not there any more: {end_text}"
+        if (ending := end_text(container, engine, log, None)) is not None:
+            return f"its other rank, {name} on {node}, is not there any more: {ending}"
     return None
 
 
-def _container(name: str, view: NodeView | None) -> Container | None:
+def container_of(name: str, view: NodeView | None) -> Container | None:
     """The container of that name."""
     containers = view.containers.containers if view is not None else ()
     return next((candidate for candidate in containers if candidate.name == name), None)
 
 
-def _engine(name: str, view: NodeView) -> Engine | None:
+def engine_of(name: str, view: NodeView) -> Engine | None:
     """The engine in the container of that name, a running one first; else one of that name without a container."""
     candidates = [
         engine for engine in view.engines if (engine.container.name if engine.container else engine.name) == name
@@ -143,9 +143,9 @@ def _is_new_run(container: Container | None, engine: Engine | None, act: AwaitRe
     a list of containers may be some seconds old.
     """
     name = act.name
-    old_engine = _engine(name, since.before) if since.before else None
+    old_engine = engine_of(name, since.before) if since.before else None
     if container is not None:
-        old_container = _container(name, since.before) or (old_engine.container if old_engine else None)
+        old_container = container_of(name, since.before) or (old_engine.container if old_engine else None)
         if old_container is None:
             return container.status != "created"
         if (container.container_id, container.started_wall_s) != (
@@ -164,7 +164,7 @@ def _is_new_run(container: Container | None, engine: Engine | None, act: AwaitRe
     )
 
 
-def _is_of_old_run(engine: Engine, container: Container) -> bool:
+def is_of_old_run(engine: Engine, container: Container) -> bool:
     """Whether the engine shown is still that of the run before: containers and engines are listed at different
     moments."""
     shown = engine.container
@@ -174,7 +174,7 @@ def _is_of_old_run(engine: Engine, container: Container) -> bool:
     )
 
 
-def _log_of_this_run(engine: Engine | None, container: Container | None) -> LogFacts | None:
+def log_of_this_run(engine: Engine | None, container: Container | None) -> LogFacts | None:
     """Its log facts, unless its newest line is older than the container's start."""
     log = engine.log if engine else None
     if log is None or container is None or container.started_wall_s is None:
@@ -182,7 +182,7 @@ def _log_of_this_run(engine: Engine | None, container: Container | None) -> LogF
     return log if (log.last_line_wall_s or 0.0) >= container.started_wall_s - 1.0 else None
 
 
-def _end_text(container: Container, engine: Engine | None, log: LogFacts | None, before: NodeView | None) -> str | None:
+def end_text(container: Container, engine: Engine | None, log: LogFacts | None, before: NodeView | None) -> str | None:
     """How the container ended or restarts, with the reason from its log; None while it runs."""
     old_container = next(
         (
@@ -193,22 +193,18 @@ def _end_text(container: Container, engine: Engine | None, log: LogFacts | None,
         None,
     )
     if container.status == "restarting":
-        return _with_reason("its container ends and is started again and again", log)
+        return with_reason("its container ends and is started again and again", log)
     if container.status in _OVER:
-        end_text = (
-            engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {container.exit_code}"
-        )
-        return _with_reason(end_text, log)
+        ending = engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {container.exit_code}"
+        return with_reason(ending, log)
     if container.restart_count > 0 and (old_container is None or container.restart_count > old_container.restart_count):
-        return _with_reason(
-            f"it ended and was started again {container.restart_count} times by its restart policy", log
-        )
+        return with_reason(f"it ended and was started again {container.restart_count} times by its restart policy", log)
     return None
 
 
-def _with_reason(end_text: str, log: LogFacts | None) -> str:
+def with_reason(ending: str, log: LogFacts | None) -> str:
     """How it ended, its first error line, and what is known about that."""
-    parts = [end_text]
+    parts = [ending]
     worst = log.critical_finding if log is not None else None
     error_line = log.failure if log is not None else ""
     if not error_line and worst is not None and worst.evidence:
@@ -220,7 +216,7 @@ def _with_reason(end_text: str, log: LogFacts | None) -> str:
     return ". ".join(parts)
 
 
-def _is_silent(log: LogFacts, view: NodeView) -> bool:
+def is_silent(log: LogFacts, view: NodeView) -> bool:
     now_s = view.sample.wall_s if view.sample else None
     return now_s is not None and now_s - (log.last_line_wall_s or 0.0) >= FAILED_SILENT_S
 
@@ -233,12 +229,12 @@ def _is_fresh(engine: Engine, since: Since) -> bool:
 def _has_head_up(engine: Engine, view: NodeView, picture: FleetState, since: Since) -> bool:
     """Whether the head rank answers: a worker has no figures of its own, and often no log."""
     ranks = other_ranks(EngineRank(node=view, engine=engine), picture)
-    return any(rank.engine.state in _UP and _is_fresh(rank.engine, since) for rank in ranks)
+    return any(rank.engine.state in UP and _is_fresh(rank.engine, since) for rank in ranks)
 
 
 def _pace_text(engine: Engine | None, view: NodeView | None) -> str:
     """Whether a load still progresses, by the node's own stamps; empty where unknown."""
-    log = _log_of_this_run(engine, engine.container if engine else None)
+    log = log_of_this_run(engine, engine.container if engine else None)
     if log is None or log.moved_wall_s is None or view is None or view.sample is None:
         return ""
     stalled_s = max(0.0, view.sample.wall_s - log.moved_wall_s)

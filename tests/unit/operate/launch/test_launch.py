@@ -88,12 +88,13 @@ def test_on_one_node_with_all_on_disk() -> None:
     assert plan.title == "Launch Qwen3.6-35B-A3B-FP8 on spark1 (vLLM)"
     assert ids(plan.steps) == [
         *("make", "memory", "guard-load", "start", "ready", "guard-request", "smoke", "measure", "guard-back"),
+        "serving",
     ]
     assert ids(plan.way_back) == ["back-evidence", "back-stop", "back-guard-launch", "back-remove"]
     assert plan.risk is Risk.SAFE
     assert plan.is_all_or_nothing
     assert {step.id for step in plan.steps if step.on_failure is OnFailure.ROLL_BACK} == {
-        *("make", "memory", "start", "ready", "smoke"),
+        *("make", "memory", "start", "ready", "smoke", "serving"),
     }
     assert step_of(plan, "measure").on_failure is OnFailure.GO_ON
     assert plan.differences == ()
@@ -184,7 +185,7 @@ def test_the_policy_comes_when_it_has_served() -> None:
     asked = order()
     asked = replace(asked, recipe=replace(asked.recipe, options={"restart_policy": "on-failure:3"}))
     plan = planned(Sparks(), asked)
-    assert ids(plan.steps)[-1] == "policy"
+    assert ids(plan.steps)[-2:] == ["policy", "serving"]
     act = step_of(plan, "policy").act
     assert isinstance(act, Remote)
     call = act.operations[0]
@@ -208,7 +209,7 @@ def test_what_is_agreed_is_stopped_after_the_containers_are_made_and_comes_back(
     back = ids(plan.way_back)
     assert back[back.index("back-remove") + 1 :] == [
         *("back-memory-1@spark1", "back-start-1@spark1", "back-ready-1@spark1", "back-guard-1@spark1"),
-        "back-policy-1@spark1",
+        *("back-policy-1@spark1", "back-serving-1@spark1"),
     ]
     assert any("vllm-old on spark1" in one and "stays stopped" in one for one in plan.warnings)
     assert any("docker stop -t 20 vllm-old" in one for one in plan.equivalent)

@@ -48,7 +48,7 @@ def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> N
     finding = Finding(rule="memory.starved", severity=Severity.WARNING, title="t", nodes=("spark1",), subject="x")
     plan = possible(planned(asked(LESS, finding=finding, options={"keep_old": "no"}), made.picture(restarts.spark())))
     compare_plan("relaunch_for_a_finding", plan)
-    assert [step.id for step in plan.steps[-3:]] == ["policy", "resolved", "remove"]
+    assert [step.id for step in plan.steps[-4:]] == ["policy", "resolved", "serving", "remove"]
     assert "no way back" in plan.effect
 
 

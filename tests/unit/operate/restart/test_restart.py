@@ -113,7 +113,7 @@ def test_way_back_of_a_run_that_stopped_nothing_waits_for_no_memory() -> None:
 
 
 def test_way_back_gives_the_policy_back_only_to_what_answers() -> None:
-    back = ["back-memory", "back-start", "back-ready", "back-guard", "back-policy"]
+    back = ["back-memory", "back-start", "back-ready", "back-guard", "back-policy", "back-serving"]
     assert [step.id for step in plan().way_back] == back
     ready = plan().way_back[2].act
     assert isinstance(ready, AwaitReady)
@@ -221,7 +221,7 @@ def test_key_is_taken_for_the_request_and_shown_nowhere() -> None:
 
 def test_finding_that_it_mends_has_to_resolve() -> None:
     finding = Finding(rule="gpu.spin", severity=Severity.CRITICAL, title="spins", nodes=("spark1",), subject=NAME)
-    assert ids(plan(wish=request(target=NAME, finding=finding)))[-1] == "resolved"
+    assert ids(plan(wish=request(target=NAME, finding=finding)))[-2:] == ["resolved", "serving"]
 
 
 def test_only_engine_needs_no_name() -> None:

@@ -1,0 +1,97 @@
+"""Judge of the last check of a plan that promised a served engine: whether it is so now. Pure."""
+
+from __future__ import annotations
+
+from sparktop.model.engine import Container, EndpointState, Engine, EngineState
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import AwaitServing
+from sparktop.operate.waits.readiness import (
+    UP,
+    container_of,
+    end_text,
+    ended_long_ago,
+    engine_of,
+    has_reason,
+    is_of_old_run,
+    log_of_this_run,
+    with_reason,
+)
+from sparktop.operate.waits.wait_state import Since, WaitStatus, failed, met, waiting
+from sparktop.transport.endpoint import Reply
+
+_ANSWERED = (EndpointState.OK, EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
+"""Any answer in HTTP: figures are not the question here."""
+
+
+def judge_serving(
+    act: AwaitServing, picture: FleetState, node: str, since: Since, reply: Reply | None = None
+) -> WaitStatus:
+    """Met when it runs in the start that became ready, by what was read since the check began, and has answered.
+
+    Args:
+        since: `before` is the node as it was when the engine became ready.
+        reply: the answer of its endpoint; None for a worker, which has none.
+    """
+    view = picture.node(node)
+    if view is None or not since.available:
+        return waiting(f"no figures from {node} yet")
+    before = since.before
+    expected = container_of(act.name, before)
+    engine = engine_of(act.name, view)
+    if expected is not None:
+        status = _container_status(act, expected, view, since)
+        container = container_of(act.name, view)
+        if engine is not None and container is not None and is_of_old_run(engine, container):
+            engine = None
+    else:
+        status = _process_status(engine, engine_of(act.name, before) if before is not None else None, view, since)
+    if status is not None:
+        return status
+    if act.is_worker:
+        return met("runs in the start that became ready")
+    if reply is not None and reply.state is not EndpointState.NOT_ASKED and reply.state not in _ANSWERED:
+        return failed(f"it runs, and does not answer any more: {reply.detail}")
+    if engine is None or engine.state not in UP:
+        return waiting(f"it runs; its state is {engine.state.value if engine is not None else 'not known yet'}")
+    if reply is None or reply.state is EndpointState.NOT_ASKED:
+        return met("runs in the start that became ready; no endpoint of it is seen to ask")
+    return met("answers, in the start that became ready")
+
+
+def _container_status(act: AwaitServing, expected: Container, view: NodeView, since: Since) -> WaitStatus | None:
+    """Why its container isn't what became ready, or isn't known to be; None where it is."""
+    if view.containers_at_s is None or view.containers_at_s < since.began_monotonic_s:
+        return waiting(f"Docker on {view.name} is asked")
+    if not view.containers.available:
+        return waiting(f"Docker on {view.name} doesn't list its containers: {view.containers.detail}")
+    container = next(
+        (listed for listed in view.containers.containers if listed.container_id == expected.container_id), None
+    )
+    if container is None or container.is_gone:
+        return failed("it was ready, and its container is not there any more")
+    engine = engine_of(act.name, view)
+    if engine is not None and is_of_old_run(engine, container):
+        engine = None
+    log = log_of_this_run(engine, container)
+    if (ending := end_text(container, engine, log, since.before)) is not None:
+        text = f"it was ready, and has ended since: {ending}"
+        return failed(text) if has_reason(log) or ended_long_ago(container, view) else waiting(text)
+    if container.status != "running":
+        return failed(f"it was ready, and its container is {container.status} by now")
+    if container.started_wall_s != expected.started_wall_s:
+        return failed("it was ready, has ended since, and was started again")
+    if log is not None and log.failure:
+        return failed(with_reason("it runs, and its log says that it failed", log))
+    return None
+
+
+def _process_status(engine: Engine | None, expected: Engine | None, view: NodeView, since: Since) -> WaitStatus | None:
+    """The same of an engine in no container."""
+    table = view.processes
+    if table is None or table.boot_s < since.available[0][0]:
+        return waiting("its processes have not been read since")
+    pids = {process.pid for process in table.processes if process.state not in ("Z", "X")}
+    if expected is not None and not pids & set(expected.pids):
+        ended = engine is not None and engine.state is EngineState.EXITED and engine.exit_detail
+        return failed(f"it was ready, and its processes have ended since{f': {ended}' if ended else ''}")
+    return None
