@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.operate_support import FAILED, ID, Stage, plan, step
 from tests.pictures_support import link
+from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, RunState
@@ -206,7 +207,7 @@ async def test_one_change_at_a_time_in_this_session(tmp_path: Path) -> None:
     stage.node.gate = asyncio.Event()
     acting = operations(stage)
     first = asyncio.create_task(run_of(acting, plan(step("stop"), title="Stop it")))
-    await asyncio.sleep(0.02)
+    await until(lambda: stage.node.begun == ["stop"])
     refused = await run_of(acting, plan(step("stop")))
     assert "spark1 is taken by this session: Stop it" in refused.message
     assert (await run_of(acting, plan(step("stop", name="spark2")))).state is RunState.DONE
@@ -291,7 +292,7 @@ async def test_a_console_that_closes_leaves_every_run(tmp_path: Path) -> None:
     stage.node.gate = asyncio.Event()
     acting = operations(stage)
     running = asyncio.create_task(run_of(acting, plan(step("stop"))))
-    await asyncio.sleep(0.02)
+    await until(lambda: stage.node.begun == ["stop"])
     await acting.aclose()
     run = await running
     assert run.state is RunState.ABORTED

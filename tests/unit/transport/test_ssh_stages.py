@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from tests.runner_support import until
 
 from sparktop.errors import NoRoute, PortClosed
 from sparktop.model.fleet import Reach
@@ -136,9 +137,8 @@ async def test_the_first_address_that_answers_is_taken_and_the_others_are_closed
     monkeypatch.setattr(stages, "_dial", dial)
     addresses = [(0, 0, 0, "", name) for name in ("silent", "refuses", "late", "good")]
     found = await stages._first_to_answer(addresses)  # type: ignore[arg-type]
-    await asyncio.sleep(0.02)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
     assert found in (left, slow)
-    assert len(asyncio.all_tasks()) == 1
     for line in (left, right, slow, other):
         line.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.operate_support import FAILED, GO_ON, ID, ROLL_BACK, Stage, plan, step
+from tests.runner_support import until
 
 from sparktop.errors import LinkLost
 from sparktop.model.event import Severity
@@ -628,8 +629,7 @@ async def test_a_console_that_is_closed_says_where_it_left(tmp_path: Path) -> No
     stage.node.gate = asyncio.Event()
     execution = stage.execution(restart())
     execution.start()
-    await asyncio.sleep(0.05)
-    assert stage.node.begun == ["policy"]
+    await until(lambda: stage.node.begun == ["policy"])
     await execution.leave()
     run = execution.run
     assert (run.state, run.steps[0].state) == (RunState.ABORTED, StepState.UNKNOWN)
