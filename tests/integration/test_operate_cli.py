@@ -100,7 +100,7 @@ def test_yes_runs_it_and_the_audit_tells(spark: Spark) -> None:
 
 def test_at_a_terminal_it_asks_and_no_is_the_default(spark: Spark) -> None:
     engine = spark.engines.start("vllm-asked", env=QUICK)
-    for answer in ("\r", "no\r", "y\r"):
+    for answer in ("\r", "no\r", "yoghurt\r"):
         with terminal("act", "stop-engine", "spark1") as at:
             at.reads("Run this? (yes/no)")
             at.types(answer)
@@ -110,7 +110,7 @@ def test_at_a_terminal_it_asks_and_no_is_the_default(spark: Spark) -> None:
     assert audited() == []
     with terminal("act", "stop-engine", "spark1", "--set", "grace_s=5") as at:
         at.reads("Run this? (yes/no)")
-        at.types("yes\r")
+        at.types("y\r")
         assert at.ends() == 0, at.text
     assert engine.inspect()["State"]["Running"] is False
     again = sparktop("act", "stop-engine", "spark1", "--yes")

@@ -11,32 +11,20 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from sparktop import faults
+from sparktop.cli.commands import Command, split
 from sparktop.config import state_home
 from sparktop.errors import SparktopError
 
 INTERRUPTED = 130
-_MODULES = {
-    "console": "watch",
-    "demo": "watch",
-    "status": "watch",
-    "explain": "offline",
-    "lint": "offline",
-    "rules": "offline",
-    "recipes": "offline",
-    "act": "act",
-    "audit": "act",
-    "launch": "launch",
-}
-"""Command -> the module of this package whose function of the command's name runs it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command the arguments name; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    command = words[0] if words and words[0] in _MODULES else "console"
+    command, words = split(words)
     faults.keep_in(state_home())
     try:
-        return _function(command)(words[1:] if words and words[0] == command else words)
+        return _function(command)(words)
     except SparktopError as error:
         print(f"sparktop: {error}", file=sys.stderr)
         return error.exit_code
@@ -48,6 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _function(command: str) -> Callable[[list[str]], int]:
-    function: Callable[[list[str]], int] = getattr(import_module(f"sparktop.cli.{_MODULES[command]}"), command)
+def _function(command: Command) -> Callable[[list[str]], int]:
+    function: Callable[[list[str]], int] = getattr(import_module(f"sparktop.cli.{command.module}"), command.name)
     return function

@@ -55,7 +55,7 @@ def act(words: list[str]) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    argument_parser = parser(_USAGE)
+    argument_parser = parser("act", _USAGE)
     argument_parser.add_argument("action", nargs="?", metavar="ACTION", help="what to do; --list names them")
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
     argument_parser.add_argument(
@@ -86,7 +86,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def audit(words: list[str]) -> int:
     """`sparktop audit`."""
-    argument_parser = parser("sparktop audit [--node NAME] [--count N] [--json] [--follow]")
+    argument_parser = parser("audit", "sparktop audit [--node NAME] [--count N] [--json] [--follow]")
     argument_parser.add_argument("--node", default="", metavar="NAME", help="of this node alone")
     argument_parser.add_argument("--count", type=int, default=20, metavar="N", help="the last N runs (default 20)")
     argument_parser.add_argument(

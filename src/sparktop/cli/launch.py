@@ -72,7 +72,7 @@ def launch(words: list[str]) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    argument_parser = parser(_USAGE)
+    argument_parser = parser("launch", _USAGE)
     argument_parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="by its name, or a file; `recipes list` names them"
     )

@@ -11,7 +11,7 @@ from sparktop.errors import UsageError
 
 def explain(words: list[str]) -> int:
     """`sparktop explain`."""
-    argument_parser = parser("sparktop explain [options] [FILE ...]")
+    argument_parser = parser("explain", "sparktop explain [options] [FILE ...]")
     argument_parser.add_argument(
         "files", nargs="*", metavar="FILE", help="a text of any kind; - or nothing is standard input"
     )
@@ -26,7 +26,7 @@ def explain(words: list[str]) -> int:
 
 def lint(words: list[str]) -> int:
     """`sparktop lint`."""
-    argument_parser = parser("sparktop lint [options] FILE [FILE ...]")
+    argument_parser = parser("lint", "sparktop lint [options] FILE [FILE ...]")
     argument_parser.add_argument("files", nargs="+", metavar="FILE", help="a launch configuration; - is standard input")
     argument_parser.add_argument("--json", action="store_true", dest="as_json", help="JSON")
     options = argument_parser.parse_args(words)
@@ -38,7 +38,7 @@ def lint(words: list[str]) -> int:
 
 def rules(words: list[str]) -> int:
     """`sparktop rules`."""
-    argument_parser = parser("sparktop rules list [--json] | show ID | check [FILE ...]")
+    argument_parser = parser("rules", "sparktop rules list [--json] | show ID | check [FILE ...]")
     argument_parser.add_argument("what", choices=("list", "show", "check"), help="what to do")
     argument_parser.add_argument("names", nargs="*", metavar="ID|FILE", help="the rule to show; the files to check")
     argument_parser.add_argument("--json", action="store_true", dest="as_json", help="the list as JSON")
@@ -65,7 +65,7 @@ _USAGE = "sparktop recipes list [--json] | show RECIPE [--set NAME=VALUE] | vali
 
 def recipes(words: list[str]) -> int:
     """`sparktop recipes`."""
-    argument_parser = parser(_USAGE)
+    argument_parser = parser("recipes", _USAGE)
     argument_parser.add_argument("what", choices=("list", "show", "validate"), help="what to do")
     argument_parser.add_argument("names", nargs="*", metavar="RECIPE", help="a recipe by its name, or a file")
     argument_parser.add_argument(

@@ -9,34 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparktop import __version__
+from sparktop.cli.commands import BY_NAME, COMMANDS
 from sparktop.config import Config, check_interval, load
 from sparktop.errors import UsageError
 
-_EPILOG = """\
-commands:
-  sparktop HOST [HOST ...]       the console; HOST is an ssh alias, user@host[:port], or `local`
-  sparktop demo                  the console on two simulated Sparks, no hardware needed
-  sparktop status HOST...        one snapshot as text or JSON, or a stream of them
-  sparktop act ACTION HOST...    one action: --dry-run prints its plan, --yes runs it; --list names them
-  sparktop launch RECIPE HOST... from a recipe to a served, proven model; --dry-run prints the plan
-  sparktop audit                 what was done to the Sparks from here, by whom, and how it ended
-  sparktop lint FILE...          compose files, docker run scripts, units, recipes: what is known to go wrong
-  sparktop recipes list|show ID  what can be launched; `recipes validate FILE...` checks your own
-  sparktop rules list|show ID    every rule; `rules check` tries your own, in $XDG_CONFIG_HOME/sparktop/rules/*.toml
-  sparktop explain [FILE|-]      what a log says: of an engine, the kernel, docker, nvidia-smi
-
+_EXIT_CODES = """\
 exit codes: 0 nothing wrong, 1 findings at warning or above (or an action refused or failed), 2 usage or configuration,
   3 unreachable, 130 interrupted
 """
 
 
-def parser(usage: str) -> argparse.ArgumentParser:
-    """An argument parser with the flags that every command has."""
+def parser(name: str, usage: str) -> argparse.ArgumentParser:
+    """An argument parser for this command, with the flags that every command has."""
+    command = BY_NAME[name]
+    is_console = name == "console"
+    rows = [(f"sparktop {one.shape}", one.brief) for one in COMMANDS] if is_console else command.examples
+    width = max(len(typed) for typed, _ in rows)
+    title = "commands, each with its own --help" if is_console else "examples"
+    listed = "\n".join(f"  {typed:{width}}  {brief}" for typed, brief in rows)
     argument_parser = argparse.ArgumentParser(
         prog="sparktop",
         usage=usage,
-        description="An operations console for NVIDIA DGX Sparks.",
-        epilog=_EPILOG,
+        description="An operations console for NVIDIA DGX Sparks." if is_console else f"{name}: {command.brief}.",
+        epilog=f"{title}:\n{listed}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     argument_parser.add_argument("--config", type=Path, help="another configuration file")

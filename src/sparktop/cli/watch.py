@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparktop.cli.commands import BY_NAME
 from sparktop.cli.composition import connectors, distinct, monitor, own_rules, session
 from sparktop.cli.options import parser, settings
 from sparktop.config import Config, state_home
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 def console(words: list[str]) -> int:
     """`sparktop HOST...`."""
-    argument_parser = parser("sparktop [options] HOST [HOST ...]")
+    argument_parser = parser("console", "sparktop [options] HOST [HOST ...]")
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
     argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
-    config = settings(argument_parser.parse_args(words))
+    options = argument_parser.parse_args(words)
+    config = settings(options)
+    _refuse_mistyped(options.hosts, config)
     if not config.hosts:
         raise UsageError(
             "which Spark?", hint="sparktop spark1 spark2 · sparktop local · or, without any: sparktop demo"
@@ -47,9 +51,30 @@ def console(words: list[str]) -> int:
     return _run_app(start, names, config, operating=lambda: sessions[0].operations if sessions else None)
 
 
+def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
+    """Refuse a first word that is nearly a command and names no host.
+
+    Raises:
+        UsageError: with the command that was likely meant.
+    """
+    from difflib import get_close_matches
+
+    word = hosts[0] if hosts else ""
+    meant = get_close_matches(word.lower(), [*BY_NAME, "help"], n=1, cutoff=0.75)
+    if not meant or word in BY_NAME:  # a host that is called as a command is stands after `--`
+        return
+    from sparktop.transport.ssh.config import is_known
+
+    if not asyncio.run(is_known(word, Path(config.ssh_config).expanduser() if config.ssh_config else None)):
+        raise UsageError(
+            f"there is no command {word!r}, and no host of that name is known",
+            hint=f"sparktop {meant[0]} · if it is a host: sparktop {word}. or user@{word}",
+        )
+
+
 def demo(words: list[str]) -> int:
     """`sparktop demo`."""
-    argument_parser = parser("sparktop demo [options]")
+    argument_parser = parser("demo", "sparktop demo [options]")
     argument_parser.add_argument("--scenario", default="healthy", help="which incident to play (see --list)")
     argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the scenarios")
     argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
@@ -90,7 +115,7 @@ def demo(words: list[str]) -> int:
 
 def status(words: list[str]) -> int:
     """`sparktop status`."""
-    argument_parser = parser("sparktop status [options] HOST [HOST ...]")
+    argument_parser = parser("status", "sparktop status [options] HOST [HOST ...]")
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST")
     argument_parser.add_argument(
         "--json", action="store_true", dest="as_json", help="JSON; with --watch one object a line"

@@ -20,7 +20,7 @@ from sparktop.documents.step_text import masked, masked_lines
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.plan_data import JSON_VERSION, plan_data, refusal_data, run_data
 from sparktop.headless.status import comes_true, settled
-from sparktop.headless.terminal import answered, draw, say, width_of, written
+from sparktop.headless.terminal import agreed, answered, draw, say, width_of, written
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
@@ -318,7 +318,7 @@ async def _is_agreed(plan: Plan) -> bool:
     """Ask whether to run the plan; no is the default, and a destructive plan needs a name typed."""
     if plan.typed:
         return await answered(f"Type {plan.typed} to run this, anything else to leave it: ") == plan.typed
-    return (await answered("Run this? (yes/no) [no] ")).lower() == "yes"
+    return await agreed("Run this?")
 
 
 async def _run(operating: Operating, plan: Plan, secret: AskSecret, clock: Clock) -> Run:

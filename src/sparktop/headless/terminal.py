@@ -21,6 +21,11 @@ async def answered(question: str) -> str:
     return (await _line(question)).strip()
 
 
+async def agreed(question: str) -> bool:
+    """Ask a question that `y` or `yes` agrees to, and nothing else."""
+    return (await answered(f"{question} (yes/no) [no] ")).lower() in ("y", "yes")
+
+
 async def answered_unseen(question: str) -> str:
     """Ask without echo and return the typed line as it is; "" at the end of input."""
     with _no_echo(sys.stdin.fileno()):
@@ -88,8 +93,7 @@ class TerminalPrompter:
         if question.same_key_hosts:
             lines.append(f"  the same key as {', '.join(question.same_key_hosts)}: two units, or one?")
         async with self._one_at_a_time:
-            answer = await answered("\n".join(lines) + "\nTrust it and write it down? (yes/no) ")
-        return answer.lower() == "yes"
+            return await agreed("\n".join(lines) + "\nTrust it and write it down?")
 
     async def secret(self, question: SecretQuestion) -> str | None:
         """Ask a server's question, without echo unless it allows it; None without a terminal."""

@@ -14,6 +14,7 @@ import pytest
 from tests.support import interruptible
 
 from sparktop.cli import main
+from sparktop.cli.commands import BY_NAME, COMMANDS, split
 from sparktop.cli.session import seen_by
 from sparktop.model.fleet import FleetState
 
@@ -29,6 +30,10 @@ from sparktop.model.fleet import FleetState
         (["demo", "--scenario", "spin-deadlok"], "spin-deadlock"),
         (["demo"], "its output is no terminal"),
         (["--config", "/nonexistent.toml", "local"], "no such file"),
+        (["--read-only", "demo"], "its output is no terminal"),
+        (["--theme", "sparktop-light", "demo"], "its output is no terminal"),
+        (["demmo"], "there is no command 'demmo'"),
+        (["--read-only", "stattus", "spark1"], "sparktop status"),
     ],
 )
 def test_a_mistake_is_two_and_says_what_to_do(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +41,39 @@ def test_a_mistake_is_two_and_says_what_to_do(words: list[str], said: str, capsy
     out = capsys.readouterr()
     assert said in out.err
     assert out.out == ""
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+@pytest.mark.parametrize("words", [["{}", "--help"], ["help", "{}"], ["--read-only", "{}", "-h"]])
+def test_each_command_tells_itself_with_examples(
+    name: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([word.format(name) for word in words])
+    out = capsys.readouterr().out
+    assert left.value.code == 0
+    if name == "console":
+        assert all(f"sparktop {command.shape}" in out for command in COMMANDS)
+    else:
+        assert all(typed in out for typed, _ in BY_NAME[name].examples)
+        assert len(BY_NAME[name].examples) >= 2
+
+
+def test_an_example_is_a_command_line_that_is_read_as_that_command() -> None:
+    for command in COMMANDS:
+        for typed, _ in command.examples:
+            words = typed.split("sparktop ", 1)[1].split()
+            assert split(words)[0] is command, typed
+
+
+def test_a_host_may_be_called_as_a_command_is_or_nearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert split(["--", "status"]) == (BY_NAME["console"], ["--", "status"])
+    assert split(["--config", "status", "spark1"])[0] is BY_NAME["console"], "the file's name"
+    file = tmp_path / "ssh_config"
+    file.write_text("Host stattus\n  HostName 127.0.0.1\n")
+    monkeypatch.setattr("sparktop.cli.watch._snapshot", lambda config, **_: len(config.hosts))
+    assert main(["-F", str(file), "stattus"]) == 1
+    assert main(["--", "status", "demo"]) == 2
 
 
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from typing import Literal
 
 from sparktop import sanitise
 from sparktop.errors import TransportError
-from sparktop.transport.targets import Target
+from sparktop.transport.targets import Target, parse_target
 
 Strictness = Literal["yes", "ask", "accept-new", "no"]
 _RESOLVE_LIMIT_S = 3.0
@@ -105,6 +105,21 @@ async def resolve(target: Target, *, config: Path | None = None) -> SshOptions:
             f"{target.name}: the ssh configuration can't be used: {reason}", hint=f"See it with: ssh -G {target.host}"
         )
     return parse(out.decode("utf-8", "replace"), target)
+
+
+async def is_known(name: str, config: Path | None = None) -> bool:
+    """Whether the ssh configuration has this name as an alias, or the resolver an address for it."""
+    try:
+        found = await resolve(parse_target(name), config=config)
+    except TransportError:
+        return True  # the connection tells what is wrong with the configuration
+    if found.host != name:
+        return True
+    try:
+        await asyncio.get_running_loop().getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
 
 
 def home() -> Path:
