@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sparktop.cmdline.engine_command import command_of
 from sparktop.engines import images
 from sparktop.engines.cuda_graphs import version_of
-from sparktop.engines.ranks import EngineRank, other_ranks
+from sparktop.engines.ranks import EngineRank, other_ranks, rank_of
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.text.units import GIB
@@ -147,7 +147,7 @@ def _is_settling(rank: EngineRank) -> bool:
 def _reporters(node: NodeView, fleet: FleetState) -> Iterator[tuple[Engine, tuple[EngineRank, ...]]]:
     """(engine on the node, the ranks that can report its progress): itself, and for a silent worker the other ranks."""
     for engine in node.engines:
-        own = EngineRank(node=node, engine=engine)
+        own = rank_of(engine, node)
         silent = engine.state is EngineState.UNKNOWN and engine.endpoint is None
         yield engine, (own, *(other_ranks(own, fleet) if silent else ()))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.engines.memory_needs import HOST_BYTES, MOST, most_share, overhead_of, reserve_bytes, share, words_for
-from sparktop.engines.rank_order import TeamRank
+from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import AUTO
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import NodeView
@@ -173,7 +173,7 @@ _SHIFT = re.compile(r"[-+]0?\.\d{1,3}")
 
 
 def literal_flags(
-    flags: Mapping[str, str | None], team: Sequence[tuple[TeamRank, NodeView]]
+    flags: Mapping[str, str | None], team: Sequence[EngineRank]
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
     """The flags with figures in place of AUTO, "-0.05" and "+0.05"; and sentences on where the figures come from.
 
@@ -195,28 +195,29 @@ def literal_flags(
     return literals, tuple(notes)
 
 
-def largest_share(team: Sequence[tuple[TeamRank, NodeView]]) -> tuple[float, str]:
+def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
     """(the share that all nodes of the team can give, where it comes from).
 
     Raises:
         CannotEdit: a node's memory is unknown, or too small.
     """
-    limits = [_limits(rank, view) for rank, view in team]
-    kind = team[0][0].engine.kind
+    limits = [_limits(rank) for rank in team]
+    kind = team[0].engine.kind
     figures = []
-    for (rank, view), (most, total) in zip(team, limits, strict=True):
-        reserve, reason = reserve_bytes(view.facts.is_graphical if view.facts is not None else None)
+    for rank, (most, total) in zip(team, limits, strict=True):
+        node, facts = rank.node.name, rank.node.facts
+        reserve, reason = reserve_bytes(facts.is_graphical if facts is not None else None)
         overhead = overhead_of(rank.engine)
         left_text = f"{gib(reserve)} are left to the host ({reason})"
         left_text += f" and {gib(overhead)} to what it takes beside its share"
         base = min(reachable for reachable, _ in limits) if kind is EngineKind.SGLANG else total
         figure = math.floor((most - reserve - overhead) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
-        figures.append((figure, f"{gib(most)} can be available on {view.name} without it, {left_text}, of {gib(base)}"))
+        figures.append((figure, f"{gib(most)} can be available on {node} without it, {left_text}, of {gib(base)}"))
     figure, note = min(figures)
     ceiling = most_share(kind, len(team), None)
     if figure > ceiling:
         figure, note = ceiling, f"{note}; never more than {ceiling}"
-    current = min(share(rank.engine) for rank, _ in team)
+    current = min(share(rank.engine) for rank in team)
     if figure >= current:
         figure, note = current - STEP, f"{STEP} less than now; memory would allow {figure:.2f} ({note})"
     if figure < LEAST:
@@ -224,20 +225,21 @@ def largest_share(team: Sequence[tuple[TeamRank, NodeView]]) -> tuple[float, str
     return round(figure, 2), note
 
 
-def _limits(rank: TeamRank, view: NodeView) -> tuple[int, int]:
+def _limits(rank: EngineRank) -> tuple[int, int]:
     """(the most that can be available without the engine, all memory), in bytes."""
+    view = rank.node
     if view.sample is None:
         raise CannotEdit(f"what memory {view.name} has isn't known at the moment")
     memory = view.sample.memory
     return reachable_bytes(rank.engine, view) or memory.available_bytes, memory.total_bytes
 
 
-def _shifted(name: str, dashed: str, change: float, team: Sequence[tuple[TeamRank, NodeView]]) -> str:
+def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) -> str:
     """The flag's value plus `change`; for a share that isn't set, the version's default plus `change`."""
-    current_text = command_of(team[0][0].engine).value(name)
+    current_text = command_of(team[0].engine).value(name)
     try:
         current = (
-            float(current_text) if current_text is not None else share(team[0][0].engine) if dashed in SHARES else None
+            float(current_text) if current_text is not None else share(team[0].engine) if dashed in SHARES else None
         )
     except ValueError:
         current = None

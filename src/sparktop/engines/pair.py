@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network
 
-from sparktop.cmdline.engine_command import command_of, of_container
-from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes, teams
-from sparktop.model.engine import Engine, EngineState
+from sparktop.engines.ranks import EngineRank, is_alive, teams
+from sparktop.model.engine import EngineState
 from sparktop.model.finding import Evidence, LogPlace
 from sparktop.model.fleet import FleetState, NodeView, is_current
 from sparktop.model.telemetry import Interface, RdmaPort
@@ -86,9 +85,7 @@ def pair_of(fleet: FleetState) -> Pair | None:
     for team in teams(fleet):
         if len(team) != 2 or not all(is_current(rank.node) for rank in team):
             continue
-        if not any(spans_nodes(rank.engine) and not fits_on(rank.engine, rank.node) for rank in team):
-            continue
-        head, worker = sorted(team, key=lambda rank: is_worker(rank.engine))
+        head, worker = team
         names = [node.name for node in fleet.nodes if node in (head.node, worker.node)]
         return Pair(head=head, worker=worker, nodes=(names[0], names[1]))
     return None
@@ -153,19 +150,3 @@ def said(rank: EngineRank, text: str) -> Evidence:
     """What an engine reports or was given, as evidence."""
     place = LogPlace(rank.node.name, rank.engine.name)
     return Evidence(source=f"{place.engine} @ {place.node}", text=text, log=place)
-
-
-def is_worker(engine: Engine) -> bool:
-    """Whether it is a worker rank, which serves no HTTP."""
-    number = command_of(engine).value("node-rank")
-    headless = command_of(engine).has("headless")
-    if number is None and engine.endpoint is None:
-        return headless or of_container(engine.argv) is None  # an exited server listens nowhere, too
-    return headless or number not in (None, "", "0")
-
-
-def fits_on(engine: Engine, node: NodeView) -> bool:
-    """Whether the node has as many GPUs as the engine is wide, so that it runs there alone; a Spark has one."""
-    command = command_of(engine)
-    count = len(node.gpu.gpus) if node.gpu else 1
-    return command.count("nnodes") == 1 and 1 < command.count("tensor-parallel-size") <= count

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sparktop.cmdline.engine_command import command_of, joins_ray
+from sparktop.cmdline.engine_command import command_of, joins_ray, of_container
+from sparktop.engines import labels
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 
 _WORKERS = ("VLLM::Worker", "ray::", "sglang::")
 """Process titles of worker ranks."""
+_ADDRESS_FLAGS = ("--master-addr", "--dist-init-addr", "--nccl-init-addr")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRank:
-    """An engine with the node that it runs on."""
+    """An engine on the node that it runs on, and whether it is its server's head."""
 
     node: NodeView
     engine: Engine
+    is_head: bool = True
+    """It serves the requests; a worker serves no HTTP."""
+
+
+def rank_of(engine: Engine, node: NodeView) -> EngineRank:
+    """The engine as head or worker; a container of ours has its rank in a label, also when it has exited."""
+    label = (engine.container.labels or {}).get(labels.RANK) if engine.container else None
+    return EngineRank(node=node, engine=engine, is_head=label == "0" if label else not _is_worker(engine))
 
 
 def spans_nodes(engine: Engine) -> bool:
@@ -36,20 +46,23 @@ def is_alive(engine: Engine) -> bool:
 
 
 def teams(fleet: FleetState) -> tuple[tuple[EngineRank, ...], ...]:
-    """Every running engine once, with its other ranks; the rank that has metrics comes first."""
-    ranks = [
-        EngineRank(node=node, engine=engine) for node in fleet.nodes for engine in node.engines if is_alive(engine)
-    ]
-    ranks.sort(key=lambda rank: (rank.engine.metrics is None, rank.engine.endpoint is None))
+    """Every running engine once, with its other ranks, head first."""
+    ranks = [rank_of(engine, node) for node in fleet.nodes for engine in node.engines if is_alive(engine)]
     assigned: set[int] = set()
     all_teams: list[tuple[EngineRank, ...]] = []
-    for rank in ranks:
+    for rank in head_first(ranks):
         if id(rank.engine) in assigned:
             continue
         team = (rank, *(other for other in other_ranks(rank, fleet) if id(other.engine) not in assigned))
         assigned |= {id(member.engine) for member in team}
-        all_teams.append(team)
+        all_teams.append(head_first(team))
     return tuple(all_teams)
+
+
+def head_first(ranks: Iterable[EngineRank]) -> tuple[EngineRank, ...]:
+    return tuple(
+        sorted(ranks, key=lambda rank: (not rank.is_head, rank.engine.metrics is None, rank.engine.endpoint is None))
+    )
 
 
 def names_in_order(team: Sequence[EngineRank], fleet: FleetState) -> tuple[str, ...]:
@@ -58,25 +71,88 @@ def names_in_order(team: Sequence[EngineRank], fleet: FleetState) -> tuple[str, 
     return tuple(node.name for node in fleet.nodes if node.name in names)
 
 
-def other_ranks(rank: EngineRank, fleet: FleetState) -> tuple[EngineRank, ...]:
-    """The engine's ranks on the other nodes, running or exited; empty for an engine of one node.
+def other_ranks(rank: EngineRank, fleet: FleetState, *, where_they_meet: bool = False) -> tuple[EngineRank, ...]:
+    """The server's ranks on the other nodes, running or exited; empty for an engine of one node.
 
-    An engine with metrics of its own is another server: only rank 0 serves (docs/facts/engines.md section 3.1).
+    Ranks of one server are of one kind, on different nodes, span nodes by their commands (or are workers by the
+    engines' process titles), and differ in the number of their rank, not in the model.
+
+    Args:
+        where_they_meet: they don't differ either in the address at which they meet. A plan asks for it, lest it stops
+            another server's; a rule must do without, to find an address that is wrong.
     """
-    if not (spans_nodes(rank.engine) or rank.engine.endpoint is None):
+    if not is_rank_of_several(rank.engine, rank.node):
         return ()
-    others: list[EngineRank] = []
-    for node in fleet.nodes:
-        if node is rank.node:
-            continue
+    team = [rank]
+    for node in (node for node in fleet.nodes if node.name != rank.node.name):
         candidates = [
-            EngineRank(node=node, engine=engine)
+            engine
             for engine in node.engines
-            if engine.kind is rank.engine.kind
-            and (spans_nodes(engine) or engine.endpoint is None)
-            and (engine.metrics is None or rank.engine.metrics is None)
+            if is_rank_of_several(engine, node)
+            and all(_may_be_same_server(engine, one.engine) for one in team)
+            and not (where_they_meet and any(_meet_elsewhere(engine, one.engine) for one in team))
         ]
-        # An exited rank counts only where none runs.
-        alive = [candidate for candidate in candidates if is_alive(candidate.engine)]
-        others += (alive or candidates)[:1]
-    return tuple(others)
+        other = min(candidates, key=lambda engine: not is_alive(engine), default=None)
+        if other is not None:  # an exited rank counts only where none runs
+            team.append(rank_of(other, node))
+    return tuple(team[1:])
+
+
+def is_rank_of_several(engine: Engine, node: NodeView) -> bool:
+    """Whether its server has ranks on other nodes, too."""
+    return spans_nodes(engine) and not _fits_on(engine, node) and node_count(engine, node) > 1
+
+
+def node_count(engine: Engine, view: NodeView | None) -> int:
+    """The number of nodes that it runs on, by its command."""
+    command = command_of(engine)
+    nodes = command.count("nnodes")
+    if nodes > 1:
+        return nodes
+    if is_bare_worker(engine):
+        return 2
+    size = command.count("tensor-parallel-size") * command.count("pipeline-parallel-size")
+    gpus = len(view.gpu.gpus) if view is not None and view.gpu and view.gpu.gpus else 1
+    return -(-size // gpus)
+
+
+def is_bare_worker(engine: Engine) -> bool:
+    """Whether it is a worker whose command line has no settings; they are in its head's."""
+    argv = engine.argv
+    return bool(argv and not argv[0].startswith("/") and "::" in argv[0]) or joins_ray(argv)
+
+
+def _is_worker(engine: Engine) -> bool:
+    """Whether it is a worker rank, which serves no HTTP."""
+    number = command_of(engine).value("node-rank")
+    headless = command_of(engine).has("headless")
+    if number is None and engine.endpoint is None:
+        return headless or of_container(engine.argv) is None  # an exited server listens nowhere, too
+    return headless or number not in (None, "", "0")
+
+
+def _fits_on(engine: Engine, node: NodeView) -> bool:
+    """Whether the node has as many GPUs as the engine is wide, so that it runs there alone; a Spark has one."""
+    command = command_of(engine)
+    count = len(node.gpu.gpus) if node.gpu else 1
+    return command.count("nnodes") == 1 and 1 < command.count("tensor-parallel-size") <= count
+
+
+def _may_be_same_server(one: Engine, other: Engine) -> bool:
+    if one.kind is not other.kind:
+        return False
+    if one.model is not None and other.model is not None and one.model != other.model:
+        return False
+    if one.metrics is not None and other.metrics is not None:
+        return False  # only rank 0 serves (docs/facts/engines.md section 3.1)
+    launches = {(engine.container.labels or {}).get(labels.LAUNCH) for engine in (one, other) if engine.container}
+    if len(launches - {None}) > 1:
+        return False
+    number, other_number = (command_of(engine).value("node-rank") for engine in (one, other))
+    return number is None or other_number is None or number != other_number
+
+
+def _meet_elsewhere(one: Engine, other: Engine) -> bool:
+    """Whether the commands of two ranks name different addresses at which they meet."""
+    address, other_address = (command_of(engine).value(*_ADDRESS_FLAGS) for engine in (one, other))
+    return bool(address and other_address and address != other_address)

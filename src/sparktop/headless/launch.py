@@ -107,4 +107,4 @@ def _running(name: str, node: str, fleet: FleetState) -> list[tuple[str, str]]:
     """(node, name) of each running engine of that name; on every node for an empty `node`."""
     nodes = [view.name for view in fleet.nodes if node in ("", view.name)]
     ranks = [find(name, node_name, fleet) for node_name in nodes]
-    return [(rank.node, name) for rank in ranks if rank is not None and is_alive(rank.engine)]
+    return [(rank.node.name, name) for rank in ranks if rank is not None and is_alive(rank.engine)]

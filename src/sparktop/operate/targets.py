@@ -109,9 +109,9 @@ def _engine_choices(action: Action, views: Iterable[NodeView], fleet: FleetState
                 continue
             # A guard watches one node; all else is done to a server with all its ranks.
             team = () if action.name == "guard" else ranks(engine.name, view.name, fleet)
-            nodes = [rank.node for rank in team] or [view.name]
+            nodes = [rank.node.name for rank in team] or [view.name]
             head = team[0].engine.name if team else engine.name
-            seen |= {(rank.node, rank.engine.name) for rank in team} | {(view.name, engine.name)}
+            seen |= {(rank.node.name, rank.engine.name) for rank in team} | {(view.name, engine.name)}
             if (nodes, head) in offered:
                 continue  # an earlier start of it, under another name
             offered.append((nodes, head))

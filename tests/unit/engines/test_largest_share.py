@@ -10,14 +10,14 @@ from tests import restart_support as restarts
 
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.engines.memory_target import largest_share, literal_flags
-from sparktop.engines.rank_order import TeamRank
+from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import AUTO, Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import NodeView
 
 
-def team(*nodes: NodeView) -> list[tuple[TeamRank, NodeView]]:
-    return [(TeamRank(node=view.name, engine=view.engines[0]), view) for view in nodes]
+def team(*nodes: NodeView) -> list[EngineRank]:
+    return [EngineRank(node=view, engine=view.engines[0]) for view in nodes]
 
 
 def node(name: str = "spark1", baseline_gib: float = 100.0, **more: Any) -> NodeView:

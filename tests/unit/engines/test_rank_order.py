@@ -9,11 +9,12 @@ from tests import pictures_support as made
 from tests.restart_support import ended, head, two, worker
 
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
-from sparktop.model.engine import EngineKind
+from sparktop.engines.ranks import teams
+from sparktop.model.engine import EngineKind, EngineState
 
 
 def names(team: tuple) -> list[tuple[str, str, bool]]:
-    return [(rank.node, rank.engine.name, rank.is_head) for rank in team]
+    return [(rank.node.name, rank.engine.name, rank.is_head) for rank in team]
 
 
 def test_both_ranks_are_found_from_either_head_first() -> None:
@@ -26,7 +27,7 @@ def test_head_is_stopped_first_and_started_last() -> None:
     team = ranks("vllm-head", "spark1", two())
     assert [rank.is_head for rank in stop_order(team)] == [True, False]
     assert [rank.is_head for rank in start_order(team)] == [False, True]
-    assert missing(team, two()) == 0
+    assert missing(team) == 0
 
 
 def test_with_ray_the_head_is_started_first() -> None:
@@ -67,18 +68,18 @@ def test_other_engines_are_no_ranks_of_it(other) -> None:
     fleet = made.picture(made.node("spark1", engines=(head(),)), made.node("spark2", engines=(other,)))
     team = ranks("vllm-head", "spark1", fleet)
     assert names(team) == [("spark1", "vllm-head", True)]
-    assert missing(team, fleet) == 1
+    assert missing(team) == 1
 
 
 def test_two_engines_of_one_node_each_are_two() -> None:
     fleet = made.picture()
     assert names(ranks("vllm-qwen36", "spark1", fleet)) == [("spark1", "vllm-qwen36", True)]
-    assert missing(ranks("vllm-qwen36", "spark1", fleet), fleet) == 0
+    assert missing(ranks("vllm-qwen36", "spark1", fleet)) == 0
 
 
 def test_engine_over_two_nodes_of_which_one_is_watched_lacks_a_rank() -> None:
     fleet = made.picture(made.node("spark1", engines=(head(),)))
-    assert missing(ranks("vllm-head", "spark1", fleet), fleet) == 1
+    assert missing(ranks("vllm-head", "spark1", fleet)) == 1
 
 
 def test_machine_with_two_gpus_runs_it_alone() -> None:
@@ -88,7 +89,7 @@ def test_machine_with_two_gpus_runs_it_alone() -> None:
     here = replace(here, gpu=replace(here.gpu, gpus=here.gpu.gpus * 2))
     team = ranks("vllm-qwen36", "spark1", made.picture(here))
     assert len(team) == 1
-    assert missing(team, made.picture(here)) == 0
+    assert missing(team) == 0
 
 
 def test_engine_that_ended_is_found_after_the_one_that_lives() -> None:
@@ -105,3 +106,14 @@ def test_ended_engine_of_one_node_has_no_other_rank() -> None:
     """It has no endpoint any more, and so looks like a worker by that alone."""
     fleet = made.picture(made.node("spark1", engines=(ended(made.engine()),)), made.node("spark2", engines=(worker(),)))
     assert names(ranks("vllm-qwen36", "spark1", fleet)) == [("spark1", "vllm-qwen36", True)]
+
+
+def test_what_loads_alone_on_each_node_is_no_team() -> None:
+    """It has no endpoint yet, and so looks like a worker by that alone."""
+    fleet = made.picture(
+        *(
+            made.node(name, engines=(made.engine(state=EngineState.LOADING, endpoint=None, metrics=None),))
+            for name in ("spark1", "spark2")
+        )
+    )
+    assert [len(team) for team in teams(fleet)] == [1, 1]

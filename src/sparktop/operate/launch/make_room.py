@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparktop.engines.memory_target import held_bytes
-from sparktop.engines.rank_order import TeamRank, find, missing, ranks, start_order, stop_order
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
+from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request, Step
 from sparktop.model.survey import Ask, Survey
@@ -30,7 +30,7 @@ class EngineToStop:
 
     ranks: tuple[RunningRank, ...]
     """Its running ranks, head first."""
-    team: tuple[TeamRank, ...]
+    team: tuple[EngineRank, ...]
     missing_ranks: int = 0
     """Ranks that sparktop can't see, as half of a pair: it is stopped, and never restarted alone."""
 
@@ -50,7 +50,7 @@ class EngineToStop:
 
 def asks(request: Request, picture: FleetState) -> tuple[Ask, ...]:
     """Questions about the engines to stop."""
-    return tuple(dict.fromkeys(ask for team in _teams(request, picture) if team for ask in rank_asks(team, picture)))
+    return tuple(dict.fromkeys(ask for team in _teams(request, picture) if team for ask in rank_asks(team)))
 
 
 def engines_to_stop(request: Request, picture: FleetState, survey: Survey) -> tuple[EngineToStop, ...]:
@@ -60,10 +60,10 @@ def engines_to_stop(request: Request, picture: FleetState, survey: Survey) -> tu
     for (node, name), team in zip(stops, _teams(request, picture), strict=True):
         if not team:
             raise _unknown(node, name, picture)
-        ranks = inspect_ranks(team, picture, survey)
+        ranks = inspect_ranks(team, survey)
         running_ranks = tuple(replace(rank, mark=f"-{len(engines) + 1}@{rank.node}") for rank in ranks if rank.runs)
         if running_ranks and not any(set(_keys(running_ranks)) & set(_keys(engine.ranks)) for engine in engines):
-            engines.append(EngineToStop(ranks=running_ranks, team=team, missing_ranks=missing(team, picture)))
+            engines.append(EngineToStop(ranks=running_ranks, team=team, missing_ranks=missing(team)))
     return tuple(engines)
 
 
@@ -115,17 +115,17 @@ def by_hand(engines: Sequence[EngineToStop], grace_s: float) -> Iterator[str]:
 # --- parts
 
 
-def _teams(request: Request, picture: FleetState) -> tuple[tuple[TeamRank, ...], ...]:
+def _teams(request: Request, picture: FleetState) -> tuple[tuple[EngineRank, ...], ...]:
     stops = request.order.stops if request.order is not None else ()
     out = []
     for node, name in stops:
         rank = find(name, node, picture)
-        out.append(ranks(rank.engine.key, rank.node, picture) if rank is not None else ())
+        out.append(ranks(rank.engine.key, rank.node.name, picture) if rank is not None else ())
     return tuple(out)
 
 
-def _ordered(order: Sequence[TeamRank], engine: EngineToStop) -> list[RunningRank]:
-    return [rank for team_rank in order for rank in engine.ranks if rank.node == team_rank.node]
+def _ordered(order: Sequence[EngineRank], engine: EngineToStop) -> list[RunningRank]:
+    return [rank for team_rank in order for rank in engine.ranks if rank.node == team_rank.node.name]
 
 
 def _keys(ranks: Sequence[RunningRank]) -> tuple[tuple[str, str], ...]:

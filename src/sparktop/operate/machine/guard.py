@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparktop.engines.rank_order import TeamRank
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Container, Engine, EngineState
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import GuardOrder, Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, AskPrivileges, Survey
@@ -56,9 +55,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     team = requested_ranks(request, picture)
     with refused_options():
         orders = [
-            (rank.node, _guard_order(request, rank, picture.node(rank.node), survey))
-            for rank in team
-            if rank.node in request.nodes
+            (rank.node.name, _guard_order(request, rank, survey)) for rank in team if rank.node.name in request.nodes
         ]
     where = " and ".join(node for node, _ in orders)
     first = orders[0][1]
@@ -69,7 +66,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=tuple(_step(node, order, len(orders)) for node, order in orders),
         way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
         effect=_effect(orders),
-        warnings=tuple(dict.fromkeys(_warnings(team, orders, picture))),
+        warnings=tuple(dict.fromkeys(_warnings(team, orders))),
         equivalent=tuple(f"on {node}, when it fires: docker kill {order.container_name}" for node, order in orders),
         seen_monotonic_s=picture.monotonic_s,
     )
@@ -93,21 +90,21 @@ def _disarm_plan(request: Request, picture: FleetState) -> Plan:
     )
 
 
-def _guard_order(request: Request, rank: TeamRank, node: NodeView | None, survey: Survey) -> GuardOrder:
-    engine, name = rank.engine, rank.engine.name
+def _guard_order(request: Request, rank: EngineRank, survey: Survey) -> GuardOrder:
+    engine, name, node = rank.engine, rank.engine.name, rank.node
     container = _container(engine)
-    if node is None or node.sample is None:
-        raise Refused(f"nothing has been seen of {rank.node} yet", ("wait for its first figures",))
+    if node.sample is None:
+        raise Refused(f"nothing has been seen of {node.name} yet", ("wait for its first figures",))
     require_known_container(rank, survey)
     if container is None:
         raise Refused(
-            f"{name} on {rank.node} runs in no container: the guard ends a container, over Docker's socket",
-            ("run it in a container", f"or end it by hand when it must: sparktop act stop-engine {rank.node}"),
+            f"{name} on {rank.node.name} runs in no container: the guard ends a container, over Docker's socket",
+            ("run it in a container", f"or end it by hand when it must: sparktop act stop-engine {rank.node.name}"),
         )
-    require_docker(survey.privileges(rank.node), rank.node)
+    require_docker(survey.privileges(node.name), node.name)
     if container.status != "running" or not is_alive(engine):
         raise Refused(
-            f"{container.name} on {rank.node} is not running ({container.status or 'unknown'}): there is "
+            f"{container.name} on {rank.node.name} is not running ({container.status or 'unknown'}): there is "
             "nothing to end",
             ("start it, then arm the guard; a safe restart arms it by itself for the first request",),
         )
@@ -119,7 +116,7 @@ def _guard_order(request: Request, rank: TeamRank, node: NodeView | None, survey
         floor = available // 2  # little is available even at rest: half of it is still a useful floor
     if floor >= available:
         raise Refused(
-            f"{rank.node} has {gib(available)} available now, which is not above that floor of {gib(floor)}: it "
+            f"{rank.node.name} has {gib(available)} available now, which is not above that floor of {gib(floor)}: it "
             "would end the engine at once",
             (
                 f"--set floor_gib={max(0.1, available / GIB / 2):.1f}, or less",
@@ -199,23 +196,23 @@ def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
     )
 
 
-def _warnings(team: tuple[TeamRank, ...], orders: list[tuple[str, GuardOrder]], picture: FleetState) -> Iterator[str]:
+def _warnings(team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]) -> Iterator[str]:
     yield "It ends the container by SIGKILL: its running requests are lost, and it saves nothing."
     for rank in team:
         container = rank.engine.container
-        order = next((order for node, order in orders if node == rank.node), None)
-        view = picture.node(rank.node)
-        if container is None or order is None or view is None or view.sample is None:
+        view, node = rank.node, rank.node.name
+        order = next((order for ordered, order in orders if ordered == node), None)
+        if container is None or order is None or view.sample is None:
             continue
         if container.restart_policy == "always":
             yield (
                 f"Docker leaves {container.name} ended after that; by its policy `always` it starts it again when "
-                f"Docker or {rank.node} is started anew."
+                f"Docker or {node} is started anew."
             )
         available = view.sample.memory.available_bytes
         if available < order.floor_bytes * NARROW:
             margin = gib(available - order.floor_bytes)
-            yield f"{rank.node} has {gib(available)} available: {margin} more in use, and {container.name} is ended."
+            yield f"{node} has {gib(available)} available: {margin} more in use, and {container.name} is ended."
         if rank.engine.state not in _UP:
             load_text = f"{container.name} is not ready yet, and memory falls fast while a model loads"
             yield (
@@ -224,7 +221,7 @@ def _warnings(team: tuple[TeamRank, ...], orders: list[tuple[str, GuardOrder]], 
                 else f"{load_text}: only the floor counts until then."
             )
         if view.guard is not None and view.guard.phase is GuardPhase.ARMED:
-            yield f"The guard that is armed on {rank.node} ({guard_text(view.guard)}) is replaced."
+            yield f"The guard that is armed on {node} ({guard_text(view.guard)}) is replaced."
     if len(team) > 1:
         yield (
             f"{team[0].engine.name} runs on {len(team)} nodes: when one rank is ended, the other waits for it for ever "

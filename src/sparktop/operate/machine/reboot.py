@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparktop.checks.host import judge_driver_pending, judge_next_kernel
-from sparktop.engines.ranks import EngineRank, other_ranks
+from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
@@ -112,7 +112,7 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
     engines = living(node)
     for engine in engines:
         yield f"{_end_text(engine)} {_comeback_text(engine)}"
-        for other in other_ranks(EngineRank(node=node, engine=engine), picture):
+        for other in other_ranks(rank_of(engine, node), picture):
             yield f"{other.engine.name} on {other.node.name} is a rank of it and will hang: stop or restart it too."
     logins = logged_in(survey, node.name)
     if logins is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparktop import sanitise
-from sparktop.engines.rank_order import TeamRank, find, missing, ranks, start_order, stop_order
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
+from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
@@ -23,7 +23,7 @@ from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_docker
 
 
-def requested_ranks(request: Request, picture: FleetState) -> tuple[TeamRank, ...]:
+def requested_ranks(request: Request, picture: FleetState) -> tuple[EngineRank, ...]:
     """All ranks of the engine that the request means, head first.
 
     Without a name it is the only engine on the nodes: the running one, else the one that ended last.
@@ -35,32 +35,34 @@ def requested_ranks(request: Request, picture: FleetState) -> tuple[TeamRank, ..
     name = request.target.strip()
     if not name:
         candidates = _ranks_on_nodes(request, picture, alive=True) or _ranks_on_nodes(request, picture, alive=False)[:1]
-        heads = {ranks(rank.engine.key, rank.node, picture)[0].engine.key: rank for rank in candidates}
+        heads = {ranks(rank.engine.key, rank.node.name, picture)[0].engine.key: rank for rank in candidates}
         if len(heads) != 1:
             reason = (
                 "which engine is meant? Name one" if heads else f"no engine is seen on {' or '.join(request.nodes)}"
             )
-            raise Refused(reason, tuple(f"{candidate.engine.name} on {candidate.node}" for candidate in candidates))
-        meant: TeamRank | None = next(iter(heads.values()))
+            raise Refused(
+                reason, tuple(f"{candidate.engine.name} on {candidate.node.name}" for candidate in candidates)
+            )
+        meant: EngineRank | None = next(iter(heads.values()))
     else:
         meant = next((rank for node in request.nodes if (rank := find(name, node, picture)) is not None), None)
     if meant is None:
         candidates = _ranks_on_nodes(request, picture, alive=True)
         raise Refused(
             f"no engine of that name is on {' or '.join(request.nodes)}",
-            tuple(f"there is {rank.engine.name} on {rank.node}" for rank in candidates),
+            tuple(f"there is {rank.engine.name} on {rank.node.name}" for rank in candidates),
         )
-    return ranks(meant.engine.key, meant.node, picture)
+    return ranks(meant.engine.key, meant.node.name, picture)
 
 
-def require_all_ranks(team: tuple[TeamRank, ...], picture: FleetState) -> None:
+def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
     """Refuse where ranks of the engine are not watched: stopped on one node only, the others would wait in a
     collective forever."""
-    count = missing(team, picture)
+    count = missing(team)
     if not count:
         return
     name = team[0].engine.name
-    seen = ", ".join(f"{rank.engine.name} on {rank.node}" for rank in team)
+    seen = ", ".join(f"{rank.engine.name} on {rank.node.name}" for rank in team)
     raise Refused(
         f"{name} runs over {len(team) + count} nodes, and {count} of its ranks {'is' if count == 1 else 'are'} "
         f"not seen here (seen: {seen}); a rank that is started alone waits for the others, and they for it",
@@ -68,9 +70,9 @@ def require_all_ranks(team: tuple[TeamRank, ...], picture: FleetState) -> None:
     )
 
 
-def _ranks_on_nodes(request: Request, picture: FleetState, *, alive: bool) -> list[TeamRank]:
+def _ranks_on_nodes(request: Request, picture: FleetState, *, alive: bool) -> list[EngineRank]:
     return [
-        TeamRank(node=view.name, engine=engine)
+        EngineRank(node=view, engine=engine)
         for view in picture.nodes
         if view.name in request.nodes
         for engine in view.engines
@@ -85,8 +87,7 @@ PIDS_AT_MOST = 16
 class RunningRank:
     """One rank of a running engine, as found on its node."""
 
-    rank: TeamRank
-    view: NodeView
+    rank: EngineRank
     origin: Origin
     container: Inspected | None = None
     """Its container; None where it runs in none."""
@@ -94,8 +95,12 @@ class RunningRank:
     """Suffix of its steps' ids: "@spark2" where there are two ranks."""
 
     @property
-    def node(self) -> str:
+    def view(self) -> NodeView:
         return self.rank.node
+
+    @property
+    def node(self) -> str:
+        return self.rank.node.name
 
     @property
     def is_head(self) -> bool:
@@ -124,54 +129,52 @@ class RunningRank:
         return round((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
 
 
-def asks(team: Sequence[TeamRank], picture: FleetState) -> Iterator[Ask]:
+def asks(team: Sequence[EngineRank]) -> Iterator[Ask]:
     """The questions about each rank and its node."""
     for rank in team:
-        view, container = picture.node(rank.node), rank.engine.container
-        yield AskPrivileges(node=rank.node)
-        if view is not None:
-            yield from origin.asks(rank.engine, view)
+        node, container = rank.node.name, rank.engine.container
+        yield AskPrivileges(node=node)
+        yield from origin.asks(rank.engine, rank.node)
         if container is not None and inspected.is_whole_id(container.container_id):
-            yield inspected.ask(rank.node, container.container_id)
+            yield inspected.ask(node, container.container_id)
             if container.ipc_mode == "host":
-                yield shared_memory.ask(rank.node)
+                yield shared_memory.ask(node)
         elif container is None:
-            yield from (stat_ask(rank.node, pid) for pid in rank.engine.pids[:PIDS_AT_MOST])
+            yield from (stat_ask(node, pid) for pid in rank.engine.pids[:PIDS_AT_MOST])
 
 
-def inspect_ranks(team: Sequence[TeamRank], picture: FleetState, survey: Survey) -> tuple[RunningRank, ...]:
+def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRank, ...]:
     """The ranks as found on their nodes, or why one of them can't be acted on."""
     ranks_found = []
     for rank in team:
-        view = picture.node(rank.node)
-        if view is None or view.sample is None:
-            raise Refused(f"nothing is known of {rank.node} at the moment", ("wait until it is live",))
+        view, node = rank.node, rank.node.name
+        if view.sample is None:
+            raise Refused(f"nothing is known of {node} at the moment", ("wait until it is live",))
         container = None
         require_known_container(rank, survey)
         if rank.engine.container is not None:
-            require_docker(survey.privileges(rank.node), rank.node)
-            container = inspected.inspected(rank.node, rank.engine.container.container_id, survey)
+            require_docker(survey.privileges(node), node)
+            container = inspected.inspected(node, rank.engine.container.container_id, survey)
             if container is None:
                 raise _vanished(rank, survey)
         ranks_found.append(
             RunningRank(
                 rank=rank,
-                view=view,
                 origin=origin.origin(rank.engine, view, survey, container),
                 container=container,
-                mark=f"@{rank.node}" if len(team) > 1 else "",
+                mark=f"@{node}" if len(team) > 1 else "",
             )
         )
     return tuple(ranks_found)
 
 
-def require_known_container(rank: TeamRank, survey: Survey) -> None:
+def require_known_container(rank: EngineRank, survey: Survey) -> None:
     """Refuse where the engine's container is not known yet: it must not be taken for one without a container."""
     if "container" not in rank.engine.gaps:
         return
-    require_docker(survey.privileges(rank.node), rank.node)
+    require_docker(survey.privileges(rank.node.name), rank.node.name)
     raise Refused(
-        f"{rank.engine.name} on {rank.node} runs in a container, and Docker has not shown which yet",
+        f"{rank.engine.name} on {rank.node.name} runs in a container, and Docker has not shown which yet",
         ("look again in some seconds: the list of containers follows",),
     )
 
@@ -214,12 +217,12 @@ def _known_command(rank: RunningRank) -> Iterator[str]:
         yield f"the engine runs as: {sanitise.line(' '.join(rank.engine.argv), limit=400)}"
 
 
-def _vanished(rank: TeamRank, survey: Survey) -> Refused:
+def _vanished(rank: EngineRank, survey: Survey) -> Refused:
     container = rank.engine.container
-    problem = survey.problem(inspected.ask(rank.node, container.container_id)) if container else ""
+    problem = survey.problem(inspected.ask(rank.node.name, container.container_id)) if container else ""
     why = f": {problem}" if problem else ""
     return Refused(
-        f"Docker on {rank.node} has no container of {rank.engine.name} any more{why}",
+        f"Docker on {rank.node.name} has no container of {rank.engine.name} any more{why}",
         ("look again: the list of engines follows within seconds", "sparktop launch starts one from a recipe"),
     )
 
@@ -244,4 +247,6 @@ def in_order(ranks: Sequence[RunningRank], items: Sequence[_Item]) -> tuple[list
     """`items` (one for each rank) in stop order, and in start order."""
     by_node = {rank.node: item for rank, item in zip(ranks, items, strict=True)}
     team = tuple(rank.rank for rank in ranks)
-    return [by_node[rank.node] for rank in stop_order(team)], [by_node[rank.node] for rank in start_order(team)]
+    return [by_node[rank.node.name] for rank in stop_order(team)], [
+        by_node[rank.node.name] for rank in start_order(team)
+    ]

@@ -9,9 +9,9 @@ from typing import Any
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.engines.memory_target import Target, literal_flags, memory_target
-from sparktop.engines.rank_order import TeamRank
+from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import Change
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request
 from sparktop.model.survey import Ask, DockerGet, Survey
 from sparktop.operate.container import inspected
@@ -24,7 +24,8 @@ from sparktop.sanitise import items, mapping
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankChange:
-    """One running rank with the change for it, and what Docker says about its container and images."""
+    """The facts that a relaunch of one rank is planned from: the change for it, and what Docker says of its container
+    and images. How it then comes up is a `RankRelaunch`."""
 
     rank: RunningRank
     change: Change
@@ -76,7 +77,7 @@ class RankChange:
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
     """Questions about every rank, in rounds: its images once its container is known."""
     team = requested_ranks(request, picture)
-    questions: list[Ask] = list(rank_asks(team, picture))
+    questions: list[Ask] = list(rank_asks(team))
     for rank in team:
         questions += _image_asks(rank, request.change, survey)
     return tuple(dict.fromkeys(questions))
@@ -85,13 +86,12 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
 def changes_by_rank(request: Request, picture: FleetState, survey: Survey) -> tuple[RankChange, ...]:
     """Every rank with its part of the change, head first; or why it can't be relaunched."""
     team = requested_ranks(request, picture)
-    require_all_ranks(team, picture)
-    ranks = inspect_ranks(team, picture, survey)
-    views = [(rank.rank, rank.view) for rank in ranks]
+    require_all_ranks(team)
+    ranks = inspect_ranks(team, survey)
     rank_changes = []
     for rank in ranks:
         try:
-            change, notes = _literal_change(request.change, rank, views)
+            change, notes = _literal_change(request.change, rank, [rank.rank for rank in ranks])
         except CannotEdit as error:
             raise Refused(str(error), ("set the figure yourself: --FLAG=VALUE",)) from error
         rank_changes.append(_rank_change(rank, change, notes, survey))
@@ -107,11 +107,9 @@ def changes_by_rank(request: Request, picture: FleetState, survey: Survey) -> tu
     return tuple(rank_changes)
 
 
-def _literal_change(
-    change: Change, rank: RunningRank, views: Sequence[tuple[TeamRank, NodeView]]
-) -> tuple[Change, tuple[str, ...]]:
+def _literal_change(change: Change, rank: RunningRank, team: Sequence[EngineRank]) -> tuple[Change, tuple[str, ...]]:
     own_change = change.for_engine(rank.engine.kind.value, rank.node)
-    flags, notes = literal_flags(own_change.flags, views)
+    flags, notes = literal_flags(own_change.flags, team)
     return replace(own_change, flags=flags), notes
 
 
@@ -146,21 +144,21 @@ def _changes_ask(node: str, container_id: str) -> DockerGet:
     return DockerGet(node=node, path=f"/containers/{container_id}/changes")
 
 
-def _image_asks(rank: TeamRank, change: Change, survey: Survey) -> Iterator[Ask]:
-    container = rank.engine.container
+def _image_asks(rank: EngineRank, change: Change, survey: Survey) -> Iterator[Ask]:
+    container, node = rank.engine.container, rank.node.name
     if container is None or not inspected.is_whole_id(container.container_id):
         return
-    yield _changes_ask(rank.node, container.container_id)
-    raw = survey.value(inspected.ask(rank.node, container.container_id))
+    yield _changes_ask(node, container.container_id)
+    raw = survey.value(inspected.ask(node, container.container_id))
     if not isinstance(raw, Mapping):
         return
     config = raw.get("Config")
     image_name = str(config.get("Image") or "") if isinstance(config, Mapping) else ""
-    new_image = change.for_engine(rank.engine.kind.value, rank.node).image or ""
+    new_image = change.for_engine(rank.engine.kind.value, node).image or ""
     for name in (str(raw.get("Image") or ""), image_name, new_image):
         path = inspected.image_path(name)
         if path:
-            yield DockerGet(node=rank.node, path=path)
+            yield DockerGet(node=node, path=path)
 
 
 def targets(rank_change: RankChange, flags: Sequence[FlagChange], wanted_bytes: int | None) -> tuple[Target, Target]:

@@ -90,7 +90,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     if looping_service(request, picture) is not None:
         return privilege_asks(request)
     team = requested_ranks(request, picture)
-    return tuple(rank_asks(team, picture))
+    return tuple(rank_asks(team))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -98,7 +98,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     if (named := looping_service(request, picture)) is not None:
         return plan_service(request, *named, picture, survey)
     team = requested_ranks(request, picture)
-    ranks = inspect_ranks(team, picture, survey)
+    ranks = inspect_ranks(team, survey)
     for rank in ranks:
         if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
             where = f"{rank.name} on {rank.node} runs in no container and no service"

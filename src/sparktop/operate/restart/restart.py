@@ -40,14 +40,14 @@ MEMORY_LONGEST_S = 3600.0
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
     """Questions about the engine's ranks."""
-    return tuple(rank_asks(requested_ranks(request, picture), picture))
+    return tuple(rank_asks(requested_ranks(request, picture)))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """The steps of the restart, or why this engine can't be restarted from here."""
     team = requested_ranks(request, picture)
-    require_all_ranks(team, picture)
-    ranks = inspect_ranks(team, picture, survey)
+    require_all_ranks(team)
+    ranks = inspect_ranks(team, survey)
     for rank in ranks:
         refuse_launched(rank)
         _refuse_unstartable(rank)

@@ -47,13 +47,13 @@ BACK_SHARE = 0.9
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
     """Questions about the engine's ranks."""
     team = requested_ranks(request, picture)
-    return tuple(rank_asks(team, picture))
+    return tuple(rank_asks(team))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Collect evidence, stop with grace, kill, and watch its memory come back; whatever started it."""
     team = requested_ranks(request, picture)
-    ranks = inspect_ranks(team, picture, survey)
+    ranks = inspect_ranks(team, survey)
     with refused_options():
         grace_s = grace_of(request, ranks)
     if not any(_is_stoppable(rank, survey) for rank in ranks):
@@ -84,7 +84,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=_effect(ranks, grace_s),
         warnings=(
             *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
-            *dict.fromkeys(_warnings(ranks, steps, survey, missing(team, picture))),
+            *dict.fromkeys(_warnings(ranks, steps, survey, missing(team))),
         ),
         equivalent=tuple(_equivalent(down, grace_s, survey)),
         seen_monotonic_s=picture.monotonic_s,

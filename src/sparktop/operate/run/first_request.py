@@ -254,7 +254,7 @@ async def answer(line: NodeLine, picture: Callable[[], FleetState], node: str, n
 
 def nodes_of(fleet: FleetState, node: str, name: str) -> tuple[str, ...]:
     """The nodes that hold a rank of the engine, `node` first."""
-    return tuple(dict.fromkeys((node, *(rank.node for rank in ranks(name, node, fleet)))))
+    return tuple(dict.fromkeys((node, *(rank.node.name for rank in ranks(name, node, fleet)))))
 
 
 PROMPT = "Count upwards from one, in words, with commas between. Begin now and do not stop."

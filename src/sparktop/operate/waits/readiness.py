@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparktop.engines.ranks import EngineRank, other_ranks
+from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import AwaitReady
@@ -228,7 +228,7 @@ def _is_fresh(engine: Engine, since: Since) -> bool:
 
 def _has_head_up(engine: Engine, view: NodeView, picture: FleetState, since: Since) -> bool:
     """Whether the head rank answers: a worker has no figures of its own, and often no log."""
-    ranks = other_ranks(EngineRank(node=view, engine=engine), picture)
+    ranks = other_ranks(rank_of(engine, view), picture)
     return any(rank.engine.state in UP and _is_fresh(rank.engine, since) for rank in ranks)
 
 

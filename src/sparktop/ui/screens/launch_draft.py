@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from sparktop.engines.rank_order import TeamRank, ranks
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.rank_order import ranks
+from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
@@ -176,14 +176,14 @@ def stoppables(fleet: FleetState, nodes: Sequence[str]) -> tuple[Stoppable, ...]
         for engine in (candidate for candidate in view.engines if is_alive(candidate)):
             if (view.name, engine.name) in listed:
                 continue
-            team = ranks(engine.name, view.name, fleet) or (TeamRank(node=view.name, engine=engine),)
-            stops = tuple((rank.node, rank.engine.name) for rank in team)
+            team = ranks(engine.name, view.name, fleet) or (EngineRank(node=view, engine=engine),)
+            stops = tuple((rank.node.name, rank.engine.name) for rank in team)
             listed |= {*stops, (view.name, engine.name)}
             stoppable_engines.append(
                 Stoppable(
                     name=team[0].engine.name,
                     stops=stops,
-                    held_bytes={rank.node: held_bytes(fleet.node(rank.node), rank.engine) for rank in team},
+                    held_bytes={rank.node.name: held_bytes(rank.node, rank.engine) for rank in team},
                     state=str(team[0].engine.state),
                     port=next((rank.engine.endpoint.port for rank in team if rank.engine.endpoint is not None), None),
                 )

@@ -271,10 +271,11 @@ def test_a_worker_takes_of_its_node_what_the_head_says(worker: dict[str, Any]) -
     fleet = ray_pair(**worker)
     for node in ("spark1", "spark2"):
         team = ranks("vllm-pair", node, fleet)
-        assert [(one.node, one.is_head) for one in team] == [("spark1", True), ("spark2", False)]
+        assert [(one.node.name, one.is_head) for one in team] == [("spark1", True), ("spark2", False)]
         assert team[1].engine.argv == ENGINE
-        assert missing(team, fleet) == 0
-        assert [one.node for one in start_order(team)] == [one.node for one in stop_order(team)] == ["spark1", "spark2"]
+        assert missing(team) == 0
+        for order in (start_order(team), stop_order(team)):
+            assert [one.node.name for one in order] == ["spark1", "spark2"]
 
 
 def test_the_ranks_of_two_launches_are_not_of_one() -> None:
@@ -291,7 +292,7 @@ def test_a_pair_that_has_ended_knows_its_head() -> None:
     ended = [replace(restarts.ended(one.engines[0]), argv=one.engines[0].container.argv) for one in fleet.nodes]  # type: ignore[union-attr]
     fleet = made.picture(*(replace(node, engines=(one,)) for node, one in zip(fleet.nodes, ended, strict=True)))
     team = ranks("vllm-pair", "spark2", fleet)
-    assert [(one.node, one.is_head) for one in team] == [("spark1", True), ("spark2", False)]
+    assert [(one.node.name, one.is_head) for one in team] == [("spark1", True), ("spark2", False)]
 
 
 def test_who_joins_ray() -> None:

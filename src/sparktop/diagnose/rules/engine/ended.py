@@ -10,7 +10,7 @@ from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loo
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.guard import ended_by_guard
 from sparktop.diagnose.rules.window import of_engine
-from sparktop.engines.ranks import EngineRank, is_alive, other_ranks
+from sparktop.engines.ranks import is_alive, other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -68,7 +68,7 @@ def _ended_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_
         return False
     if ago_s < HEAD_SEEN_S:
         return True
-    heads = [rank.engine for rank in other_ranks(EngineRank(node=node, engine=engine), fleet)]
+    heads = [rank.engine for rank in other_ranks(rank_of(engine, node), fleet)]
     # A head younger than this end belongs to another launch or was restarted; ages, because node clocks differ.
     return bool(heads) and all(not is_alive(head) or (head.uptime_s or 0.0) < ago_s for head in heads)
 
