@@ -12,6 +12,7 @@ CHECKS: tuple[Check[Any], ...] = (
     host.judge_driver_pending,
     host.judge_next_kernel,
     host.judge_disk_room,
+    host.judge_clock,
     docker.judge_docker_access,
     docker.judge_gpu_runtime,
     parity.judge_driver_parity,

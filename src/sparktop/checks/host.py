@@ -1,4 +1,4 @@
-"""Checks of one machine: its driver, what logind removes at logout, its disks."""
+"""Checks of one machine: its driver, what logind removes at logout, its disks, its clock."""
 
 from __future__ import annotations
 
@@ -161,3 +161,24 @@ def judge_disk_room(facts: DiskFacts) -> Judgement:
     if disk is not None and left_bytes < disk.low_bytes:
         return warning("low")
     return passed()
+
+
+CLOCK_OFF_S = 300.0
+"""TLS looks at dates, so minutes do no harm; a link's delay and a laptop's sleep stay far below it."""
+
+
+@check(
+    "host.clock",
+    "A clock is wrong",
+    scope="every node",
+    sources=("NVIDIA dgx-spark-playbooks (trt-llm)",),
+)
+def judge_clock(ahead_s: float | None) -> Judgement:
+    """Whether the node's clock and that of the machine that watches it show the same time.
+
+    Args:
+        ahead_s: the node's minus this machine's; None: not known.
+    """
+    if ahead_s is None:
+        return unknown("no sample yet")
+    return warning(ahead_s=ahead_s) if abs(ahead_s) > CLOCK_OFF_S else passed()

@@ -205,6 +205,7 @@ _LIVE_RULES = (
     system.driver_branch,
     system.kernel_advisory,
     system.disk_low,
+    system.clock,
     blind.collectors,
     blind.docker_denied,
     system.zombies,

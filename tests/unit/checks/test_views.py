@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -72,6 +73,12 @@ class Facts:
 
 def of_host(**host_facts: Any) -> Facts:
     return Facts(spark(2, facts=facts("spark2", **host_facts)))
+
+
+def clock(ahead_s: float) -> Facts:
+    second = spark(2)
+    assert second.sample is not None
+    return Facts(replace(second, sample=replace(second.sample, wall_s=second.sample.wall_s + ahead_s)))
 
 
 def stored(free_gib: float, total_gib: float = 3700.0) -> Facts:
@@ -265,6 +272,8 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
     (host.judge_disk_room, PASSED, stored(6.0, 50.0)),
     (host.judge_disk_room, WARNING, stored(14.0)),
     (host.judge_disk_room, FAILED, stored(1.2)),
+    (host.judge_clock, PASSED, clock(200.0)),
+    (host.judge_clock, WARNING, clock(-400.0)),
     (host.judge_linger, PASSED, lingering(is_lingering=True)),
     (host.judge_linger, PASSED, lingering(removes_ipc=False)),
     (host.judge_linger, PASSED, lingering(engine_user=0)),

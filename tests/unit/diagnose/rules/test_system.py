@@ -10,7 +10,7 @@ from tests.pictures_support import BOOT_S, GIB, claims, facts, idle_node, link, 
 
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
-from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import Collector, CollectorState, Disk, Gpu, GpuReading
 
 RULES = rules_on("host")
@@ -97,6 +97,30 @@ def test_many_zombies_are_told_and_few_are_not() -> None:
 
     assert claims(RULES, with_zombies(12)) == []
     assert [finding.rule for finding in claims(RULES, with_zombies(340))] == ["host.zombies"]
+
+
+def at_clock(name: str, ahead_s: float) -> NodeView:
+    view = node(name)
+    assert view.sample is not None
+    return replace(view, sample=replace(view.sample, wall_s=view.sample.wall_s + ahead_s))
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "nodes"),
+    [
+        ((0.0, 0.0), []),
+        ((250.0, -250.0), []),
+        ((0.0, -7200.0), [("spark2",)]),
+        ((9000.0, -7200.0), [("spark1",), ("spark2",)]),
+        ((7200.0, 7210.0), [("spark1", "spark2")]),
+    ],
+)
+def test_a_clock_that_is_minutes_off_is_told_and_whose_it_is(
+    ahead_s: tuple[float, float], nodes: list[tuple[str, ...]]
+) -> None:
+    fleet = picture(at_clock("spark1", ahead_s[0]), at_clock("spark2", ahead_s[1]))
+    found = [finding for finding in claims(RULES, fleet) if finding.rule == "host.clock"]
+    assert [finding.nodes for finding in found] == nodes
 
 
 def test_a_stuck_driver_call_warns_of_killing_it() -> None:

@@ -1,4 +1,4 @@
-"""Rules on the machine itself: drivers and kernels that wait for a reboot, full disks, zombies."""
+"""Rules on the machine itself: drivers and kernels that wait for a reboot, full disks, clocks, zombies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sparktop.checks.host import (
     SUPPORTED_BRANCH,
     DiskFacts,
     DriverFacts,
+    judge_clock,
     judge_disk_room,
     judge_driver_branch,
     judge_driver_pending,
@@ -18,9 +19,9 @@ from sparktop.diagnose.rule import SEVERITY, check_rule, live_rule
 from sparktop.diagnose.rules.window import seen
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.fleet import FleetState, NodeView, is_current
+from sparktop.model.fleet import FleetState, NodeView, is_current, node_wall_s
 from sparktop.model.telemetry import Disk, HostFacts
-from sparktop.text.units import gib
+from sparktop.text.units import duration, gib
 
 MANY_ZOMBIES = 100
 ADVISORY_KERNEL = "7.0.0-1019"
@@ -213,6 +214,55 @@ def _disk(node: NodeView, disk: Disk, judgement: Judgement) -> Finding:
         subject=disk.mount,
         brief=free_text,
     )
+
+
+@check_rule(judge_clock, Severity.WARNING, hold_s=10.0)
+def clock(fleet: FleetState) -> Iterator[Finding]:
+    """host.clock: a node's clock is minutes off; where several nodes agree with one another, this machine's is."""
+    ahead_s = {node.name: _ahead_s(node, fleet) for node in fleet.nodes if is_current(node)}
+    off_s = {name: by_s for name, by_s in ahead_s.items() if by_s is not None and judge_clock(by_s).is_problem}
+    is_ours = 1 < len(off_s) == len(ahead_s) and not judge_clock(max(off_s.values()) - min(off_s.values())).is_problem
+    for names in [tuple(off_s)] if is_ours else [(name,) for name in off_s]:
+        by_s = off_s[names[0]]
+        difference = f"{duration(abs(by_s))} {'behind' if (by_s > 0) is is_ours else 'ahead of'}"
+        theirs = " and ".join(f"{name}'s" for name in names)
+        yield Finding(
+            rule=judge_clock.id,
+            severity=SEVERITY[judge_clock(by_s).state],
+            title=f"This machine's clock is {difference} {theirs}"
+            if is_ours
+            else f"The clock of {names[0]} is {difference} this machine's",
+            explanation=(
+                "With a wrong clock, downloads and image pulls fail with errors about certificates, and the times in "
+                "the logs of two machines can't be compared. The figures here are not affected: sparktop measures by "
+                "the node's own clock."
+            ),
+            distinction=(
+                "The nodes agree with each other, so the clock of this machine is the likelier culprit."
+                if is_ours
+                else "Which of the two clocks is wrong can't be told from here: look at both.",
+            ),
+            evidence=tuple(
+                seen(node, "clock", f"{off_s[node.name]:+.0f} s against this machine")
+                for node in fleet.nodes
+                if node.name in names
+            ),
+            remedies=(
+                Remedy(
+                    title="Have the clock set over the network" + (", on this machine" if is_ours else ""),
+                    steps=("timedatectl", "sudo timedatectl set-ntp true"),
+                ),
+            ),
+            references=judge_clock.sources,
+            nodes=names,
+            brief=f"clock {difference} {theirs if is_ours else 'ours'}",
+        )
+
+
+def _ahead_s(node: NodeView, fleet: FleetState) -> float | None:
+    """How far the node's clock is ahead of this machine's."""
+    node_s = node_wall_s(node, fleet)
+    return None if node_s is None or not fleet.wall_s else node_s - fleet.wall_s
 
 
 @live_rule(
