@@ -6,6 +6,7 @@ through every widget), so what is not removed here can script the operator's ter
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,6 +39,11 @@ def line(raw: bytes | str, *, limit: int = MAX_LINE_CHARS) -> str:
         over = max(cut, 0) + max(len(text) - limit, 0)
         text = f"{text[:limit]} … [{over} more characters cut]"
     return text
+
+
+def json_text(text: str) -> str:
+    """JSON in which every control but the line's end stands as \\uXXXX: it means the same, and scripts no terminal."""
+    return _CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text)
 
 
 def name(raw: bytes | str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
@@ -46,3 +47,11 @@ def test_no_control_survives(raw: bytes | str) -> None:
     assert all(unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} for char in text)
     assert all(unicodedata.bidirectional(char) not in {"RLE", "RLO", "LRE", "LRO", "PDF", "RLI"} for char in text)
     assert sanitise.line(text) == text
+
+
+def test_json_keeps_its_meaning_and_has_no_control_but_the_lines_end() -> None:
+    value = {"env": "\x1b]0;t\x07\x9b31m\x7f\u202e\U000e0041 größer \ud800", "n": [1]}
+    text = sanitise.json_text(json.dumps(value, indent=1, ensure_ascii=False))
+    assert json.loads(text) == value
+    assert "größer" in text
+    assert all(one == "\n" or (one.isprintable() and one != "\x7f") for one in text)

@@ -265,6 +265,14 @@ def test_a_secret_that_redaction_missed_is_not_written(tmp_path: Path, monkeypat
     assert "still stood in it" in found.problems[0]
 
 
+def test_no_file_of_data_scripts_a_terminal(tmp_path: Path) -> None:
+    items = [Item(name="inspect.json", data={"Env": ["SAYS=\x1b[2J\x9b31m\u202e", "größer"]})]
+    text = unpacked(archive.write(items, folder=tmp_path, stem="x", secrets=(), preface=()).path)["inspect.json"]
+    assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+    assert json.loads(text)["Env"][1] == "größer"
+    assert "größer" in text
+
+
 def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("x")

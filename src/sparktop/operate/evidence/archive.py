@@ -107,7 +107,8 @@ def _redacted(items: Sequence[Item], redactor: Redactor, problems: list[str]) ->
                 body = redactor.finish_text(item.name, value)
                 body = "\n".join(_shortened(line) for line in body.split("\n"))
             else:
-                body = json.dumps(redactor.finish_data(item.name, value), indent=1, ensure_ascii=False) + "\n"
+                data = redactor.finish_data(item.name, value)
+                body = sanitise.json_text(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
             name = redactor.finish_text(item.name, item.name).replace(MASK, "masked")
             is_clean = not redactor.holds(body)
         except Exception as error:  # noqa: BLE001 - as above
