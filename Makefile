@@ -8,7 +8,7 @@ VENV ?= .venv
 WORKERS ?= 4
 BIN = $(VENV)/bin
 
-.PHONY: demo test check bench screenshot readme snapshots clean
+.PHONY: demo test check bench faults screenshot readme snapshots clean
 
 $(VENV)/.made: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "sparktop needs Python 3.11 or later with venv: make PYTHON=/path/to/python3.12"; exit 1; }
@@ -31,6 +31,9 @@ check: $(VENV)/.made
 
 bench: $(VENV)/.made
 	$(BIN)/python -m tests.bench $(ARGS)
+
+faults: $(VENV)/.made
+	$(BIN)/python -m tests.faults $(ARGS)
 
 screenshot: $(VENV)/.made
 	$(BIN)/python -m tests.ui.screenshot .github/screenshot.svg

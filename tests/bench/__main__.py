@@ -37,7 +37,7 @@ def main() -> int:
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be given several times")
     options = parser.parse_args()
-    enter_own_network()
+    enter_own_network("tests.bench")
     try:
         return measure(options.only or list(PARTS), quick=options.quick, write=not options.quick and not options.only)
     except (pytest.skip.Exception, pytest.fail.Exception) as reason:  # how the tests' sshd says that it can't start

@@ -22,8 +22,9 @@ HOSTS = ("spark1", "spark2")
 INSIDE = "SPARKTOP_BENCH_NETWORK"
 
 
-def enter_own_network() -> None:
-    """Go on in a network namespace of our own, where cutting hurts nobody; here, without root or iptables."""
+def enter_own_network(module: str, *also: str) -> None:
+    """Start the module again in a network namespace of our own, where cutting hurts nobody; go on here without root or
+    iptables. `also`: other options of unshare."""
     if os.environ.get(INSIDE) or os.getuid() or not all(map(shutil.which, ("unshare", "ip", "iptables"))):
         return
     script = "ip link set lo up && iptables -S >/dev/null && echo yes"
@@ -31,12 +32,29 @@ def enter_own_network() -> None:
     if tried.stdout.strip() != "yes":
         return
     os.environ[INSIDE] = "1"
-    command = [sys.executable, "-m", "tests.bench", *sys.argv[1:]]
-    os.execvp("unshare", ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "bench", *command])
+    command = [sys.executable, "-m", module, *sys.argv[1:]]
+    os.execvp("unshare", ["unshare", "--net", *also, "sh", "-c", 'ip link set lo up && exec "$@"', "bench", *command])
 
 
 def can_cut() -> bool:
     return bool(os.environ.get(INSIDE))
+
+
+@contextlib.contextmanager
+def cut(sshd: Sshd) -> Iterator[None]:
+    """Drop every packet to and from its port while the block runs, as a dead switch does."""
+    rules = [
+        ["INPUT", "-p", "tcp", "-d", sshd.host, "--dport", str(sshd.port), "-j", "DROP"],
+        ["INPUT", "-p", "tcp", "-s", sshd.host, "--sport", str(sshd.port), "-j", "DROP"],
+    ]
+    assert can_cut()
+    for rule in rules:
+        subprocess.run(["iptables", "-I", *rule], check=True)
+    try:
+        yield
+    finally:
+        for rule in rules:
+            subprocess.run(["iptables", "-D", *rule], check=True)
 
 
 @dataclass
@@ -61,22 +79,6 @@ class Node:
 
     def nonces(self) -> set[bytes]:
         return {nonce for pid in family(self.listener) if (nonce := nonce_of(pid))}
-
-    @contextlib.contextmanager
-    def cut(self) -> Iterator[None]:
-        """Drop every packet to and from its port while the block runs, as a dead switch does."""
-        rules = [
-            ["INPUT", "-p", "tcp", "-d", self.sshd.host, "--dport", str(self.sshd.port), "-j", "DROP"],
-            ["INPUT", "-p", "tcp", "-s", self.sshd.host, "--sport", str(self.sshd.port), "-j", "DROP"],
-        ]
-        assert can_cut()
-        for rule in rules:
-            subprocess.run(["iptables", "-I", *rule], check=True)
-        try:
-            yield
-        finally:
-            for rule in rules:
-                subprocess.run(["iptables", "-D", *rule], check=True)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-from tests.bench.lab import Lab, Node, both_live, can_cut, wait_s
+from tests.bench.lab import Lab, Node, both_live, can_cut, cut, wait_s
 from tests.bench.screen import STAMP
 from tests.bench.table import Row, median, spread
 from tests.bench.terminal import Program, Screen
@@ -45,8 +45,8 @@ def stopped(node: Node) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cut(node: Node) -> Iterator[None]:
-    with node.cut():
+def unplugged(node: Node) -> Iterator[None]:
+    with cut(node.sshd):
         wait_s(DOWN_S)
         yield
 
@@ -71,7 +71,7 @@ def recovery_s(console: Program, node: Node, half: int, fault: Fault) -> float:
 def rows(lab: Lab) -> Iterator[Row]:
     faults: list[tuple[str, Fault]] = [("kill -9 of the session", killed), ("SIGSTOP of sshd, 12 s", stopped)]
     if can_cut():
-        faults.append(("network cut, 12 s", cut))
+        faults.append(("network cut, 12 s", unplugged))
     for name, fault in faults:
         times = []
         console = lab.console("--gpu", "--stamp")

@@ -78,6 +78,18 @@ class Spark:
         """Its file system, seen from here."""
         return Path(f"/proc/{self.init_pid}/root")
 
+    @property
+    def dockerd_pid(self) -> int:
+        """Of the daemon itself, as numbered outside."""
+        return _child(self.dockerd.process)
+
+    def restart_dockerd(self, number: int = signal.SIGTERM) -> None:
+        """End the daemon by that signal, and start it again on the same data."""
+        os.kill(self.dockerd_pid, number)
+        self.dockerd.process.wait(60)
+        (self.dockerd.root / "docker.pid").unlink(missing_ok=True)  # after SIGKILL; the number may be another's now
+        self.dockerd.process = _spawn_dockerd(self.dockerd.root, self.inside)
+
     def run(self, *argv: str, said: str = "") -> str:
         """Run a program in it as root, `said` on its input; what it prints."""
         done = subprocess.run([*self.inside, *argv], input=said, capture_output=True, text=True, check=False)
@@ -144,9 +156,8 @@ def _end(init: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-def _dockerd(root: Path, inside: tuple[str, ...]) -> Dockerd:
-    import docker
-
+def _spawn_dockerd(root: Path, inside: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """A daemon on this folder that answers."""
     with (root / "dockerd.log").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -167,6 +178,13 @@ def _dockerd(root: Path, inside: tuple[str, ...]) -> Dockerd:
         return _answers(root / "docker.sock")
 
     poll(is_up, within_s=60, what="dockerd in its namespace")
+    return process
+
+
+def _dockerd(root: Path, inside: tuple[str, ...]) -> Dockerd:
+    import docker
+
+    process = _spawn_dockerd(root, inside)
     api: Any = docker.APIClient(base_url=f"unix://{root}/docker.sock", version="auto", timeout=60)
     repository, _, tag = IMAGE.partition(":")
     changes = ["ENV PATH=/usr/local/bin:/usr/bin:/bin", "ENV PYTHONDONTWRITEBYTECODE=1"]

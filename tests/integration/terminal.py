@@ -64,12 +64,15 @@ class Terminal:
     handle: int
     written: bytes = b""
     status: int | None = None
+    is_hung_up: bool = False
 
     @property
     def text(self) -> str:
         return self.written.decode(errors="replace")
 
     def _read(self, within_s: float) -> bool:
+        if self.is_hung_up:
+            return False
         if not select.select([self.handle], [], [], within_s)[0]:
             return True
         with contextlib.suppress(OSError):  # the other end is closed
@@ -86,6 +89,21 @@ class Terminal:
                 pytest.fail(f"{text!r} is not written within {within_s} s; what is:\n{self.text[-3000:]}")
         return at + len(text.encode())
 
+    def looks(self) -> bool:
+        """Read what is written now; whether it still runs."""
+        if not self._read(0.05):
+            time.sleep(0.01)
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is None
+
+    def hangs_up(self) -> None:
+        """The window is closed: its program gets SIGHUP, and nobody reads what it writes."""
+        os.close(self.handle)
+        self.is_hung_up = True
+
     def pause(self, seconds: float) -> None:
         """Read on while somebody looks."""
         until = time.monotonic() + seconds
@@ -98,17 +116,13 @@ class Terminal:
     def ends(self, within_s: float = 60.0) -> int:
         """Its exit code."""
         deadline = time.monotonic() + within_s
-        while self.status is None:
+        while self.looks():
             if time.monotonic() > deadline:
                 pytest.fail(f"it does not end within {within_s} s:\n{self.text[-3000:]}")
-            if not self._read(0.05):
-                time.sleep(0.01)
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = os.waitstatus_to_exitcode(status)
         while self._read(0):
             if not select.select([self.handle], [], [], 0)[0]:
                 break
+        assert self.status is not None
         return self.status
 
 
@@ -134,4 +148,5 @@ def terminal(*words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = 
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        os.close(handle)
+        if not at.is_hung_up:
+            os.close(handle)
