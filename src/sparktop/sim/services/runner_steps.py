@@ -6,16 +6,18 @@ Spark.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sparktop.probe.runner.fetch import ENDED, ENDED_PULL, FOLLOWS
+from sparktop.probe.runner.pull import Layers, as_reference
 from sparktop.probe.runner.step import POLL_S, Failed, StepWork
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario import hub
-from sparktop.sim.scenario.hub import Model
+from sparktop.sim.scenario.hub import Image, Model
 from sparktop.sim.scenario.script import DiskModel
 from sparktop.sim.services import docker_api, programs
 from sparktop.sim.services.process import Machine, Step
@@ -135,22 +137,22 @@ class Work(StepWork):
         await self._machine.rest(_START_S)
         if image is None or image.is_local:
             result["code"] = 404
-            repository = name.partition("@")[0].rpartition(":")[0] or name
             why = "repository does not exist or may require 'docker login'"
-            raise Failed(f"Docker: pull access denied for {repository}, {why}", code=404)
-        size, layers = image.packed_bytes, image.layers
-        async for done_bytes in self._progress(0, size, REGISTRY_BYTES_S):
-            self._stop_if_ending(result, ENDED_PULL)
-            done_layers = layers * done_bytes // size
-            total = size if done_layers > layers // 3 else None  # Docker reports a layer's size when it starts it
-            self._tell_progress(result, done_bytes, total, f"{done_layers} of {layers} layers")
-        async for done_bytes in self._progress(0, size, UNPACK_BYTES_S):
-            self._stop_if_ending(result, ENDED_PULL)
-            self._tell_progress(
-                result, done_bytes, size, f"unpacking, {layers * done_bytes // size} of {layers} layers"
-            )
+            raise Failed(f"Docker: pull access denied for {as_reference(name)[0]}, {why}", code=404)
+        layers, size = Layers(), image.packed_bytes
+        async for come in self._progress(0, size, REGISTRY_BYTES_S):
+            self._tell_layers(result, layers, _docker_lines(image, come, 0))
+        async for unpacked in self._progress(0, size, UNPACK_BYTES_S):
+            self._tell_layers(result, layers, _docker_lines(image, size, unpacked))
         self._machine.react(acts.HaveImage(name=name))
-        result.update(code=200, bytes=size)
+        result.update(code=200, bytes=layers.brought)
+
+    def _tell_layers(self, result: dict[str, Any], layers: Layers, lines: Iterable[bytes]) -> None:
+        self._stop_if_ending(result, ENDED_PULL)
+        for line in lines:
+            layers.hear(line)
+        if (progress := layers.progress()) is not None:
+            self._tell_progress(result, *progress)
 
     async def _transfer(self, operation: Json, result: dict[str, Any]) -> None:
         """Download or copy a model, as its command's program would.
@@ -240,3 +242,18 @@ class Work(StepWork):
         goal = target.rstrip("/")
         folder = "" if goal.startswith(storage.hub_folder(spark.script)) else goal.rpartition("/")[0]
         return Goal(model=storage.model_of_disk(model), folder=folder, rate_s=FABRIC_BYTES_S)
+
+
+def _docker_lines(image: Image, come: int, unpacked: int) -> Iterator[bytes]:
+    """What Docker says of an image's layers when so many bytes have come, and so many are unpacked."""
+    size = image.packed_bytes // image.layers
+    for index in range(image.layers):
+        stages = (("Downloading", "Download complete", come), ("Extracting", "Pull complete", unpacked))
+        yield json.dumps({"id": f"layer-{index}", "status": "Pulling fs layer"}).encode()
+        for status, end, done_bytes in stages:
+            current = min(size, done_bytes - size * index)
+            if current > 0:
+                detail = {"current": current, "total": size}
+                yield json.dumps({"id": f"layer-{index}", "status": status, "progressDetail": detail}).encode()
+            if current == size:
+                yield json.dumps({"id": f"layer-{index}", "status": end}).encode()
