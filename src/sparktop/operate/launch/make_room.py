@@ -41,7 +41,7 @@ class EngineToStop:
     @property
     def comes_back(self) -> bool:
         """Whether sparktop can restart it as it was."""
-        return not self.missing_ranks and all(_is_startable(rank) for rank in self.ranks)
+        return not self.missing_ranks and all(rank.is_startable for rank in self.ranks)
 
     def held_bytes_on(self, node: str) -> int:
         """Memory on that node that is free once it has stopped, bytes."""
@@ -142,19 +142,13 @@ def _unknown(node: str, name: str, picture: FleetState) -> Refused:
     )
 
 
-def _is_startable(rank: RunningRank) -> bool:
-    if rank.origin.is_service:
-        return True
-    return rank.container is not None and not rank.container.auto_remove and not rank.origin.is_in_sleeping_container
-
-
 def _why_not(engine: EngineToStop) -> str:
     if engine.missing_ranks:
         return (
             f"it runs over {len(engine.team) + engine.missing_ranks} nodes, and {engine.missing_ranks} of its ranks "
             "can't be seen here"
         )
-    rank = next(rank for rank in engine.ranks if not _is_startable(rank))
+    rank = next(rank for rank in engine.ranks if not rank.is_startable)
     if rank.origin.is_in_sleeping_container:
         return f"{rank.origin.launcher} has put it into its container, and starts it"
     if rank.container is None:

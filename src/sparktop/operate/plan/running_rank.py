@@ -123,6 +123,14 @@ class RunningRank:
         return self.rank.engine.state is not EngineState.EXITED
 
     @property
+    def is_startable(self) -> bool:
+        """Whether it can be started again as it is: by its service, or its container, which stays when it ends."""
+        if self.origin.is_service:
+            return True
+        container = self.container
+        return container is not None and not container.auto_remove and not self.origin.is_in_sleeping_container
+
+    @property
     def requests(self) -> int:
         """How many requests it holds at the moment."""
         metrics = self.rank.engine.metrics

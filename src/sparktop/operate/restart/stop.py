@@ -119,7 +119,7 @@ class StoppedEngine(NoStart):
         )
 
     def start_old(self) -> Iterator[Step]:
-        if not self.rank.origin.is_in_sleeping_container:  # its container alone would start no engine
+        if self.rank.is_startable:
             yield from start_again(self.rank)
 
 
