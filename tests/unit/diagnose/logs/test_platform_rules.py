@@ -64,7 +64,7 @@ def test_a_rule_is_complete(rule: LogRule) -> None:
     assert rule.scope
     assert rule.sources
     assert rule.remedies
-    assert all(len(re.sub(r"\d", "", word)) >= 4 for word in rule.any), "a short text is looked for in every line"
+    assert all(len(word) >= 4 for word in rule.any), "a text so short is in too many lines"
 
 
 @pytest.mark.parametrize("rule", OURS, ids=[rule.id for rule in OURS])

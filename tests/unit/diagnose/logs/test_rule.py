@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
+from tests.hostile_lines import matching
 
 from sparktop.diagnose.kernel import line as kernel
 from sparktop.diagnose.logs.reader import LogReader
@@ -46,6 +47,34 @@ def test_the_expressions_of_a_rule_are_some(rule: LogRule) -> None:
     # The console doesn't try them: compiling them all takes as long as reading them.
     for expression in (rule.regex, rule.unless, rule.near):
         re.compile(expression)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_fixed_texts_hide_no_wording_of_the_expression(rule: LogRule) -> None:
+    texts = matching(rule.regex)
+    assert texts
+    assert [text for text in texts if not any(word in text for word in rule.any)] == []
+
+
+@pytest.mark.parametrize("pattern", kernel.patterns(), ids=lambda pattern: pattern.id)
+def test_nor_do_those_of_a_kernel_pattern(pattern: kernel.Pattern) -> None:
+    hidden = [text for text in matching(pattern.regex) if not any(word in text for word in pattern.literals)]
+    assert hidden == []
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("Unit docker.service could not be found.", "host.unit-missing-target"),
+        ("Fatal Python error: Aborted", "host.segfault"),
+        ("RuntimeError: cuInit() returned 999", "driver.cuda-unknown-error"),
+        ("Worker killed by OOM", "ray.memory-monitor"),
+    ],
+)
+def test_what_fixed_texts_hid_is_read(line: str, rule: str) -> None:
+    reader = LogReader(RULES)
+    reader.feed(line)
+    assert [finding.rule for finding in reader.findings("test")] == [rule]
 
 
 @pytest.mark.parametrize(("rule", "lines"), _cases("examples"))
