@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import of_container
-from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all
+from sparktop.diagnose.logs.engine_state import EngineLogState, advance
 from sparktop.diagnose.logs.reader import Lexicon, LogReader
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.engines.labels import SPARKRUN_LOG
@@ -17,13 +18,22 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
 
 CAPACITY = 50_000
+FRAME_S = 0.008
+"""So long rules may read at a time: on the loop that answers keys, where a batch of hostile lines takes 0.2 s."""
 
 
 class Feed:
     """The lines of one engine's log and the state read from them; implements `observe.watch.LogFeed`."""
 
-    def __init__(self, title: str, kind: EngineKind, rules: Sequence[LogRule] | Lexicon = ()) -> None:
-        """`rules` are the log rules to match."""
+    def __init__(
+        self,
+        title: str,
+        kind: EngineKind,
+        rules: Sequence[LogRule] | Lexicon = (),
+        *,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`rules` are the log rules to match; `now` tells how long that takes."""
         self.title = title
         self.status = "not followed yet"
         self.ring = LineRing(CAPACITY)
@@ -31,21 +41,31 @@ class Feed:
         self._kind = kind
         self._reader = LogReader(rules, kind, mask=mask_text)
         self._last_line_wall_s: float | None = None
+        self._now = now
+        self._unread: deque[tuple[int, LogLine]] = deque()
+        """Lines in the ring, with their numbers, that the rules haven't read yet."""
 
-    def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> None:
-        """Append lines and read them.
+    def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> bool:
+        """Append lines, and read for one frame at most; whether all is read, else call it again with ().
 
         Args:
             arrived_wall_s: the node's time now, for lines without a timestamp.
         """
         number = self.ring.end
         self.ring.extend(lines)
-        self.said = advance_all(self.said, lines, self._kind)
         for line in lines:
             number += 0 if line.replaces_last and number else 1
-            self._reader.feed(line.text, line=number, wall_s=line.wall_s)
+            self._unread.append((number, line))
         if lines:
             self._last_line_wall_s = lines[-1].wall_s or arrived_wall_s or self._last_line_wall_s
+        unread, deadline = self._unread, self._now() + FRAME_S
+        while unread:
+            number, line = unread.popleft()
+            self.said = advance(self.said, line, self._kind)
+            self._reader.feed(line.text, line=number, wall_s=line.wall_s)
+            if self._now() >= deadline:
+                break
+        return not unread
 
     def facts(self) -> LogFacts:
         """What the log says about the current run, as input for the live rules."""
@@ -62,6 +82,7 @@ class Feed:
 
     def forget(self) -> None:
         """Reset the state read from the log, at the end of a run; the lines stay."""
+        self._unread.clear()
         self.said = EngineLogState()
         self._reader.reset()
 

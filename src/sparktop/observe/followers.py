@@ -28,7 +28,7 @@ from sparktop.model.engine import (
 )
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.discovery import discover
-from sparktop.observe.engine_log import Feed, LogSource, log_source
+from sparktop.observe.engine_log import FRAME_S, Feed, LogSource, log_source
 from sparktop.observe.metrics import NotMetrics, Scrapes, advance, parse
 from sparktop.observe.node_state import NodeBook
 from sparktop.transport.base import Transport
@@ -289,11 +289,20 @@ class Followers:
         if resumed_from_s is not None:
             feed.note("connection restored; going on from here", self._book.clock.wall())
 
-        def take(lines: tuple[LogLine, ...]) -> None:
+        def take(lines: tuple[LogLine, ...]) -> bool:
+            is_read = False
             try:
-                feed.accept(lines, self._book.wall_s)
+                is_read = feed.accept(lines, self._book.wall_s)
             except Exception as error:  # noqa: BLE001 - the next lines are read
                 self._book.fault(f"log lines of {feed.title}", error)
+            if lines and not is_read:
+                read_on()
+            return is_read
+
+        def read_on() -> None:
+            """Read the rest between what else the loop has to do: keys are answered there."""
+            if not take(()):
+                asyncio.get_running_loop().call_later(FRAME_S, read_on)
 
         while True:
             before_s = self._started_wall_s(key)

@@ -45,8 +45,8 @@ class FollowEnd:
     """Docker's stamp of the last line: where to go on after a broken connection."""
 
 
-OnBatch = Callable[[tuple[LogLine, ...]], None]
-"""Takes the lines that arrived within about 50 ms, oldest first."""
+OnBatch = Callable[[tuple[LogLine, ...]], bool | None]
+"""Takes the lines that arrived within about 50 ms, oldest first; False: none more yet, ask again with ()."""
 
 
 class Pump:
@@ -67,6 +67,7 @@ class Pump:
         self._dropped = 0
         self._scheduled = False
         self._closed = False
+        self._taker_is_busy = False
         self._states: dict[int, SplitState] = {}
         self._last_stream = -1
         self.last_wall_s = after_wall_s
@@ -92,7 +93,7 @@ class Pump:
         """Deliver pending lines, then unfinished ones."""
         while self._records and not self._closed:
             self._deliver()
-            await asyncio.sleep(0)
+            await asyncio.sleep(BATCH_S if self._taker_is_busy else 0)
         unfinished: list[LogLine] = []
         for state in self._states.values():
             unfinished += self._fresh(flush(state, stamped=self._stamped)[1])
@@ -114,7 +115,14 @@ class Pump:
         if again:
             self._loop.call_later(BATCH_S, self._drain)
 
+    def _hand_over(self, lines: tuple[LogLine, ...]) -> None:
+        self._taker_is_busy = self._on_batch(lines) is False
+
     def _deliver(self) -> None:
+        if self._taker_is_busy and not self._closed:
+            self._hand_over(())
+            if self._taker_is_busy:
+                return  # the rest waits here, where it is bounded
         records: list[tuple[int, bytes]] = []
         size = 0
         with self._lock:
@@ -133,7 +141,7 @@ class Pump:
         for stream, data in records:
             lines += self._split(stream, data)
         if lines:
-            self._on_batch(tuple(lines))
+            self._hand_over(tuple(lines))
 
     def _split(self, stream: int, data: bytes) -> tuple[LogLine, ...]:
         state = self._states.get(stream) or SplitState()

@@ -1,0 +1,82 @@
+"""A log is read in frames: however slow its lines are, the loop that answers keys goes on between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+
+from tests.hostile_lines import REQUEST
+
+from sparktop.diagnose.logs.rule import shipped
+from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.engine_log import FRAME_S, Feed
+from sparktop.transport.docker import log_follower
+from sparktop.transport.docker.log_follower import Pump
+
+FAULT = LogLine(text="RuntimeError: CUDA error: an illegal memory access was encountered")
+READY = LogLine(text="INFO:     Application startup complete.")
+
+
+def ticking(step_s: float) -> Iterator[float]:
+    return count(0.0, step_s)
+
+
+def feed(step_s: float) -> Feed:
+    """A feed in which each line takes some time."""
+    clock = ticking(step_s)
+    return Feed("vllm @ spark1", EngineKind.VLLM, shipped(), now=lambda: next(clock))
+
+
+def test_a_batch_is_read_for_one_frame() -> None:
+    one = feed(FRAME_S / 4)
+    lines = (*(LogLine(text=f"line {number}") for number in range(9)), FAULT, READY)
+    assert not one.accept(lines)
+    assert one.ring.end == len(lines), "all are shown at once"
+    assert one.said.state is EngineState.UNKNOWN
+    rounds = next(number for number in count(1) if one.accept(()))
+    assert rounds == 2
+    assert one.said.state is EngineState.READY
+    assert [(finding.rule, finding.evidence[0].line) for finding in one.facts().findings] == [
+        ("cuda.illegal-memory-access", 10)
+    ]
+
+
+def test_quick_lines_are_read_at_once() -> None:
+    one = feed(0.0)
+    assert one.accept((FAULT, READY) * 500)
+    assert one.said.state is EngineState.READY
+
+
+def test_a_line_that_takes_longer_than_a_frame_holds_none_but_itself() -> None:
+    one = feed(2 * FRAME_S)
+    assert not one.accept((FAULT, READY))
+    assert one.accept(())
+
+
+def test_the_end_of_a_run_leaves_nothing_of_it_to_read() -> None:
+    one = feed(FRAME_S)
+    one.accept((READY, FAULT, FAULT))
+    one.forget()
+    assert one.accept(())
+    assert one.facts().findings == ()
+
+
+async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> None:
+    """The taker is never given lines while it is busy, and gets all of them."""
+    taken: list[str] = []
+    asked = 0
+
+    def take(lines: tuple[LogLine, ...]) -> bool:
+        nonlocal asked
+        taken.extend(line.text for line in lines)
+        asked += 1
+        return asked % 3 == 0
+
+    pump = Pump(take, mask=lambda text: text, stamped=False)
+    for number in range(3 * log_follower.BATCH_RECORDS):
+        pump.put(1, f"{REQUEST}{number}\n".encode())
+    await asyncio.wait_for(pump.finish(), 20)
+    assert len(taken) == 3 * log_follower.BATCH_RECORDS
+    assert asked > 3
