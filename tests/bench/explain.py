@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench.lab import Lab
 from tests.bench.table import Row, median, ratio, spread
+from tests.hostile_lines import hostile
 
 from sparktop.diagnose.kernel import line as kernel
 from sparktop.diagnose.logs.rule import shipped
@@ -24,6 +25,13 @@ HOW = (
     "serves: statistics, requests, answers, a tenth of the lines with 32 random hexadecimal digits, one with a "
     "request's parameters in each ten; at its end a CUDA out-of-memory with its traceback, in its middle an Xid."
 )
+HOW_HOSTILE = (
+    "`python -m sparktop explain --json FILE` on 300 lines of 2 to 16 kB, each grown from the regular expression and "
+    "the fixed texts of another log rule (tests/hostile_lines.py), and on as many lines as long of ordinary words: "
+    "user and system time, the start of the program included, the best of the runs."
+)
+HOSTILE_LINES = 300
+GOAL_HOSTILE = 4.0
 GOAL_MB_PER_S = 10.0
 GOAL_MB = 80.0
 
@@ -68,6 +76,43 @@ def rows(lab: Lab) -> Iterator[Row]:
         met=median(peaks) <= GOAL_MB,
         how=HOW,
     )
+    yield _hostile(lab)
+
+
+def _hostile(lab: Lab) -> Row:
+    """What lines grown from our own rules cost, which any client of an engine can have written to its log."""
+    rng = random.Random(14)
+    grown = [
+        rng.choice([text for text in hostile(rule.regex, rng.choice((2000, 4000, 8000, 16000)), rule.any) if text])
+        for rule in rng.sample(shipped(), HOSTILE_LINES)
+    ]
+    words = ("most", "warm", "water", "in", "deep", "northern", "lakes", "lies", "under", "thick", "white", "ice")
+    took_s: dict[str, float] = {}
+    for name, lines in (
+        ("hostile", [line.replace("\n", " ") for line in grown]),
+        ("plain", [" ".join(rng.choices(words, k=len(line) // 5))[: len(line)] for line in grown]),
+    ):
+        path = lab.folder / f"{name}.log"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
+        command = [sys.executable, "-m", "sparktop", "explain", "--json", str(path)]
+        took_s[name] = min(_processor_s(command) for _ in range(2 if lab.quick else 5))
+    times = took_s["hostile"] / took_s["plain"]
+    return Row(
+        measure=f"explain: {HOSTILE_LINES} lines grown from our rules' own words, s of a core",
+        result=f"{took_s['hostile']:.2f}",
+        baseline=f"plain lines of their size {took_s['plain']:.2f}, {ratio(took_s['hostile'], took_s['plain'])}",
+        goal=f"x {GOAL_HOSTILE:g}",
+        met=times <= GOAL_HOSTILE,
+        how=HOW_HOSTILE,
+    )
+
+
+def _processor_s(command: list[str]) -> float:
+    """User and system time."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        _, _, usage = os.wait4(running.pid, 0)
+        running.returncode = 0
+    return usage.ru_utime + usage.ru_stime
 
 
 def _timed(command: list[str]) -> tuple[float, float]:
