@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparktop.model.guard import GuardState
+
 ROUNDS_AT_MOST = 5
 
 
@@ -131,10 +133,29 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """What an earlier run took from a container and has not given back."""
+
+    title: str
+    """Of that run."""
+    policy: str = ""
+    """Its restart policy before that run; empty: not touched, or given back."""
+    retries: int = 0
+    was_running: bool = False
+    """That run stopped it, to start it again."""
+    evidence_path: str = ""
+    """The archive in which that run kept its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """All answers so far."""
+    """All answers so far, and what earlier runs owe."""
 
     answers: Mapping[Ask, Answer] = field(default_factory=dict, repr=False)
+    owed: Mapping[str, Owed] = field(default_factory=dict)
+    """By container id."""
+    owed_guards: Mapping[str, GuardState] = field(default_factory=dict)
+    """By node: the guard that an earlier run replaced by its own, where none is armed now."""
 
     def value(self, ask: Ask) -> Any:
         """The answer, or None."""

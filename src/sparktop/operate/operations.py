@@ -25,6 +25,7 @@ from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, HubMod
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
 from sparktop.operate.audit.interrupted_runs import READ, InterruptedRun, interrupted_runs
+from sparktop.operate.audit.obligations import obligations, owed_guards, owed_notes
 from sparktop.operate.refused import Refused
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, unreachable_refusal
@@ -130,11 +131,13 @@ class Operations:
             planner = self._planner_of(chosen)
         except ModuleNotFoundError as error:
             raise Refused(f"This sparktop can't {chosen.title.lower()} yet ({error.name}).") from error
-        return planner.plan(request, picture, await self._survey(planner, request, picture))
+        survey = await self._survey(planner, request, picture)
+        plan = planner.plan(request, picture, survey)
+        return replace(plan, warnings=(*plan.warnings, *owed_notes(plan, survey.owed)))
 
     async def _survey(self, planner: Planner, request: Request, picture: FleetState) -> Survey:
         """The answers to the planner's questions, asked round by round until it asks nothing new."""
-        survey = Survey()
+        survey = await in_thread(self._read_owed, picture) if self._recalls else Survey()
         for _ in range(ROUNDS_AT_MOST):
             asks = [ask for ask in planner.asks(request, picture, survey) if ask not in survey.answers]
             if not asks:
@@ -143,12 +146,8 @@ class Operations:
             for ask in dict.fromkeys(asks):
                 by_node.setdefault(ask.node, []).append(ask)
             answers = await asyncio.gather(*(self._answers(node, node_asks) for node, node_asks in by_node.items()))
-            survey = Survey(
-                answers={
-                    **survey.answers,
-                    **{ask: answer for node_answers in answers for ask, answer in node_answers.items()},
-                }
-            )
+            new_answers = {ask: answer for node_answers in answers for ask, answer in node_answers.items()}
+            survey = replace(survey, answers={**survey.answers, **new_answers})
         return survey
 
     async def _answers(self, node: str, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
@@ -211,6 +210,18 @@ class Operations:
             return ()
         now_s = self._context.clock.wall()
         return interrupted_runs(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
+
+    def _read_owed(self, picture: FleetState) -> Survey:
+        """A survey without answers, with what earlier runs of this machine owe; empty where the audit can't be
+        read."""
+        path = self._context.audit.path
+        try:
+            audit_entries, _ = entries(path, limit_bytes=RECALLED_BYTES)
+        except SparktopError:
+            return Survey()
+        now_s = self._context.clock.wall()
+        owed = obligations(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
+        return Survey(owed=owed.containers, owed_guards=owed_guards(owed, picture))
 
     def read(self, run_id: str) -> None:
         """Note that the operator has read how the run was left: it is not reported again."""

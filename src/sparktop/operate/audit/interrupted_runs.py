@@ -22,7 +22,7 @@ from sparktop.operate.audit import plan_codec
 FORGOTTEN_S = 30 * 86_400.0
 READ = "read"
 """In an audit note: the operator has read how the run was left."""
-_STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
+STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
 """Actions that intend to leave stopped what they stop."""
 _CONTAINER = re.compile(r"POST /containers/([0-9a-f]{64})/(stop|kill|start|update)")
 _NAMED = re.compile(r"/containers/([0-9a-f]{64})\b")
@@ -113,7 +113,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
                 _note_call(match[1], match[2], call, is_begun=index <= begun_index, stopped=stopped, policies=policies)
             elif docker_call == "POST /containers/create" and index <= begun_index:
                 created.append(_created_container(step, call, saved))
-    if intent.get("action") in _STOPPING_ACTIONS:
+    if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
     if not (stopped or policies or created):

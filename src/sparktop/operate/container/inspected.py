@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_argv import value_of
-from sparktop.model.survey import DockerGet, Survey
+from sparktop.model.survey import DockerGet, Owed, Survey
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,250}")
@@ -41,6 +41,8 @@ class Inspected:
     """Pid of its first process; None while it doesn't run."""
     policy: str = "no"
     policy_retries: int = 0
+    owed: Owed | None = None
+    """What an earlier run owes it: its `policy` is the one it had then, which Docker has not now."""
     auto_remove: bool = False
     ipc_mode: str = ""
     image_id: str = ""
@@ -65,8 +67,9 @@ class Inspected:
 
     @property
     def was_running(self) -> bool:
-        """Whether it ran; a rollback doesn't start one that was in a restart loop."""
-        return self.running and not self.loops
+        """Whether it ran; a rollback doesn't start one that was in a restart loop. One that an interrupted run has
+        stopped counts as running."""
+        return (self.running or (self.owed is not None and self.owed.was_running)) and not self.loops
 
 
 def image_path(name: str) -> str | None:
@@ -104,6 +107,9 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
     policy = _mapping(host_config, "RestartPolicy")
     policy_name = str(policy.get("Name") or "no")
     retries, pid = policy.get("MaximumRetryCount"), state.get("Pid")
+    owed = survey.owed.get(container_id)
+    if policy_name == "no" and owed is not None and owed.policy in _POLICIES:
+        policy_name, retries = owed.policy, owed.retries
     return Inspected(
         node=node,
         container_id=container_id,
@@ -116,6 +122,7 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
         pid=pid if isinstance(pid, int) and pid > 0 else None,
         policy=policy_name if policy_name in _POLICIES else "no",
         policy_retries=retries if isinstance(retries, int) else 0,
+        owed=owed,
         auto_remove=host_config.get("AutoRemove") is True,
         ipc_mode=str(host_config.get("IpcMode") or ""),
         image_id=str(raw.get("Image") or ""),

@@ -24,6 +24,7 @@ from sparktop.operate.launch.gates.catalogue import blocking
 from sparktop.operate.launch.name_holder import NEXT, leftovers, name_holder, policy_remedies
 from sparktop.operate.launch.planned_rank import PlannedRank, keep_log, start_order
 from sparktop.operate.launch.prospect import LaunchInputs
+from sparktop.operate.plan.running_rank import with_owed_guard
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused
@@ -137,7 +138,7 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
     return PlannedRank(
         rendered=rank,
         recipe=inputs.order.recipe,
-        view=view,
+        view=with_owed_guard(view, survey),
         container=NewContainer(
             node=rank.node,
             mark=f"@{rank.node}" if len(rendered.ranks) > 1 else "",

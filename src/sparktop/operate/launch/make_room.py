@@ -61,7 +61,7 @@ def engines_to_stop(request: Request, picture: FleetState, survey: Survey) -> tu
         if not team:
             raise _unknown(node, name, picture)
         ranks = inspect_ranks(team, survey)
-        running_ranks = tuple(replace(rank, mark=f"-{len(engines) + 1}@{rank.node}") for rank in ranks if rank.runs)
+        running_ranks = tuple(replace(rank, mark=f"-{len(engines) + 1}@{rank.node}") for rank in ranks if rank.ran)
         if running_ranks and not any(set(_keys(running_ranks)) & set(_keys(engine.ranks)) for engine in engines):
             engines.append(EngineToStop(ranks=running_ranks, team=team, missing_ranks=missing(team)))
     return tuple(engines)

@@ -4,7 +4,7 @@ on."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sparktop import sanitise
@@ -131,6 +131,11 @@ class RunningRank:
         return container is not None and not container.auto_remove and not self.origin.is_in_sleeping_container
 
     @property
+    def ran(self) -> bool:
+        """Whether the way back starts it: it runs, or an interrupted run has stopped it."""
+        return self.runs or (self.container is not None and self.container.was_running)
+
+    @property
     def requests(self) -> int:
         """How many requests it holds at the moment."""
         metrics = self.rank.engine.metrics
@@ -167,13 +172,19 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
                 raise _vanished(rank, survey)
         ranks_found.append(
             RunningRank(
-                rank=rank,
+                rank=replace(rank, node=with_owed_guard(view, survey)),
                 origin=origin.origin(rank.engine, view, survey, container),
                 container=container,
                 mark=f"@{node}" if len(team) > 1 else "",
             )
         )
     return tuple(ranks_found)
+
+
+def with_owed_guard(view: NodeView, survey: Survey) -> NodeView:
+    """The node with the guard that an interrupted run has replaced by its own: it is restored at the plan's end."""
+    guard = survey.owed_guards.get(view.name)
+    return view if guard is None else replace(view, guard=guard)
 
 
 def require_known_container(rank: EngineRank, survey: Survey) -> None:

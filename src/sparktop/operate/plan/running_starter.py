@@ -152,7 +152,7 @@ class Existing(RunningStarter):
         yield from start_again(self.rank)
 
     def await_old_ready(self) -> Iterator[Step]:
-        if self.rank.runs:
+        if self.rank.ran:
             yield self._old_ready()
 
     def settle_old(self) -> Iterator[Step]:
@@ -203,7 +203,7 @@ def start_again(rank: RunningRank) -> Iterator[Step]:
     step = None
     if rank.origin.is_service:
         step = service_of(rank).start()
-    elif rank.container is not None and rank.runs and not rank.container.auto_remove:
+    elif rank.container is not None and rank.ran and not rank.container.auto_remove:
         step = lifecycle.start_again(rank.container, rank.mark)
     if step is not None:
         yield replace(step, id=f"back-start{rank.mark}")

@@ -247,7 +247,7 @@ def rank_relaunch(
             created_name=f"{container.name}-next-{stamp}",
             body={**recreated.body, "HostConfig": {**host, "RestartPolicy": dict(NO_POLICY)}},
             connects=recreated.connects,
-            policy=host.get("RestartPolicy") or NO_POLICY,
+            policy=rank_change.change.options.get("RestartPolicy") or container.policy_body,
             image_ref=reference,
             image_id=image_id,
             created_as={"Image": image_id},

@@ -1,0 +1,74 @@
+"""A console that is killed in the middle of a run, and the commands that come after it, on a machine of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.engine_image import EngineLike
+from tests.integration.spark import Spark
+from tests.integration.terminal import hurried_program, sparktop
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
+RESTART = ("safe-restart", "spark1", "--set", "target_gib=2", "--set", "grace_s=5", "--yes")
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Spark]:
+    with Spark.start("spark1", "127.0.0.2") as started:
+        yield started
+
+
+@pytest.fixture
+def spark(machine: Spark) -> Iterator[Spark]:
+    machine.sshd.trust()
+    machine.sshd.alias("spark1")
+    try:
+        yield machine
+    finally:
+        machine.engines.remove_all()
+
+
+@pytest.fixture
+def engine(spark: Spark) -> EngineLike:
+    return spark.engines.start("vllm-owed", env=QUICK, restart_policy={"Name": "on-failure", "MaximumRetryCount": 4})
+
+
+def policy(engine: EngineLike) -> tuple[str, int]:
+    said = engine.inspect()["HostConfig"]["RestartPolicy"]
+    return said["Name"], said["MaximumRetryCount"]
+
+
+def killed_at(line: str, *words: str) -> None:
+    """`sparktop act` as it is typed, killed as soon as it says this."""
+    with subprocess.Popen(
+        [*hurried_program(), "act", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for row in process.stderr:
+            said.append(row)
+            if line in row:
+                process.send_signal(signal.SIGKILL)
+                return
+        pytest.fail(f"{line!r} was never said:\n{''.join(said)}")
+
+
+def test_a_restart_that_was_cut_off_is_done_again_and_ends_with_the_policy_of_before(engine: EngineLike) -> None:
+    killed_at("Wait until the processes of vllm-owed are gone", *RESTART)
+    assert policy(engine) == ("no", 0)
+    out = sparktop("act", *RESTART, is_hurried=True)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "left its restart policy off: this plan sets it to on-failure again" in out.stdout
+    assert policy(engine) == ("on-failure", 4)
+    assert engine.answers() is not None
