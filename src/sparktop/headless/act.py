@@ -208,6 +208,17 @@ def check_links(fleet: FleetState, *, one_will_do: bool = False) -> None:
             )
 
 
+def check_engines_known(fleet: FleetState) -> None:
+    """Check that an engine that isn't shown isn't there.
+
+    Raises:
+        TransportError: a node has not told enough yet.
+    """
+    gaps = [view.engines_gap for view in fleet.nodes if view.engines_gap]
+    if gaps:
+        raise TransportError(f"{'; '.join(gaps)}; nothing was planned", hint="try again, or wait longer: --timeout 60")
+
+
 async def _remedy_targets(
     arguments: ActArguments, watch: Watch, fresh: asyncio.Event, timeout_s: float
 ) -> Sequence[TargetChoice]:
@@ -254,6 +265,8 @@ def _named_target(arguments: ActArguments, targets: Sequence[TargetChoice], flee
         matching = [wish for wish in targets if _has_rank(wish, arguments.target, fleet)]
     noun = "engine" if action.target == "engine" else "process on the GPU"
     if not matching:
+        if action.target == "engine":
+            check_engines_known(fleet)
         hint = nearest(arguments.target, [wish.request.target for wish in targets])
         message = f"there is no {noun} {arguments.target!r} on" if arguments.target else f"there is no {noun} on"
         raise UsageError(f"{message} {' and '.join(names)}", hint=hint or None)

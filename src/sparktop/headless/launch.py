@@ -17,6 +17,7 @@ from sparktop.headless.act import (
     MakeSession,
     OutputOptions,
     carry_out,
+    check_engines_known,
     check_links,
     nearest,
     put,
@@ -94,6 +95,7 @@ def _stops(names: Sequence[str], fleet: FleetState) -> tuple[tuple[str, str], ..
         engine, _, node = name.rpartition("@")
         matching = _running(name, "", fleet) or (_running(engine, node, fleet) if engine and node else [])
         if not matching:
+            check_engines_known(fleet)
             running = [other.name for view in fleet.nodes for other in view.engines if is_alive(other)]
             raise UsageError(
                 f"there is no engine {name!r} to stop",

@@ -161,7 +161,7 @@ def _complete(node: NodeView) -> bool:
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
     docker_known = node.containers.available or node.containers.detail != type(node.containers)().detail
-    return gpu_known and docker_known and node.processes is not None and _has_engine_logs(node)
+    return gpu_known and docker_known and node.has_looked_for_engines and _has_engine_logs(node)
 
 
 def _has_engine_logs(node: NodeView) -> bool:

@@ -160,6 +160,9 @@ class NodeView:
     containers_at_s: float | None = None
     """When Docker was asked for them, on the operator's monotonic clock."""
     engines: tuple[Engine, ...] = ()
+    has_looked_for_engines: bool = True
+    """False until engines were looked for in a table of processes and Docker's first answer: before, one that isn't
+    shown may be there."""
     collectors: Mapping[str, Collector] = field(default_factory=dict)
     ledger: Ledger | None = None
     growing: tuple[Growth, ...] = ()
@@ -190,6 +193,15 @@ class NodeView:
     """The guard's last report by the probe; None: not armed and never fired."""
     garbled_count: int = 0
     warnings: tuple[str, ...] = ()
+
+    @property
+    def engines_gap(self) -> str:
+        """Why an engine that isn't shown may be there all the same; empty: all of them are shown."""
+        if not self.has_looked_for_engines:
+            return f"the engines of {self.name} are not known yet"
+        if not self.containers.available:
+            return f"stopped engines of {self.name} are not known: {self.containers.detail}"
+        return ""
 
     def age_s(self, now_s: float) -> float | None:
         """Seconds since the shown sample was taken, by the operator's monotonic clock."""

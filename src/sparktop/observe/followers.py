@@ -84,6 +84,7 @@ class Followers:
         self._running: asyncio.Task[None] | None = None
         self._cancelled: set[asyncio.Task[None]] = set()
         self._engines: tuple[Engine, ...] = ()
+        self._has_looked = False
         self._feeds: dict[str, Feed] = {}
         self._scraped: dict[str, _Scraped] = {}
 
@@ -177,6 +178,7 @@ class Followers:
         book = self._book
         if book.wall_s is None:
             return
+        has_looked = book.can_look_for_engines
         discovered = discover(
             book.process_table, book.gpu_reading, book.known_containers, self._engines, node_wall_s=book.wall_s
         )
@@ -187,9 +189,9 @@ class Followers:
             if engine.key not in self._feeds:
                 self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind, self._load_lexicon())
         engines = tuple(self._with_observations(engine) for engine in discovered)
-        if engines != self._engines:
-            self._engines = engines
-            book.engines(engines)
+        if engines != self._engines or (has_looked and not self._has_looked):
+            self._engines, self._has_looked = engines, has_looked
+            book.engines(engines, has_looked=has_looked)
 
     def _load_lexicon(self) -> Lexicon:
         if self._lexicon is None:

@@ -88,6 +88,7 @@ class NodeBook:
         self.known_containers = Containers()
         self._containers_at_s: float | None = None
         self._engines: tuple[Engine, ...] = ()
+        self._has_looked_for_engines = False
         self._warnings: tuple[str, ...] = ()
         self._view: NodeView | None = None
         self._last_view = NodeView(name=name, link=self._link)
@@ -181,9 +182,15 @@ class NodeBook:
         self._containers_at_s = self.clock.monotonic() if asked_s is None else asked_s
         self._notify(False)
 
-    def engines(self, engines: tuple[Engine, ...]) -> None:
-        """Set the engines as discovered and scraped last."""
+    @property
+    def can_look_for_engines(self) -> bool:
+        """Whether there is a table of processes, and Docker has answered."""
+        return self.process_table is not None and self._containers_at_s is not None
+
+    def engines(self, engines: tuple[Engine, ...], *, has_looked: bool = True) -> None:
+        """Set the engines as discovered and scraped last; `has_looked`: all that they are found in was there."""
         self._engines = engines
+        self._has_looked_for_engines |= has_looked
         self._notify(False)
 
     # Read by followers and views.
@@ -231,6 +238,7 @@ class NodeBook:
             containers=self.known_containers,
             containers_at_s=self._containers_at_s,
             engines=self._engines,
+            has_looked_for_engines=self._has_looked_for_engines,
             collectors=dict(self._collectors),
             ledger=ledger(sample.memory, self.process_table, self.gpu_reading, self._engines) if sample else None,
             growing=self._growth.growing(self._engines),

@@ -25,6 +25,7 @@ from sparktop.cli.act import _change, _options
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.act import ActArguments, OutputOptions, act
 from sparktop.model.change import Change
+from sparktop.model.engine import Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, RunState
 from sparktop.operate.actions import action
@@ -191,6 +192,19 @@ async def test_an_engine_is_found_by_name_or_asked_for() -> None:
     assert unknown.value.hint == "did you mean sglang-qwen?"
     with pytest.raises(UsageError, match="there is no engine on spark1 and spark2"):
         await run(side, asked("stop-engine"), "idle", is_dry=True)
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [{"has_looked_for_engines": False}, {"containers": Containers(available=False, detail="nothing listens")}],
+    ids=["not-looked", "no-docker"],
+)
+async def test_an_engine_that_is_not_shown_yet_is_not_said_to_be_missing(gap: dict[str, Any]) -> None:
+    state = pictures.PICTURES["idle"](clock_of_pictures())
+    state = replace(state, nodes=(replace(state.nodes[0], **gap), *state.nodes[1:]))
+    with pytest.raises(TransportError, match="not known") as unknown:
+        await run(Side(), asked("stop-engine", target="vllm"), state=state, is_agreed=True)
+    assert unknown.value.exit_code == 3
 
 
 async def test_what_is_for_one_node_is_not_done_to_two() -> None:

@@ -134,6 +134,8 @@ def _keys(ranks: Sequence[RunningRank]) -> tuple[tuple[str, str], ...]:
 
 def _unknown(node: str, name: str, picture: FleetState) -> Refused:
     view = picture.node(node)
+    if view is not None and view.engines_gap:
+        return Refused(f"{view.engines_gap}: whether {name} is there is not known", ("try again in some seconds",))
     running = [engine.name for engine in view.engines if is_alive(engine)] if view is not None else []
     return Refused(
         f"there is no engine {name} on {node} to stop",

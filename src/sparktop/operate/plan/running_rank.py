@@ -37,6 +37,8 @@ def requested_ranks(request: Request, picture: FleetState) -> tuple[EngineRank, 
         candidates = _ranks_on_nodes(request, picture, alive=True) or _ranks_on_nodes(request, picture, alive=False)[:1]
         heads = {ranks(rank.engine.key, rank.node.name, picture)[0].engine.key: rank for rank in candidates}
         if len(heads) != 1:
+            if not heads:
+                refuse_unknown(request, picture)
             reason = (
                 "which engine is meant? Name one" if heads else f"no engine is seen on {' or '.join(request.nodes)}"
             )
@@ -47,12 +49,20 @@ def requested_ranks(request: Request, picture: FleetState) -> tuple[EngineRank, 
     else:
         meant = next((rank for node in request.nodes if (rank := find(name, node, picture)) is not None), None)
     if meant is None:
+        refuse_unknown(request, picture)
         candidates = _ranks_on_nodes(request, picture, alive=True)
         raise Refused(
             f"no engine of that name is on {' or '.join(request.nodes)}",
             tuple(f"there is {rank.engine.name} on {rank.node.name}" for rank in candidates),
         )
     return ranks(meant.engine.key, meant.node.name, picture)
+
+
+def refuse_unknown(request: Request, picture: FleetState) -> None:
+    """Refuse where an engine that isn't shown may be there all the same: that is not known, and said so."""
+    gaps = [view.engines_gap for view in picture.nodes if view.name in request.nodes and view.engines_gap]
+    if gaps:
+        raise Refused("; ".join(gaps), ("look again in some seconds",))
 
 
 def require_all_ranks(team: tuple[EngineRank, ...]) -> None:

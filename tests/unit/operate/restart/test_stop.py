@@ -6,7 +6,7 @@ import pytest
 from tests import pictures_support as made
 from tests.restart_support import GIB, ended, golden, head, planned, request, spark, two
 
-from sparktop.model.engine import EngineState
+from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Privilege, Signal
@@ -177,3 +177,15 @@ def test_a_container_that_docker_does_not_show_is_not_taken_for_none(docker: str
     refused = planned(stop, request("stop-engine", "vllm:8000"), picture, files=FILES, privileges=rights)
     assert isinstance(refused, Refusal), refused
     assert words in refused.reason
+
+
+@pytest.mark.parametrize("name", ["", "vllm-elsewhere"])
+def test_an_engine_that_is_not_shown_yet_is_not_known_rather_than_missing(name: str) -> None:
+    nothing = made.picture(spark(engines=()))
+    missing = planned(stop, request("stop-engine", name), nothing)
+    assert isinstance(missing, Refusal)
+    assert "not known" not in missing.reason
+    for gap in ({"has_looked_for_engines": False}, {"containers": Containers(available=False, detail="it is away")}):
+        found = planned(stop, request("stop-engine", name), made.picture(spark(engines=(), **gap)))
+        assert isinstance(found, Refusal)
+        assert "not known" in found.reason
