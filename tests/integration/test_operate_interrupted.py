@@ -64,6 +64,35 @@ def killed_at(line: str, *words: str) -> None:
         pytest.fail(f"{line!r} was never said:\n{''.join(said)}")
 
 
+def test_a_restart_that_was_cut_off_is_resumed(engine: EngineLike) -> None:
+    killed_at("Wait until the processes of vllm-owed are gone", *RESTART)
+    told = sparktop("act", "drop-caches", "spark1", "--dry-run", is_hurried=True)
+    assert "sparktop act resume spark1" in told.stderr
+    out = sparktop("act", "resume", "spark1", "--yes", is_hurried=True)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert policy(engine) == ("on-failure", 4)
+    assert engine.answers() is not None
+    again = sparktop("act", "restore", "spark1", "--yes", is_hurried=True)
+    assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), again.stderr
+
+
+def test_a_restart_that_was_cut_off_is_led_back(engine: EngineLike) -> None:
+    killed_at("Wait until the processes of vllm-owed are gone", *RESTART)
+    dry = sparktop("act", "restore", "spark1", "--dry-run", is_hurried=True)
+    assert dry.returncode == 0, dry.stdout + dry.stderr
+    assert policy(engine) == ("no", 0)
+    out = sparktop("act", "restore", "spark1", "--engine", "vllm-owed", "--yes", is_hurried=True)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert policy(engine) == ("on-failure", 4)
+    assert engine.answers() is not None
+
+
+def test_a_stopped_engine_is_found(engine: EngineLike) -> None:
+    engine.docker.api.stop(engine.container_id, timeout=2)
+    out = sparktop("act", "safe-restart", "spark1", "--engine", "vllm-owed", "--dry-run")
+    assert out.returncode == 0, out.stdout + out.stderr
+
+
 def test_a_restart_that_was_cut_off_is_done_again_and_ends_with_the_policy_of_before(engine: EngineLike) -> None:
     killed_at("Wait until the processes of vllm-owed are gone", *RESTART)
     assert policy(engine) == ("no", 0)

@@ -12,10 +12,14 @@ from sparktop.cli.options import add_run_options, parser, settings
 from sparktop.errors import UsageError
 
 if TYPE_CHECKING:
+    from sparktop.config import Config
     from sparktop.model.change import Change
     from sparktop.operate.actions import Action
 
-_USAGE = "sparktop act ACTION HOST [HOST] [--engine NAME | --pid N] [--set NAME=VALUE] [--dry-run | --yes] · act --list"
+_USAGE = (
+    "sparktop act ACTION HOST [HOST] [--engine NAME | --pid N] [--set NAME=VALUE] [--dry-run | --yes] · act --list · "
+    "act resume | restore HOST"
+)
 
 
 def act(words: list[str]) -> int:
@@ -26,6 +30,10 @@ def act(words: list[str]) -> int:
 
         return list_actions()
     config = settings(options)
+    from sparktop.operate.actions import RUN_COMMANDS
+
+    if options.action in RUN_COMMANDS:
+        return _take_up(options, config)
     action = _action(options.action)
     action_options = _options(options.set, action)
     if action.name == "guard":
@@ -54,9 +62,30 @@ def act(words: list[str]) -> int:
     return asyncio.run(carry_out(make, arguments, output=output, secret=secret))
 
 
+def _take_up(options: argparse.Namespace, config: Config) -> int:
+    """`sparktop act resume` and `sparktop act restore`."""
+    verb = options.action
+    changes = (options.set, options.flag, options.unset_flag, options.env, options.unset_env, options.option)
+    if any(changes) or options.image or options.finding or options.pid is not None:
+        raise UsageError(f"{verb} takes the run as it was planned", hint=f"sparktop act {verb} HOST [--engine NAME]")
+    if options.dry_run and options.yes:
+        raise UsageError("--dry-run and --yes contradict one another")
+    if not config.hosts:
+        raise UsageError("on which Spark?", hint=f"sparktop act {verb} spark1")
+    import asyncio
+
+    from sparktop.cli.composition import commanded
+    from sparktop.headless.interrupted import take_up
+
+    make, secret, output = commanded(config, options)
+    return asyncio.run(take_up(make, verb, options.engine, output=output, secret=secret))
+
+
 def _arguments() -> argparse.ArgumentParser:
     argument_parser = parser("act", _USAGE)
-    argument_parser.add_argument("action", nargs="?", metavar="ACTION", help="what to do; --list names them")
+    argument_parser.add_argument(
+        "action", nargs="?", metavar="ACTION", help="what to do; --list names them. resume, restore: an interrupted run"
+    )
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
     argument_parser.add_argument(
         "--list", action="store_true", dest="list_actions", help="list the actions and their options"
@@ -103,14 +132,14 @@ def audit(words: list[str]) -> int:
 
 
 def _action(name: str | None) -> Action:
-    from sparktop.operate.actions import ACTIONS, action
+    from sparktop.operate.actions import ACTIONS, RUN_COMMANDS, action
 
     match = action(name) if name else None
     if match is not None and match.target == "recipe":
         raise UsageError(f"{name} is a command of its own", hint="sparktop launch RECIPE HOST [HOST]")
     if match is not None:
         return match
-    names = [other.name for other in ACTIONS]
+    names = [*(other.name for other in ACTIONS), *RUN_COMMANDS]
     if not name:
         raise UsageError("which action?", hint=f"one of {', '.join(names)}; sparktop act --list explains them")
     near = get_close_matches(name, names, n=1)

@@ -58,6 +58,7 @@ COMMANDS = (
         examples=(
             ("sparktop act safe-restart spark1 --engine vllm --dry-run", "the steps, nothing done"),
             ("sparktop act relaunch spark1 --engine vllm --flag=--enforce-eager", "asks before it runs"),
+            ("sparktop act restore spark1", "the way back of a run that was cut off there"),
         ),
     ),
     Command(

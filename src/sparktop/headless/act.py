@@ -26,7 +26,7 @@ from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
-from sparktop.operate.actions import ACTIONS, Action
+from sparktop.operate.actions import ACTIONS, RESTORE, RESUME, RUN_COMMANDS, Action
 from sparktop.operate.audit.interrupted_runs import one_line, run_report
 from sparktop.operate.run.operating import Execution, Operating
 from sparktop.operate.runner.api import AskSecret
@@ -121,6 +121,8 @@ def list_actions() -> int:
             choices = f" ({', '.join(option.choices)})" if option.choices else ""
             default = f", else {option.default}" if option.default else ""
             print(f"{'':20}   --set {option.name}=...  {option.text}{choices}{default}")
+    for name, description in RUN_COMMANDS.items():
+        print(f"{name:20} {'as the run':12} {description}")
     return 0
 
 
@@ -158,10 +160,12 @@ async def watched(make: MakeSession, output: OutputOptions) -> AsyncIterator[tup
 
 async def tell_cut_off(operating: Operating, fleet: FleetState) -> None:
     """Print one line for each run that an earlier console left interrupted on these nodes."""
+    nodes = " ".join(view.name for view in fleet.nodes)
     for interrupted in await operating.interrupted_runs():
         run = run_report(interrupted, fleet)
         if run is not None:
-            hint = " In the console o opens it, and b there plans its way back." if run.can_go_back else ""
+            back = f", or its way back: sparktop act {RESTORE} {nodes}" if run.can_go_back else ""
+            hint = f" To plan it again: sparktop act {RESUME} {nodes}{back}"
             say(f"sparktop: {one_line(run)}{hint}")
 
 

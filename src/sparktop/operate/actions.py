@@ -214,6 +214,17 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 
+RESUME = "resume"
+RESTORE = "restore"
+RUN_COMMANDS = {
+    RESUME: "Show what an interrupted run has left, and plan the same action again.",
+    RESTORE: "Show what an interrupted run has left, and plan its way back.",
+}
+"""What `sparktop act` takes in place of an action: commands about a run that was cut off."""
+HALF_AUDITED = ("launch", "relaunch")
+"""Actions of whose request the audit holds only a part: a recipe's order and a change may hold secrets."""
+
+
 def action(name: str) -> Action | None:
     """The action of that name, None where there is none."""
     return next((candidate for candidate in ACTIONS if candidate.name == name), None)

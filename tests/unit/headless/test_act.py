@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cutoff_support import OLD, OLD_ID, written
+from tests.cutoff_support import OLD, OLD_ID, launch, written
 from tests.pictures_support import container
 from tests.ui import operating, pictures
 from tests.ui.look import clock_of_pictures
@@ -24,6 +24,7 @@ from sparktop.cli import main
 from sparktop.cli.act import _change, _options
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.act import ActArguments, OutputOptions, act
+from sparktop.headless.interrupted import take_up
 from sparktop.model.change import Change
 from sparktop.model.engine import Containers
 from sparktop.model.fleet import FleetState, LinkState
@@ -96,6 +97,65 @@ async def test_what_a_killed_console_has_left_is_told_first(tmp_path: Path, caps
     assert "docker start vllm-old" in said.err
     assert "cut off" not in said.out
     assert side.was_read == []
+
+
+def with_left_overs(side: Side, audit: list[dict[str, Any]]) -> FleetState:
+    """spark1 as a run of this audit has left it, which the operating side tells of."""
+    side.left = interrupted_runs(audit, is_under_way=lambda run: False, now_wall_s=audit[0]["wall_s"])
+    state = pictures.decode(clock_of_pictures())
+    view = state.nodes[0]
+    box = container(OLD, container_id=OLD_ID, status="exited", restart_policy="no")
+    there = replace(view.containers, containers=(*view.containers.containers, box), available=True)
+    return replace(state, nodes=(replace(view, containers=there), *state.nodes[1:]))
+
+
+async def taken_up(side: Side, verb: str, state: FleetState, target: str = "", **output: Any) -> int:
+    clock = clock_of_pictures()
+    watch = pictures.FakeWatch(state)
+    made = OutputOptions(timeout_s=0.2, **output)
+    return await take_up(lambda _: (watch, side), verb, target, output=made, secret=nobody, clock=clock)
+
+
+async def test_an_interrupted_run_is_led_back_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    state = with_left_overs(side, await written(tmp_path, "gone"))
+    assert await taken_up(side, "restore", state, is_dry=True) == 0
+    assert (side.executions, side.was_read) == ((), [])
+    assert await taken_up(side, "restore", state, is_agreed=True) == 0
+    assert [one.run.plan.title for one in side.executions] == ["Way back of Launch tiny on spark1 (vLLM)"]
+    assert side.was_read == ["run-1"]
+    assert "vllm-old on spark1 is stopped" in capsys.readouterr().err
+
+
+async def test_an_interrupted_run_is_planned_again_with_its_options(tmp_path: Path) -> None:
+    side = Side()
+    made = launch(action="safe-restart")
+    made = replace(made, request=replace(made.request, target="vllm-old", options={"grace_s": "7"}))
+    state = with_left_overs(side, await written(tmp_path, "gone", made))
+    assert await taken_up(side, "resume", state, is_agreed=True) == 0
+    (asked_again,) = side.asked
+    assert (asked_again.action, asked_again.target, asked_again.options["grace_s"]) == ("safe-restart", "vllm-old", "7")
+    assert side.was_read == ["run-1"]
+
+
+async def test_what_the_audit_holds_only_in_part_is_typed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    side = Side()
+    state = with_left_overs(side, await written(tmp_path, "gone"))
+    assert await taken_up(side, "resume", state, is_agreed=True) == 1
+    assert "sparktop act restore spark1" in capsys.readouterr().out
+    assert side.asked == []
+
+
+async def test_a_run_to_take_up_is_there_or_not_known(tmp_path: Path) -> None:
+    side = Side()
+    state = with_left_overs(side, await written(tmp_path, "gone"))
+    with pytest.raises(UsageError, match="no interrupted run of other"):
+        await taken_up(side, "restore", state, "other")
+    view = replace(state.nodes[0], containers=Containers(available=False, detail="nothing listens"))
+    with pytest.raises(TransportError, match="not known"):
+        await taken_up(side, "restore", replace(state, nodes=(view, *state.nodes[1:])))
 
 
 async def test_yes_runs_it_and_tells_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,6 +389,9 @@ def test_a_second_interrupt_leaves_the_run(capsys: pytest.CaptureFixture[str]) -
         (["act"], "which action?"),
         (["act", "safe-restrat", "local"], "did you mean safe-restart?"),
         (["act", "safe-restart"], "on which Spark?"),
+        (["act", "restore"], "on which Spark?"),
+        (["act", "restor", "local"], "did you mean restore?"),
+        (["act", "resume", "local", "--set", "grace_s=5"], "takes the run as it was planned"),
         (["act", "safe-restart", "local", "--dry-run", "--yes"], "contradict"),
         (["act", "safe-restart", "local", "--set", "grace=5"], "did you mean grace_s?"),
         (["act", "safe-restart", "local", "--set", "smoke=perhaps"], "yes, no"),
@@ -354,6 +417,7 @@ def test_the_actions_are_listed_with_their_options(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert out.splitlines()[0].startswith("drop-caches ")
     assert "--set grace_s=" in out
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["resume", "restore"]
 
 
 def test_what_a_relaunch_changes_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

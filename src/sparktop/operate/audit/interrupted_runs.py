@@ -18,6 +18,7 @@ from sparktop.model.engine import Container
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
 from sparktop.operate.audit import plan_codec
+from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0
 READ = "read"
@@ -181,7 +182,12 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         is_now = all(step_run.ended_wall_s is not None for step_run in steps)
         steps.append(_step_run(step, ended.get(step.id), is_now=is_now, is_local="act" in planned))
     plan = Plan(
-        request=Request(action=_text(intent.get("action")), nodes=nodes, target=_text(intent.get("target"))),
+        request=Request(
+            action=_text(intent.get("action")),
+            nodes=nodes,
+            target=_text(intent.get("target")),
+            options={_text(key): _text(value) for key, value in mapping(intent.get("options")).items()},
+        ),
         title=_text(intent.get("title")),
         risk=risk,
         steps=tuple(step_run.step for step_run in steps),
