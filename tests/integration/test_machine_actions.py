@@ -21,7 +21,7 @@ from sparktop.model.survey import AskPrivileges, Privileges, Survey
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import Planner
 from sparktop.operate.machine import caches, end_process
-from sparktop.operate.plan.common_steps import parse_stat
+from sparktop.operate.plan.process import parse_stat
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.probe import bundle

@@ -27,10 +27,9 @@ from sparktop.operate.plan.common_steps import (
     living,
     privilege_asks,
     resolved_step,
-    stat_ask,
-    stat_of,
     the_node,
 )
+from sparktop.operate.plan.process import stat_ask, stat_of
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.text.units import GIB, gib

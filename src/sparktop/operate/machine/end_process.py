@@ -13,33 +13,28 @@ from sparktop import sanitise
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Remote, Request, Risk, Step
+from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.model.telemetry import GpuProcess, Process
 from sparktop.operate.plan.common_steps import (
-    ProcessStat,
-    end_signal,
     evidence_step,
     living,
     privilege_asks,
     resolved_step,
-    stat_ask,
-    stat_of,
     stays_note,
     the_node,
 )
+from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.probe.remote.parsers import COMPOSITORS
 from sparktop.text.units import gib, span
 
 TERM_S = 15.0
-KILL_S = 10.0
 GONE_S = 30.0
 MEMORY_S = 120.0
 BACK_SHARE = 0.8
 """Share of its memory that must come back: others take and release memory meanwhile."""
-SAME_START_S = 2.0
 _SYSTEM_PROCESS = re.compile(r"systemd|init$|sshd|dockerd|containerd|dbus|NetworkManager|tailscaled|sparktop")
 _DESKTOP = re.compile(r"Xwayland|gnome-session|gdm|sddm|lightdm")
 _RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
@@ -158,12 +153,12 @@ def _process_refusal(
         problem = survey.problem(stat_ask(node.name, row.pid))
         return _refuse(f"pid {pid} is gone{f' or can not be read: {problem}' if problem else ''}")
     name = sanitise.name(stat.command)
-    if stat.state in "ZX":
+    if stat.has_ended:
         return _refuse(
             f"{name} (pid {pid}) has ended already and waits for its parent, pid {stat.parent_pid}, to take note",
             f"end or restart pid {stat.parent_pid}; the memory that is missing is held by something else",
         )
-    if process is not None and abs(process.started_boot_s - stat.started_boot_s) > SAME_START_S:
+    if process is not None and not stat.is_same(process):
         return _refuse(
             f"pid {pid} is another process by now: the one that was seen has ended", "look again, and choose"
         )
@@ -190,18 +185,10 @@ def _steps(
     request: Request, node: NodeView, row: GpuProcess, stat: ProcessStat, privilege: Privilege
 ) -> tuple[Step, ...]:
     name = sanitise.name(stat.command)
-    term, kill = end_signal(stat, "TERM", privilege, TERM_S), end_signal(stat, "KILL", privilege, KILL_S)
     engine = _engine_of(node, row.pid)
     steps = [
         evidence_step((node.name,), (engine.name,) if engine else ()),
-        Step(
-            id="end",
-            title=f"End {name} (pid {row.pid}): TERM, after {TERM_S:.0f} s KILL",
-            node=node.name,
-            act=Remote(operations=(term, kill)),
-            limit_s=TERM_S + KILL_S + 60,
-            verifies=f"pid {row.pid} is gone",
-        ),
+        end_step("end", node.name, name, (stat,), privilege, TERM_S),
         Step(
             id="gone",
             title=f"See pid {row.pid} leave the GPU's list",

@@ -1,38 +1,19 @@
-"""Building blocks of the planners: the named node, a process's identity, and common steps. Pure."""
+"""Building blocks of the planners: the named node, and common steps. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.operation import Privilege, Signal
 from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Request, Step
-from sparktop.model.survey import Ask, AskPrivileges, FileText, Survey
+from sparktop.model.survey import Ask, AskPrivileges
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program
 
 EVIDENCE_LIMIT_S = 90.0
 RESOLVED_LIMIT_S = 90.0
-STARTED_TICKS_PER_S = 100
-"""USER_HZ: the unit of /proc on every Linux that a Spark runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessStat:
-    """/proc/PID/stat, as far as it tells one process from another."""
-
-    pid: int
-    command: str
-    state: str
-    parent_pid: int
-    started_ticks: int
-
-    @property
-    def started_boot_s(self) -> float:
-        return self.started_ticks / STARTED_TICKS_PER_S
 
 
 def the_node(request: Request, picture: FleetState) -> NodeView:
@@ -51,46 +32,6 @@ def the_node(request: Request, picture: FleetState) -> NodeView:
 def living(node: NodeView) -> tuple[Engine, ...]:
     """The node's engines that have not exited."""
     return tuple(engine for engine in node.engines if engine.state is not EngineState.EXITED)
-
-
-# --- a process's identity
-
-
-def stat_ask(node: str, pid: int) -> FileText:
-    return FileText(node=node, path=f"/proc/{pid}/stat")
-
-
-def stat_of(survey: Survey, ask: FileText) -> ProcessStat | None:
-    """The process's stat, or None where the process is gone or can't be read."""
-    text = survey.value(ask)
-    return parse_stat(text) if isinstance(text, str) else None
-
-
-def parse_stat(text: str) -> ProcessStat | None:
-    """The stat in a text of /proc; None where it isn't one. A process's name may hold brackets: the fields follow the
-    last one."""
-    head, bracket, rest = text.rpartition(")")
-    pid, opening, command = head.partition("(")
-    words = rest.split()
-    if not bracket or not opening or len(words) < 20 or not pid.strip().isdecimal():
-        return None
-    if not words[1].isdecimal() or not words[19].isdecimal():
-        return None
-    return ProcessStat(
-        pid=int(pid), command=command, state=words[0][:1], parent_pid=int(words[1]), started_ticks=int(words[19])
-    )
-
-
-def end_signal(process: ProcessStat, signal: str, privilege: Privilege, ends_within_s: float) -> Signal:
-    """SIGTERM or SIGKILL to this very process; one that survives SIGKILL fails the step."""
-    return Signal(
-        pid=process.pid,
-        started_ticks=process.started_ticks,
-        signal=signal,
-        privilege=privilege,
-        ends_within_s=ends_within_s,
-        must_end=signal == "KILL",
-    )
 
 
 # --- steps and words

@@ -17,8 +17,8 @@ from sparktop.model.survey import Ask, AskPrivileges, Survey
 from sparktop.operate.container import inspected, shared_memory
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan import origin
-from sparktop.operate.plan.common_steps import stat_ask
 from sparktop.operate.plan.origin import Origin
+from sparktop.operate.plan.process import stat_ask
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_docker
 

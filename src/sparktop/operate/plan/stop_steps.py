@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sparktop.diagnose.rules.memory.starvation import fall_of, is_dangerous
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import Remote, Request, Step
+from sparktop.model.plan import Request, Step
 from sparktop.model.survey import Survey
-from sparktop.model.telemetry import Process
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import grace_option
-from sparktop.operate.plan.common_steps import ProcessStat, end_signal, stat_ask, stat_of
+from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
 from sparktop.operate.plan.running_rank import PIDS_AT_MOST, RunningRank
 from sparktop.operate.plan.service import service_of
 
@@ -51,11 +51,6 @@ def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:
             yield f"{where}docker stop -t {grace_s:.0f} {container.name}"
 
 
-KILL_S = 10.0
-SAME_START_S = 2.0
-"""Tolerance between the start of a process in the picture and in /proc."""
-
-
 def down_steps(
     order: Sequence[RunningRank],
     grace_s: float,
@@ -81,8 +76,9 @@ def down_steps(
             if rank.runs:
                 yield lifecycle.stop(rank.container, rank.mark, grace_s, policy_back_if_not=is_coming_back)
                 yield lifecycle.kill(rank.container, rank.mark)
-        elif survey is not None and (end_step := _end_processes(rank, grace_s, survey)) is not None:
-            yield end_step
+        elif survey is not None and (rows := processes(rank, survey)):
+            step = end_step(f"stop{rank.mark}", rank.node, rank.name, rows, privilege_of(rank), grace_s)
+            yield replace(step, stops=rank.name)
     for rank in order:
         container = rank.container
         yield lifecycle.gone(
@@ -99,7 +95,9 @@ def processes(rank: RunningRank, survey: Survey) -> tuple[ProcessStat, ...]:
     table = {process.pid: process for process in (rank.view.processes.processes if rank.view.processes else ())}
     stats = [stat_of(survey, stat_ask(rank.node, pid)) for pid in rank.engine.pids[:PIDS_AT_MOST]]
     rows = [
-        row for row in stats if row is not None and row.state not in "ZX" and _is_same_process(row, table.get(row.pid))
+        row
+        for row in stats
+        if row is not None and not row.has_ended and (seen := table.get(row.pid)) is not None and row.is_same(seen)
     ]
     pids = {row.pid for row in rows}
     return tuple(sorted(rows, key=lambda row: (row.parent_pid in pids, row.started_ticks, row.pid)))
@@ -111,26 +109,3 @@ def privilege_of(rank: RunningRank) -> Privilege:
     own = rank.view.facts.user_id if rank.view.facts else None
     mine = own is not None and all(pid in table and table[pid].user_id == own for pid in rank.engine.pids)
     return Privilege.USER if mine else Privilege.ROOT
-
-
-def _is_same_process(row: ProcessStat, seen: Process | None) -> bool:
-    return seen is not None and abs(seen.started_boot_s - row.started_boot_s) <= SAME_START_S
-
-
-def _end_processes(rank: RunningRank, grace_s: float, survey: Survey) -> Step | None:
-    """SIGTERM to the server, which stops its workers; SIGKILL to what is left."""
-    rows = processes(rank, survey)
-    if not rows:
-        return None
-    privilege = privilege_of(rank)
-    term = end_signal(rows[0], "TERM", privilege, grace_s)
-    kills = tuple(end_signal(row, "KILL", privilege, KILL_S) for row in rows)
-    return Step(
-        id=f"stop{rank.mark}",
-        title=f"End {rank.name} (pid {rows[0].pid}): TERM, after {grace_s:.0f} s KILL to what is left",
-        node=rank.node,
-        act=Remote(operations=(term, *kills)),
-        limit_s=grace_s + KILL_S * len(kills) + 60.0,
-        verifies="none of its processes is left",
-        stops=rank.name,
-    )

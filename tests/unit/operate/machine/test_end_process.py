@@ -19,7 +19,7 @@ from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Plan, R
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.machine import end_process
-from sparktop.operate.plan.common_steps import parse_stat
+from sparktop.operate.plan.process import parse_stat
 
 STARTED_S = BOOT_S - 7200
 
@@ -165,7 +165,7 @@ def test_what_it_held_is_not_known() -> None:
 
 @given(st.text(max_size=40), st.integers(1, 2**22), st.integers(0, 2**40))
 def test_a_stat_is_read_whatever_the_name(command: str, pid: int, ticks: int) -> None:
-    found = parse_stat(f"{pid} ({command}) S 1 {' '.join(['0'] * 17)} {ticks} 0")
+    found = parse_stat(f"{pid} ({command}) S 1 {' '.join(['0'] * 17)} {ticks} 0 0")
     assert found is not None
     assert (found.pid, found.command, found.started_ticks) == (pid, command, ticks)
 
