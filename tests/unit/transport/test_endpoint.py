@@ -88,6 +88,7 @@ async def test_an_answer_and_what_is_never_sent(stage: Stage, monkeypatch: pytes
     assert request.startswith(b"get /metrics http/1.1\r\n")
     assert b"authorization" not in request
     assert b"cookie" not in request
+    assert b"accept-encoding: identity" in request
 
 
 async def test_the_connection_is_kept_and_the_interval_too(stage: Stage) -> None:

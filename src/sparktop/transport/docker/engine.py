@@ -18,12 +18,12 @@ from sparktop.errors import ChannelRefused, TransportError
 from sparktop.masking import mask_text
 from sparktop.model.engine import Container, Containers
 from sparktop.transport.base import Transport
+from sparktop.transport.docker.client import TIMEOUT_S, Unreadable, make_client
 from sparktop.transport.docker.inspection import Secrets, container_of, secrets_of
 from sparktop.transport.docker.log_follower import FollowEnd, OnBatch, Pump, Stop, read_file, read_log
 from sparktop.transport.threads import in_thread
 
 SOCKET = "/var/run/docker.sock"
-TIMEOUT_S = 10
 MAX_RUNNING = 200
 """How many other containers are: a Spark runs a handful."""
 MAX_STOPPED = 30
@@ -167,6 +167,8 @@ class DockerEngine:
             while cause is not None:  # the SDK wraps a time-out of its first request in words
                 if isinstance(cause, requests.Timeout | TimeoutError):
                     return f"the Docker Engine has not answered for {TIMEOUT_S} s"
+                if isinstance(cause, Unreadable):
+                    return f"the Docker Engine can't be used: {cause}"
                 cause = cause.__cause__ or cause.__context__
             return ""
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -211,15 +213,6 @@ class DockerEngine:
             return Containers(detail=_STOPPED_OR_FORBIDDEN)
         detail = _DETAILS.get(word, "the Docker Engine can't be reached").format(socket=self._socket_path)
         return Containers(detail=detail, is_denied=word == "denied")
-
-
-def make_client(base_url: str) -> Any:
-    """A docker.APIClient that reads no proxy settings and no netrc; blocking, for a thread."""
-    import docker
-
-    client = docker.APIClient(base_url=base_url, version="auto", timeout=TIMEOUT_S)
-    client.trust_env = False
-    return client
 
 
 async def _pumped(pump: Pump, base_url: str, read: Callable[..., FollowEnd], *args: Any) -> FollowEnd:

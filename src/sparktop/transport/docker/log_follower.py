@@ -220,8 +220,8 @@ def read_log(
                     pump.put(stream, payload)
     except errors.all as error:
         return _ended_by(error, errors, stop)
-    except ValueError as error:
-        return FollowEnd(reason=f"the log's stream can't be read: {error}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return FollowEnd(reason=f"the log's stream can't be read: {sanitise.line(str(error), limit=200)}")
     return FollowEnd(reason="the container ended, and its log with it", ended=True)
 
 
@@ -246,8 +246,8 @@ def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, sto
         code = api.exec_inspect(made["Id"]).get("ExitCode")
     except errors.all as error:
         return _ended_by(error, errors, stop)
-    except ValueError as error:
-        return FollowEnd(reason=f"the file's stream can't be read: {error}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return FollowEnd(reason=f"the file's stream can't be read: {sanitise.line(str(error), limit=200)}")
     if code in (126, 127):
         return FollowEnd(reason=f"the container has no `sh` or no `tail` to read {sanitise.name(path)} with")
     if not code:  # it ends well only when its input has closed, and it wasn't closed here
