@@ -1,8 +1,13 @@
-"""YAML (and JSON, a subset of it) as nodes whose scalars know the position of each character."""
+"""YAML (and JSON, a subset of it), read safely: as values, or as nodes whose scalars know where each character stands.
+
+Every YAML text is read here. A few lines of aliases of aliases stand for gigabytes, so what they expand to is counted
+before anything walks or copies it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
@@ -13,6 +18,9 @@ Node = yaml.Node | None
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 MAX_MERGES = 100
+MAX_ALIASED = 20_000
+"""How many values aliases may add to those that are written."""
+MAX_LEVELS = 100
 
 
 class UnreadableYaml(ConfigError):
@@ -22,6 +30,76 @@ class UnreadableYaml(ConfigError):
         super().__init__(f"{document.name}:{line}: {what}" if line else f"{document.name}: {what}", hint=hint)
         self.line = line or 1
         self.what = what
+
+
+class TooLarge(yaml.YAMLError):
+    """A document whose aliases stand for too much, or that is nested too deeply."""
+
+    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.problem_mark = mark
+
+
+def values_of(text: str, loader_class: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+    """The one document of a YAML text as Python's own values.
+
+    Raises:
+        ValueError: it is no YAML, or stands for too much.
+    """
+    try:
+        loader = loader_class(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return None
+            _check_size(root)
+            return loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"no YAML that can be read ({type(error).__name__})") from error
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Count what stands under each node with every alias written out, without writing any out.
+
+    Raises:
+        TooLarge: that is too much, too deep, or without end.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    """Of each node that is counted: values, levels."""
+    counting: set[int] = set()
+    left: list[yaml.Node] = [root]
+    while left:
+        node = left[-1]
+        key = id(node)
+        if key in sizes:
+            left.pop()
+            continue
+        inner = _inner(node)
+        missing = [child for child in inner if id(child) not in sizes]
+        if missing:
+            if key in counting or any(id(child) in counting for child in missing):
+                raise TooLarge("an alias stands inside what it is an alias of", node.start_mark)
+            counting.add(key)
+            left += missing
+            continue
+        counting.discard(key)
+        values = 1 + sum(sizes[id(child)][0] for child in inner)
+        levels = 1 + max((sizes[id(child)][1] for child in inner), default=0)
+        if levels > MAX_LEVELS:
+            raise TooLarge(f"more than {MAX_LEVELS} levels stand inside one another", node.start_mark)
+        if values > len(sizes) + MAX_ALIASED:
+            raise TooLarge(f"its aliases stand for more than {MAX_ALIASED:,} values", node.start_mark)
+        sizes[key] = values, levels
+        left.pop()
+
+
+def _inner(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def root_of(document: Document) -> yaml.Node | None:
@@ -34,8 +112,12 @@ def root_of(document: Document) -> yaml.Node | None:
         loader = yaml.SafeLoader(document.text)
         try:
             if "\n---" not in document.text:
-                return loader.get_single_node()
-            return loader.get_node() if loader.check_node() else None
+                root = loader.get_single_node()
+            else:
+                root = loader.get_node() if loader.check_node() else None
+            if root is not None:
+                _check_size(root)
+            return root
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -48,6 +130,8 @@ def _yaml_error(document: Document, error: yaml.YAMLError) -> UnreadableYaml:
     """The error, at the line where the problem began rather than where the parser gave up."""
     mark, began = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be read"
+    if isinstance(error, TooLarge):
+        return UnreadableYaml(document, document.line_of(mark.index) if mark else None, error.problem)
     if "\\t" in what and mark is not None:
         text = "no YAML: a tab stands in the indentation"
         return UnreadableYaml(document, document.line_of(mark.index), text, hint="YAML takes only spaces")

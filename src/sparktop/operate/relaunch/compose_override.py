@@ -16,6 +16,7 @@ import yaml
 
 from sparktop.cmdline.launch_command import CommandLine
 from sparktop.cmdline.variables import escaped, references
+from sparktop.cmdline.yaml_nodes import values_of
 from sparktop.masking import is_secret, mask_text
 from sparktop.operate.relaunch.compose_project import Project
 from sparktop.operate.relaunch.compose_shell_values import environment_of
@@ -199,8 +200,8 @@ def ours(text: str | None) -> Mapping[str, Any]:
     if text is None:
         return {}
     try:
-        content = yaml.safe_load(text) if text.startswith(_MARK) else None
-    except (yaml.YAMLError, RecursionError, ValueError):
+        content = values_of(text) if text.startswith(_MARK) else None
+    except ValueError:
         content = None
     services = content.get("services") if isinstance(content, Mapping) else None
     if not isinstance(services, Mapping) or not all(isinstance(service, Mapping) for service in services.values()):

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from sparktop.cmdline.variables import env_file
+from sparktop.cmdline.yaml_nodes import values_of
 from sparktop.model.survey import Ask, DockerGet, FileText, Output, Survey
 from sparktop.operate.relaunch.compose_shell_values import ShellValueUnknown, values_from_shell
 from sparktop.operate.relaunch.rank_change import RankChange
@@ -161,8 +162,8 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
 def parsed(text: str) -> Any:
     """A YAML text with every scalar as written; None where it is no YAML."""
     try:
-        return yaml.load(text, Loader=_Plain)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError):
+        return values_of(text, _Plain)
+    except ValueError:
         return None
 
 

@@ -1,0 +1,80 @@
+"""YAML that stands for more than it says: refused before anything walks or copies it, by every reader."""
+
+from __future__ import annotations
+
+import ast
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sparktop
+from sparktop.cmdline.source import Document
+from sparktop.cmdline.yaml_nodes import MAX_ALIASED, MAX_LEVELS, UnreadableYaml, root_of, values_of
+from sparktop.diagnose.lint.read.configuration import read
+from sparktop.errors import ConfigError
+from sparktop.operate.relaunch.compose_override import NotInOverride, ours
+from sparktop.operate.relaunch.compose_project import parsed
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+MERGED = "a0: &a0 {k0: v}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n  k{n}: v\n" for n in range(1, 10)
+)
+CIRCLE = "a: &a [1, *a]\n"
+DEEP = "[" * (MAX_LEVELS + 1) + "]" * (MAX_LEVELS + 1)
+HOSTILE = pytest.mark.parametrize("text", [BOMB, MERGED, CIRCLE, DEEP], ids=["aliases", "merges", "circle", "depth"])
+
+
+@HOSTILE
+def test_no_reader_expands_it(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="no YAML"):
+            values_of(text)
+        with pytest.raises(UnreadableYaml) as refused:
+            root_of(Document("compose.yaml", text))
+        assert refused.value.line >= 1
+        assert parsed(text) is None
+        with pytest.raises(NotInOverride):
+            ours("# Written by sparktop\n" + text)
+        with pytest.raises(ConfigError):
+            read("services:\n  vllm:\n    image: vllm\n" + text, name="compose.yaml")
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_aliases_as_people_use_them_are_read() -> None:
+    text = "x: &env {A: 1}\nservices:\n" + "".join(f"  s{n}:\n    environment: *env\n    <<: *env\n" for n in range(50))
+    assert values_of(text)["services"]["s49"] == {"environment": {"A": 1}, "A": 1}
+    assert root_of(Document("x", text)) is not None
+    long = "\n".join(f"- {n}" for n in range(2 * MAX_ALIASED))
+    assert len(values_of(long)) == 2 * MAX_ALIASED
+
+
+@given(st.text(alphabet="abc:&*<>[]{}- \n|", max_size=120))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        expected = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    try:
+        assert values_of(text) == expected
+    except ValueError:
+        assert "*" in text  # an alias inside itself
+    except RecursionError:
+        pytest.fail("nothing here is deep")
+
+
+def test_every_yaml_text_is_read_in_one_place() -> None:
+    package = Path(sparktop.__file__).parent
+    readers = {"load", "safe_load", "load_all", "safe_load_all", "full_load", "unsafe_load", "compose", "compose_all"}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yaml":
+                assert node.attr not in readers, f"{path.name} reads YAML by itself"
