@@ -198,3 +198,23 @@ async def test_a_killed_sshd_leaves_no_process(sshd: Sshd) -> None:
         sshd.stop()
         await until(monitor, lambda node: node.link.state is LinkState.LOST)
         poll(lambda: not probes(sshd), what="the probe's end")
+
+
+async def test_a_shell_that_prints_three_megabytes_is_named(tmp_path: Path) -> None:
+    prints = "yes welcome | head -c 3000000; eval $SSH_ORIGINAL_COMMAND"
+    with Sshd.start(tmp_path / "sshd", options={"ForceCommand": prints}) as sshd:
+        async with watching(sshd) as monitor:
+            node = await until(monitor, lambda node: node.link.state is LinkState.REFUSED)
+            assert "printed more than 64 KiB" in node.link.reason
+            assert "welcome" in node.link.hint
+
+
+async def test_a_shell_that_eats_standard_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparktop.observe.probe_session.START_LIMIT_S", 6.0)
+    with Sshd.start(tmp_path / "sshd", options={"ForceCommand": "cat >/dev/null"}) as sshd:
+        async with watching(sshd) as monitor:
+            node = await until(monitor, lambda node: "has not started for" in node.link.reason)
+            assert node.link.state is LinkState.CONNECTING
+            assert "standard input" in node.link.hint
+            node = await until(monitor, lambda node: "did not start within 6 s" in node.link.reason)
+            assert node.link.next_attempt_s is not None

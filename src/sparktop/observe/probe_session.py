@@ -15,8 +15,8 @@ from sparktop.transport.base import Channel, Transport
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import Splitter, sequence_of
 
-GREETING_LIMIT_BYTES = 64 * 1024
-"""The most a login banner or a shell may print before the probe's first line."""
+START_LIMIT_S = 120.0
+"""Under memory pressure a process starts slowly, and does start (docs/facts/reliability.md section 0)."""
 RESTARTS_AT_MOST = 5
 """How many probes may end without a greeting on one connection before it is given up."""
 
@@ -36,6 +36,8 @@ class ProbeSession:
         self.interval_s = interval_s
         self.greeted = False
         """The running probe has said hello."""
+        self.started = False
+        """A probe has printed its first line on this connection."""
         self._channel: Channel | None = None
         self._listener: asyncio.Task[bool] | None = None
         self._replaced = False
@@ -95,33 +97,21 @@ class ProbeSession:
     async def _listen(self, channel: Channel, launch: bundle.Launch) -> bool:
         """Read one probe to its end; True when it had said hello."""
         self.greeted = False
-        await channel.write(launch.payload)
-        data = await self._greeting(channel, launch.nonce)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                await channel.write(launch.payload)
+                data = await bundle.greeted(channel, launch.nonce)
+        except TimeoutError:
+            raise TransportError(
+                f"logged in, and the probe did not start within {START_LIMIT_S:.0f} s", hint=bundle.SLOW_START_HINT
+            ) from None
+        self.started = True
         splitter = Splitter()
         while True:
             self._take(splitter.feed(data))
             data = await channel.read()
             if not data:
                 return self.greeted
-
-    async def _greeting(self, channel: Channel, nonce: str) -> bytes:
-        """Skip to the probe's first line; returns what follows it.
-
-        Raises:
-            ProbeError: the channel ended before it, or printed something else.
-        """
-        greeting = f"SPARKTOP {nonce}\n".encode()
-        received = b""
-        while (index := received.find(greeting)) < 0:
-            data = await channel.read()
-            if not data or len(received) > GREETING_LIMIT_BYTES:
-                status = await channel.exit_status()
-                raise ProbeError(
-                    "the probe did not start",
-                    hint=bundle.explain_failure(status, channel.error_tail(), received[:2000]),
-                )
-            received += data
-        return received[index + len(greeting) :]
 
     def _take(self, lines: list[bytes | Garbled]) -> None:
         arrived_s = self._clock.monotonic()

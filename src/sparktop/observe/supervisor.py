@@ -26,6 +26,7 @@ from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.telemetry import Message, Sample
 from sparktop.observe.node_state import NodeBook
 from sparktop.observe.probe_session import ProbeSession
+from sparktop.probe.bundle import SLOW_START_HINT
 from sparktop.transport.base import Connector, Transport
 
 PATIENCE_S = 120.0
@@ -228,6 +229,12 @@ class Supervisor:
                 if stale:
                     self._book.link(LinkState.LIVE, "samples are back")
                 stale = False
+                continue
+            if not session.started and silent_s > STALE_AT_LEAST_S:
+                state = LinkState.LOST if self._ever_live else LinkState.CONNECTING
+                self._book.link(
+                    state, f"logged in; the probe has not started for {silent_s:.0f} s", hint=SLOW_START_HINT
+                )
                 continue
             if not stale and last_s > opened_s:
                 stale = True

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from sparktop import sanitise
 from sparktop.errors import ProbeError
@@ -45,6 +45,9 @@ RUNNER_LATER = (
     "masking",
 )
 
+GREETING_LIMIT_BYTES = 64 * 1024
+"""The most that a shell may print before our first line."""
+SLOW_START_HINT = "Its memory is full, or its shell's start-up files (~/.bashrc) wait or read standard input."
 OLD_PYTHON_EXIT = 96
 NO_PYTHON_EXIT = 97
 CUT_EXIT = 98
@@ -225,6 +228,41 @@ def parse_command(command: str, name: str = NAME) -> Arguments | None:
         )
     except ValueError:
         return None
+
+
+class Output(Protocol):
+    """What the remote command prints (a transport's Channel)."""
+
+    async def read(self, limit: int = ...) -> bytes: ...
+
+    def error_tail(self) -> str: ...
+
+    async def exit_status(self) -> int | None: ...
+
+
+async def greeted(channel: Output, nonce: str, what: str = "probe") -> bytes:
+    """Skip what a shell prints as it starts, to the first line of ours; returns what follows that line.
+
+    Raises:
+        ProbeError: the command ended before it, or something else prints without end.
+    """
+    greeting = f"SPARKTOP {nonce}\n".encode()
+    received = b""
+    while (index := received.find(greeting)) < 0:
+        data = await channel.read()
+        if not data:
+            status = await channel.exit_status()
+            hint = explain_failure(status, channel.error_tail(), received[:2000], what)
+            raise ProbeError(f"the {what} did not start", hint=hint)
+        received += data
+        if len(received) > GREETING_LIMIT_BYTES:
+            line = sanitise.line(received[:400].strip().partition(b"\n")[0], limit=100).strip()
+            raise ProbeError(
+                f"the {what} did not start: the login shell printed more than {GREETING_LIMIT_BYTES >> 10} KiB",
+                hint=f"It begins with: {line}. Let ~/.bashrc print nothing where no one is there to read it: "
+                "put `[[ $- == *i* ]] || return` at its top.",
+            )
+    return received[index + len(greeting) :]
 
 
 def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: bytes, what: str = "probe") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop import wire
+from sparktop.errors import ProbeError
 from sparktop.probe import bundle
 from sparktop.probe.remote.children import unpack
 from sparktop.probe.remote.main import PROTOCOL
@@ -114,3 +116,47 @@ def test_an_explanation_is_one_clean_line_whatever_was_printed(status: int | Non
     assert said.isprintable() or not said.isascii()
     assert "\x1b" not in said
     assert "\n" not in said
+
+
+class Printing:
+    """A remote command that prints these pieces, then ends with `status`, or never."""
+
+    def __init__(self, *pieces: bytes, status: int | None = None) -> None:
+        self.pieces = list(pieces)
+        self.status = status
+        self.read_bytes = 0
+
+    async def read(self, limit: int = 65536) -> bytes:
+        piece = self.pieces.pop(0) if self.pieces else b""
+        self.read_bytes += len(piece)
+        return piece
+
+    def error_tail(self) -> str:
+        return ""
+
+    async def exit_status(self) -> int | None:
+        if self.pieces:
+            await asyncio.Event().wait()  # output that nobody reads keeps it from ending
+        return self.status
+
+
+async def test_what_a_shell_prints_first_is_skipped() -> None:
+    noise = [b"Welcome to \x1b[1mDGX\x1b[0m\n" * 100, b"SPARKTOP other\nSPARK", b'TOP n1\n{"kind":', b"later"]
+    assert await bundle.greeted(Printing(*noise), "n1") == b'{"kind":'
+
+
+async def test_a_shell_that_prints_without_end_is_cut_and_named() -> None:
+    printing = Printing(*[b"\x1b[31mno space left\n" * 1000] * 200)
+    with pytest.raises(ProbeError, match="printed more than 64 KiB") as refused:
+        await asyncio.wait_for(bundle.greeted(printing, "n1", "runner"), 10)
+    assert printing.read_bytes < 2 * bundle.GREETING_LIMIT_BYTES
+    assert refused.value.hint is not None
+    assert "no space left" in refused.value.hint
+    assert "\x1b" not in refused.value.hint
+
+
+async def test_a_command_that_ends_first_says_why() -> None:
+    with pytest.raises(ProbeError, match="the probe did not start") as refused:
+        await bundle.greeted(Printing(b"hello\n", status=0), "n1")
+    assert refused.value.hint is not None
+    assert "something else" in refused.value.hint

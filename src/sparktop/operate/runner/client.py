@@ -24,7 +24,6 @@ from sparktop.transport.base import Channel, Transport
 from sparktop.wire.framing import Splitter
 
 PROTOCOL = 1
-GREETING_LIMIT_BYTES = 64 * 1024
 HELLO_LIMIT_S = 120.0
 """Under memory pressure a process starts slowly, and does start (docs/facts/reliability.md section 0)."""
 ASK_SLACK_S = 30.0
@@ -101,13 +100,14 @@ class RunnerLine:
                     await channel.write(launch.payload)
                 except LinkLost:
                     pass  # it may have ended before reading everything: its output says why
-                rest = await _greeting(channel, launch.nonce)
+                rest = await bundle.greeted(channel, launch.nonce, "runner")
                 line._start(rest)
                 hello = await line._hello
         except TimeoutError:
             await line.close()
             raise ProbeError(
-                f"the runner on {node} did not come up within {HELLO_LIMIT_S:.0f} s", hint="Is its memory full?"
+                f"the runner on {node} did not come up within {HELLO_LIMIT_S:.0f} s",
+                hint=bundle.SLOW_START_HINT,
             ) from None
         except BaseException:
             await line.close()
@@ -378,21 +378,3 @@ class _Request:
 
     def close(self) -> None:
         self._line._replies.pop(self._number, None)
-
-
-async def _greeting(channel: Channel, nonce: str) -> bytes:
-    """Skip to the runner's first line; the data after it.
-
-    Raises:
-        ProbeError: the channel ended before, or another program is talking.
-    """
-    marker = f"SPARKTOP {nonce}\n".encode()
-    received = b""
-    while (start := received.find(marker)) < 0:
-        data = await channel.read()
-        if not data or len(received) > GREETING_LIMIT_BYTES:
-            status = await channel.exit_status()
-            hint = bundle.explain_failure(status, channel.error_tail(), received[:2000], "runner")
-            raise ProbeError("the runner did not start", hint=hint)
-        received += data
-    return received[start + len(marker) :]
