@@ -17,6 +17,11 @@ _SECRET_WORDS = frozenset(
     {"token", "secret", "secrets", "password", "passwd", "passphrase", "pass", "pwd", "apikey", "credential"}
     | {"credentials", "cookie", "bearer", "auth", "authorization", "accesskey", "privatekey"}
 )
+_SECRET_ENDINGS = (
+    *("password", "passwd", "passphrase", "secret", "apikey", "accesskey", "authtoken", "accesstoken"),
+    *("authorization", "cookie"),
+)
+"""Of words that are joined: PGPASSWORD, -HAuthorization."""
 _SECRET_PAIRS = (
     ["api", "key"],
     ["api", "keys"],
@@ -41,7 +46,7 @@ _PATTERNS = tuple(
             r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}",
             r"\1 " + MASK,
         ),
-        ("://", r"://[^/\s@]+@", "://" + MASK + "@"),
+        ("://", r"://[^/\s\"']+@", "://" + MASK + "@"),
     )
 )
 """What a text in lower case must have a piece of, what is masked then, and by what."""
@@ -66,6 +71,19 @@ _VALUE = re.compile(
 )
 
 
+_LOGIN_FLAG = r"(?:(?<=\s)|(?<=[\"'])|^)(?:-[A-Za-z]{0,8}[uU]\s{0,8}|--(?:proxy-)?user(?:\s{1,8}|=))"
+_LOGIN = re.compile(
+    f"""({_LOGIN_FLAG}"[^":]{{0,100}}:)[^"]+|({_LOGIN_FLAG}'[^':]{{0,100}}:)[^']+|"""
+    f"""({_LOGIN_FLAG}[^\\s:"']{{0,100}}:)(?!\\$\\{{?[A-Z])[^\\s"']+"""
+)
+"""What curl takes as NAME:PASSWORD; in other programs these flags take NAME, or UID:GID."""
+_LOGIN_NEXT = re.compile(r"-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user")
+_HEADER = re.compile(r"(?:bearer|basic|token)\s{1,8}[^\s\"',;}&]+|[^\r\n]+", re.IGNORECASE)
+"""A header's value holds blanks and commas: `Authorization: Digest username=..., response=...`."""
+_QUOTED_HEADER = {'"': re.compile(r'[^"\r\n]+'), "'": re.compile(r"[^'\r\n]+")}
+_PLAIN_TOKENS = frozenset({"token", "auth_token", "access_token", "api_token"})
+
+
 @functools.lru_cache(maxsize=512)
 def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or JSON key names a secret: `--hf-token` does, `--max-tokens` and `--tokenizer` not."""
@@ -73,7 +91,9 @@ def is_secret_name(name: str) -> bool:
     words = [word for word in words if word]
     if words[-1:] in (["id"], ["ids"], ["file"], ["path"]):
         return False
-    return any(word in _SECRET_WORDS for word in words) or any(
+    if words[:1] in (["x"], ["ocp"]) and words[-1] == "key":
+        return True  # a header: X-Functions-Key
+    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words) or any(
         words[index : index + 2] in _SECRET_PAIRS for index in range(len(words) - 1)
     )
 
@@ -84,6 +104,9 @@ def mask_text(text: str) -> str:
     An engine's log brings thousands of lines a second: what has no piece of a secret costs next to nothing.
     """
     lower = text.lower()
+    curl = lower.find("curl")
+    if curl >= 0:
+        text = text[:curl] + _without_login(text[curl:])
     for needles, pattern, replacement in _PATTERNS:
         if any(needle in lower for needle in needles):
             text = pattern.sub(replacement, text)
@@ -97,15 +120,36 @@ def mask_text(text: str) -> str:
         at = _WORD_CHARS.match(text, found.end()).end()  # type: ignore[union-attr]
         name = text[start:at][-100:]
         if is_secret_name(name):
-            gap = _ASSIGNS.match(text, at) or (_SPACE.match(text, at) if name.startswith("--") else None)
-            value = _VALUE.match(text, gap.end()) if gap else None
-            is_count = value and name.endswith("token") and _COUNT.match(text, value.start())
-            is_told = value and (_UNSET.match(text, value.start()) or _SHELL_VARIABLE.match(text, value.start()))
-            if value and value.group() and not is_count and not is_told:
+            value = _value_of(text, start, at, name)
+            if value:
                 opening = value.group().lstrip("\\")[:1]
                 masked += text[done : value.start()] + (opening if opening in "\"'[" else "") + MASK
                 done = at = value.end()
     return masked + text[done:]
+
+
+def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | None:
+    """What stands at the name from `start` to `end`, if it is to be masked."""
+    gap = _ASSIGNS.match(text, end) or (_SPACE.match(text, end) if name.startswith("--") else None)
+    if gap is None:
+        return None
+    assigns = gap.group()
+    is_quoted = '"' in assigns or "'" in assigns
+    at = gap.end()
+    if name.endswith("token") and _COUNT.match(text, at) and not (is_quoted and name in _PLAIN_TOKENS):
+        return None
+    if _UNSET.match(text, at) or _SHELL_VARIABLE.match(text, at):
+        return None
+    is_header = ":" in assigns and not is_quoted and name.lower().endswith(("authorization", "cookie"))
+    if is_header and text[at : at + 1] not in ("", '"', "'", "\\", "["):
+        value = _QUOTED_HEADER.get(text[start - 1 : start], _HEADER).match(text, at)
+    else:
+        value = _VALUE.match(text, at)
+    return value if value and value.group() else None
+
+
+def _without_login(text: str) -> str:
+    return _LOGIN.sub(lambda match: (match[1] or match[2] or match[3]) + MASK, text)
 
 
 def _is_of_word(char: str) -> bool:
@@ -116,7 +160,16 @@ def mask_argv(argv: Iterable[str]) -> list[str]:
     """An argv with secrets masked; what follows a secret flag is masked too (all of it for `--api-key a b`)."""
     masked: list[str] = []
     hide = 0  # arguments still to be hidden
+    is_curl = is_login = False
     for argument in argv:
+        if is_login and ":" in argument:
+            masked.append(argument.partition(":")[0] + ":" + MASK)
+            is_login = False
+            continue
+        is_login = is_curl and bool(_LOGIN_NEXT.fullmatch(argument))
+        if is_curl and argument.startswith("-"):
+            argument = _without_login(argument)
+        is_curl = is_curl or argument.rpartition("/")[2] == "curl"
         if argument.startswith("-"):
             name, equals, _ = argument.partition("=")
             secret = is_secret_name(name)

@@ -44,6 +44,34 @@ PLAIN_CANARY = "c4n4ryValue99"
         [f"HF_TOKEN={PLAIN_CANARY} vllm serve m"],
         ["python3", "x.py", f"--db=postgres://user:{PLAIN_CANARY}@db:5432/x"],
         ["python3", "x.py", f"https://:{PLAIN_CANARY}@host/"],
+        ["git", "clone", f"https://me:p@{PLAIN_CANARY}@host/x"],
+        ["curl", "-u", f"me:{CANARY}", "http://x"],
+        ["curl", "-u", f"me:a b {CANARY}", "http://x"],
+        ["/usr/bin/curl", f"-ume:{CANARY}"],
+        ["curl", "-sSu", f"me:{CANARY}"],
+        ["curl", f"--user=me:{CANARY}"],
+        ["curl", "--user", f"me:{CANARY}"],
+        ["curl", "-U", f"me:{CANARY}"],
+        ["curl", f"--proxy-user=me:{CANARY}"],
+        ["env", "A=1", "curl", "-k", "-u", f":{CANARY}"],
+        [f"curl -u me:{PLAIN_CANARY} http://x"],
+        ["sh", "-c", f"true; curl -fsS --user 'me:two words {PLAIN_CANARY}' http://x"],
+        ["sh", "-c", f'curl -u"me:{PLAIN_CANARY}" http://x'],
+        ["curl", "-H", f"Authorization: Digest username=me, realm=x, response={PLAIN_CANARY}"],
+        ["curl", f'-HAuthorization: Digest username="me", response="{PLAIN_CANARY}"'],
+        ["curl", f"--header=Authorization: ApiKey {PLAIN_CANARY}"],
+        [f'curl -H \'Authorization: Digest username="me", response="{PLAIN_CANARY}"\' http://x'],
+        [f'curl --header "Proxy-Authorization: Negotiate {PLAIN_CANARY}" http://x'],
+        ["curl", "-H", f"Cookie: a=b; session={PLAIN_CANARY}"],
+        ["curl", "-H", f"X-Functions-Key: {PLAIN_CANARY}"],
+        ["curl", "-H", f"PRIVATE-TOKEN: {PLAIN_CANARY}"],
+        ["env", f"PGPASSWORD={CANARY}", "psql"],
+        [f"PGPASSWORD={PLAIN_CANARY} psql -h db"],
+        [f"PGPASSWORD='a {PLAIN_CANARY}' psql -h db"],
+        ["curl", "-d", f'{{"user": "me", "password": "a \\" {PLAIN_CANARY}"}}'],
+        ["curl", "-d", f'{{"token":"{PLAIN_CANARY}","api_key" : "{PLAIN_CANARY}"}}'],
+        ["curl", "-d", f"user=me&password={PLAIN_CANARY}"],
+        [f"{{'clientSecret': '{PLAIN_CANARY}'}}"],
     ],
     ids=lambda argv: " ".join(argv)[:60],
 )
@@ -84,6 +112,8 @@ HARMLESS = [
     "--served-model-name task-runner-of-the-long-name --token-file /run/secrets/x",
     "VLLM::Worker_TP0",
     "tokenizer=auto max_tokens=3 author=me passes=2",
+    "docker run --user 1000:1000 -u app:app --gpus all image curl -u me http://localhost:8000/v1/models",
+    "runuser -u nvidia -- python3 -u serve.py --hostname a:b",
 ]
 
 
@@ -167,12 +197,37 @@ def test_a_number_too_long_for_a_count_and_a_password_of_digits_are_masked() -> 
 
 
 WORDS = st.sampled_from(
-    ["hf_", "sk-", "eyJ", "://", "@", "Bearer ", "basic ", "token", "API", "api_key", "Key", "=", ": ", "--", '"', " "]
+    [
+        "curl ",
+        "-u ",
+        "a:",
+        "authorization",
+        "PGPASSWORD",
+        "hf_",
+        "sk-",
+        "eyJ",
+        "://",
+        "@",
+        "Bearer ",
+        "basic ",
+        "token",
+        "API",
+        "api_key",
+        "Key",
+        "=",
+        ": ",
+        "--",
+        '"',
+        " ",
+    ]
 )
 
 
 def masked_slowly(text: str) -> str:
     """The same rules with every pattern tried, and every word asked for what it names."""
+    if "curl" in text.lower():
+        at = text.lower().index("curl")
+        text = text[:at] + masking._without_login(text[at:])
     for _, pattern, replacement in masking._PATTERNS:
         text = pattern.sub(replacement, text)
     masked, done, at = "", 0, 0
@@ -181,11 +236,8 @@ def masked_slowly(text: str) -> str:
         name = word.group()[-100:]
         if not is_secret_name(name):
             continue
-        gap = masking._ASSIGNS.match(text, at) or (masking._SPACE.match(text, at) if name.startswith("--") else None)
-        value = masking._VALUE.match(text, gap.end()) if gap else None
-        if value and value.group() and not masking._UNSET.match(text, value.start()):
-            if name.endswith("token") and masking._COUNT.match(text, value.start()):
-                continue
+        value = masking._value_of(text, word.start(), at, name)
+        if value:
             quote = value.group().lstrip("\\")[:1]
             masked += text[done : value.start()] + (quote if quote in "\"'[" else "") + MASK
             done = at = value.end()
@@ -197,3 +249,24 @@ def masked_slowly(text: str) -> str:
 def test_nothing_is_passed_by_for_speed(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert mask_text(text) == masked_slowly(text)
+
+
+def test_a_token_of_digits_in_a_json_body_is_masked_and_a_count_is_not() -> None:
+    assert mask_text('{"token": 123456}') == f'{{"token": {MASK}}}'
+    assert mask_text("{'new_token': 8192}") == "{'new_token': 8192}"
+
+
+def test_what_stands_around_a_login_stays_readable() -> None:
+    assert mask_argv(["curl", "-u", "me:pw", "-X", "GET", "u:v"]) == ["curl", "-u", f"me:{MASK}", "-X", "GET", "u:v"]
+    assert mask_text('curl -u me:pw -H "Authorization: Digest a, b" -d x') == (
+        f'curl -u me:{MASK} -H "Authorization: {MASK}" -d x'
+    )
+    assert mask_text("curl -u me:$PASSWORD x") == "curl -u me:$PASSWORD x"
+
+
+@given(
+    user=st.text("ab.", max_size=4), flag=st.sampled_from(["-u ", "-u", "--user ", "--user=", "-sU ", "--proxy-user="])
+)
+def test_no_login_of_curl_survives(user: str, flag: str) -> None:
+    assert PLAIN_CANARY not in mask_text(f"sh -c 'curl {flag}{user}:{PLAIN_CANARY} http://x'")
+    assert PLAIN_CANARY not in " ".join(mask_argv(["curl", *f"{flag}{user}:{PLAIN_CANARY}".split()]))
