@@ -43,6 +43,7 @@ case "$FAKE_SUDO" in
 esac
 [ "$how" = -n ] && { echo "sudo: ${FAKE_WORDS:-a password is required}" >&2; exit 1; }
 echo "We trust you have received the usual lecture" >&2
+[ "$FAKE_SUDO" = lectures ] && [ -n "$(timeout 0.5 head -c 1)" ] && echo typed early >>"$FAKE_FOLDER/calls"
 for try in 1 2 3; do
   printf "$FAKE_PROMPT" "$mark" >&2
   read -r password || { echo; echo "sudo: no password was provided" >&2; exit 1; }
@@ -170,6 +171,13 @@ async def test_the_password_goes_to_sudo_alone_and_is_asked_for_once_a_run(
     kept = stage.runners.journal().decode() + repr(outcome) + repr(stage.runners.told) + stage.calls + repr(line)
     assert PASSWORD not in kept
     assert "battery" not in kept
+
+
+async def test_the_password_waits_for_sudos_own_marker(stage: Stage) -> None:
+    stage.answers = [PASSWORD]
+    outcome = await stage.perform(await stage.line("lectures"), READS)
+    assert outcome.state is OutcomeState.DONE, outcome
+    assert "typed early" not in stage.calls
 
 
 async def test_unlocking_forgets_the_password(stage: Stage) -> None:

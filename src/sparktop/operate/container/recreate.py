@@ -225,8 +225,10 @@ def _endpoints(inspect: Json, mode: str, container_id: str) -> dict[str, dict[st
     if mode in ("host", "none") or mode.startswith("container:"):
         return {}
     endpoints: dict[str, dict[str, Any]] = {}
-    for name, network in mapping(mapping(inspect.get("NetworkSettings")).get("Networks")).items():
-        if name in ("host", "none") or (mode != old_mode and name == old_mode):
+    networks = mapping(mapping(inspect.get("NetworkSettings")).get("Networks"))
+    left = _primary(old_mode, networks, inspect) if mode != old_mode else ""
+    for name, network in networks.items():
+        if name in ("host", "none") or (left and name == left):
             continue
         settings = {key: network[key] for key in _ENDPOINT if isinstance(network, dict) and network.get(key)}
         if name not in _PREDEFINED and isinstance(network, dict):

@@ -119,6 +119,18 @@ def test_no_network_of_its_own(mode: str) -> None:
         assert made.body["ExposedPorts"] is None
 
 
+@pytest.mark.parametrize(
+    ("old", "name"), [("bridge", "bridge"), ("default", "bridge"), ("", "bridge"), ("mine", "mine"), ("n7", "mine")]
+)
+def test_another_network_leaves_the_one_before_and_keeps_the_rest(old: str, name: str) -> None:
+    networks = {name: {"NetworkID": "n7", "Aliases": ["engine"]}, "other": {"NetworkID": "n8", "Aliases": ["second"]}}
+    made = recreation(inspect(host={"NetworkMode": old}, networks=networks), options={"NetworkMode": "new"})
+    assert name not in made.body["NetworkingConfig"]["EndpointsConfig"]
+    assert [network for network, _ in made.connects] == ["other"]
+    kept = recreation(inspect(host={"NetworkMode": old}, networks=networks))
+    assert list(kept.body["NetworkingConfig"]["EndpointsConfig"]) == [name]
+
+
 def test_the_host_s_network_leaves_the_bridge() -> None:
     made = recreation(
         inspect(host={"PortBindings": {"8000/tcp": [{"HostPort": "80"}]}}), options={"NetworkMode": "host"}
