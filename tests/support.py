@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import time
@@ -22,6 +23,12 @@ def unavailable(reason: str) -> NoReturn:
     if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
         pytest.fail(f"required, and unavailable: {reason}")
     pytest.skip(reason)
+
+
+def needs(program: str, package: str) -> None:
+    """Skip where a program isn't installed."""
+    if shutil.which(program) is None:
+        unavailable(f"no {program} here: apt-get install {package}")
 
 
 def free_port(host: str = "127.0.0.1") -> int:

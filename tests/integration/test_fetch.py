@@ -22,7 +22,7 @@ import pytest
 from tests.hub import Hub, index_of, safetensors
 from tests.integration.spark import Spark, sparks
 from tests.runner_support import no_secret, until
-from tests.support import unavailable
+from tests.support import needs, unavailable
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Transfer
@@ -66,6 +66,12 @@ def hub() -> Iterator[Hub]:
         server.tokens.add(TOKEN)
         server.model(MODEL, FILES, is_gated=True)
         yield server
+
+
+@pytest.fixture
+def rsync() -> None:
+    """For what goes from node to node; first, so that no node is started for a test that is skipped."""
+    needs("rsync", "rsync")
 
 
 @dataclass
@@ -198,6 +204,7 @@ def command_lines() -> Iterator[set[bytes]]:
         thread.join(5)
 
 
+@pytest.mark.usefixtures("rsync")
 async def test_once_from_the_hub_then_over_the_fabric(pair: Pair, hub: Hub) -> None:
     order = wanted(hub)
     found = await pair.fetch(order)
@@ -242,6 +249,7 @@ async def test_a_bad_network_is_gone_on_from_where_it_broke(pair: Pair, hub: Hub
     assert one.is_complete
 
 
+@pytest.mark.usefixtures("rsync")
 async def test_a_download_that_was_killed_keeps_the_files_that_had_come(pair: Pair, hub: Hub) -> None:
     order = wanted(hub)
     found = await pair.fetch(order)
@@ -298,6 +306,7 @@ async def test_a_gated_model_without_the_right_token(pair: Pair, hub: Hub) -> No
         assert "gated" in found.problems[0]
 
 
+@pytest.mark.usefixtures("rsync")
 async def test_where_the_nodes_do_not_reach_one_another_both_download(pair: Pair, hub: Hub) -> None:
     (pair.homes["spark2"] / ".ssh/known_hosts").write_text("")
     order = wanted(hub)
@@ -313,6 +322,7 @@ async def test_a_hub_that_is_not_there(pair: Pair, hub: Hub) -> None:
     assert "can't be reached" in found.problems[0]
 
 
+@pytest.mark.usefixtures("rsync")
 async def test_a_model_and_its_draft_each_once_from_the_hub_and_once_over_the_fabric(pair: Pair, hub: Hub) -> None:
     files = {"config.json": b'{"num_hidden_layers": 1}', "model.safetensors": safetensors({"d": 3 * MIB})}
     hub.model(DRAFT, files)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import needs
 
 from sparktop.transport.ssh.host_keys import KeyVerdict, SeenHosts, fingerprint, judge, known_name, look_up, remember
 
@@ -140,6 +141,7 @@ def test_a_key_is_written_once_with_narrow_modes_after_whatever_stands_there(tmp
 
 
 def test_what_is_written_is_what_ssh_keygen_finds(tmp_path: Path) -> None:
+    needs("ssh-keygen", "openssh-client")
     file = tmp_path / "known_hosts"
     remember(file, "[spark1]:2222", "ssh-ed25519", key(1), hashed=True)
     found = subprocess.run(
