@@ -6,9 +6,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 # More than processors: tests on real parts mostly wait.
 WORKERS ?= 4
+EXAMPLES ?= 20000
 BIN = $(VENV)/bin
 
-.PHONY: demo test check bench faults screenshot readme snapshots clean
+.PHONY: demo test check fuzz bench faults screenshot readme snapshots clean
 
 $(VENV)/.made: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "sparktop needs Python 3.11 or later with venv: make PYTHON=/path/to/python3.12"; exit 1; }
@@ -28,6 +29,10 @@ check: $(VENV)/.made
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Every property test with EXAMPLES inputs in place of a hundred; some fix their own number.
+fuzz: $(VENV)/.made
+	SPARKTOP_FUZZ=$(EXAMPLES) $(BIN)/python -m pytest --numprocesses $(WORKERS) -m hypothesis $(ARGS)
 
 bench: $(VENV)/.made
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+FUZZ_EXAMPLES = int(os.environ.get("SPARKTOP_FUZZ", "0"))
+"""How many inputs each property test tries in `make fuzz`."""
+
 # How fast inputs are made says something of the machine, not of the code. Continuous integration tries the same inputs
 # each time; elsewhere they are new ones.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+settings.register_profile("fuzz", settings.get_profile("here"), max_examples=FUZZ_EXAMPLES or 100, print_blob=True)
+settings.load_profile("fuzz" if FUZZ_EXAMPLES else "ci" if os.environ.get("CI") else "here")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

@@ -83,7 +83,7 @@ def load(path: Path | None = None) -> Config:
         if path is None:
             return Config()
         raise ConfigError(f"{file}: there is no such file", hint="check the path given with --config") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # tomllib's own, and those of numbers and nesting
         raise ConfigError(f"{file}: {error}") from error
     return _checked(raw, file)
 
@@ -142,7 +142,7 @@ def _typed(key: str, value: Any, file: Path) -> Any:
         return tuple(value)
     if key == "interval_s":
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return check_interval(float(value))
+            return check_interval(value)
         raise ConfigError(f"{file}: `interval_s` wants a number of seconds")
     if key == "read_only":
         if isinstance(value, bool):
@@ -178,8 +178,9 @@ def check_interval(seconds: float) -> float:
     """
     low, high = INTERVAL_LIMITS_S
     if not low <= seconds <= high:
-        raise ConfigError(f"an interval of {seconds:g} s is out of range", hint=f"choose {low:g} to {high:g} seconds")
-    return seconds
+        shown = f"{seconds:g}" if isinstance(seconds, float) else f"{str(seconds)[:20]}"
+        raise ConfigError(f"an interval of {shown} s is out of range", hint=f"choose {low:g} to {high:g} seconds")
+    return float(seconds)
 
 
 def user_rule_files() -> tuple[tuple[str, str], ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparktop import config
 from sparktop.errors import ConfigError
@@ -127,3 +130,41 @@ def test_a_docker_engine_may_listen_elsewhere_on_a_host(tmp_path: Path) -> None:
     loaded = config.load(write(text, tmp_path / "config.toml"))
     assert loaded.docker_sockets == {"spark1": "/run/user/1000/docker.sock"}
     assert loaded.protected == ("spark2",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "interval_s = " + "9" * 400,
+        "interval_s = " + "9" * 5000,
+        "interval_s = nan",
+        "hosts = " + "[" * 5000,
+        "a = 1e999",
+    ],
+)
+def test_figures_and_nesting_out_of_bounds_are_told(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        config.load(write(text, tmp_path / "config.toml"))
+
+
+KEYS = st.sampled_from(
+    ["hosts", "interval_s", "read_only", "notify", "notify_command", "theme", "host", "x", "protected"]
+)
+VALUES = st.recursive(
+    st.sampled_from(["1", "nan", "-inf", "9" * 400, "0.5", "true", '"a"', "'{title}'", "[]", "{}", "07:32:00", '"/x"']),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.tuples(KEYS, inner).map(lambda pair: f"{{ {pair[0]} = {pair[1]} }}")
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=4) | st.text(max_size=40))
+def test_any_file_is_read_or_refused(rows: list[tuple[str, str]] | str) -> None:
+    text = rows if isinstance(rows, str) else "".join(f"{key} = {value}\n" for key, value in rows)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            config.load(write(text, Path(folder, "config.toml")))
+        except (ConfigError, UnicodeEncodeError):
+            pass

@@ -30,7 +30,7 @@ def tables(text: str, source: str, key: str) -> list[tuple[Any, str]]:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # tomllib's own, and those of numbers and nesting
         raise ConfigError(f"{source}: {error}", hint="it must be TOML; docs/operating.md shows a rule") from error
     rows = raw.get(key, [])
     if not isinstance(rows, list):
