@@ -63,6 +63,23 @@ def test_the_end_of_a_run_leaves_nothing_of_it_to_read() -> None:
     assert one.facts().findings == ()
 
 
+async def test_a_batch_that_takes_long_to_mask_is_cut() -> None:
+    """A clock that each mask sets forward stands for lines full of secrets."""
+    passed_s = 0.0
+    batches: list[int] = []
+
+    def mask(text: str) -> str:
+        nonlocal passed_s
+        passed_s += log_follower.BATCH_WORK_S / 4
+        return text
+
+    pump = Pump(lambda lines: batches.append(len(lines)), mask=mask, stamped=False, now=lambda: passed_s)
+    for number in range(10):
+        pump.put(1, f"line {number}\n".encode())
+    await asyncio.wait_for(pump.finish(), 20)
+    assert batches == [4, 4, 2]
+
+
 async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> None:
     """The taker is never given lines while it is busy, and gets all of them."""
     taken: list[str] = []

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from sparktop.transport.docker.log_frames import Frames, SplitState, flush, line
 BATCH_S = 0.05
 BATCH_RECORDS = 1000
 BATCH_BYTES = 512 * 1024
+BATCH_WORK_S = 0.016
+"""A batch ends when it has kept the loop busy so long: masking lines full of secrets takes 0.25 s for BATCH_BYTES."""
 PENDING_RECORDS = 20_000
 PENDING_BYTES = 8 * 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -53,13 +56,20 @@ class Pump:
     """Passes records from the reading thread to the loop, bounded: when the loop lags, the oldest are dropped."""
 
     def __init__(
-        self, on_batch: OnBatch, *, mask: Callable[[str], str], stamped: bool, after_wall_s: float | None = None
+        self,
+        on_batch: OnBatch,
+        *,
+        mask: Callable[[str], str],
+        stamped: bool,
+        after_wall_s: float | None = None,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`mask` hides the secrets in a line's text: nothing beyond this sees them."""
+        """`mask` hides the secrets in a line's text: nothing beyond this sees them. `now` times a batch."""
         self._loop = asyncio.get_running_loop()
         self._on_batch = on_batch
         self._mask = mask
         self._stamped = stamped
+        self._now = now
         self._after_wall_s = after_wall_s
         self._lock = threading.Lock()
         self._records: deque[tuple[int, bytes]] = deque()
@@ -123,23 +133,26 @@ class Pump:
             self._hand_over(())
             if self._taker_is_busy:
                 return  # the rest waits here, where it is bounded
-        records: list[tuple[int, bytes]] = []
-        size = 0
+        deadline = self._now() + BATCH_WORK_S
         with self._lock:
             if self._closed:
                 return
-            while self._records and len(records) < BATCH_RECORDS and size < BATCH_BYTES:
-                record = self._records.popleft()
-                size += len(record[1])
-                records.append(record)
-            self._bytes -= size
             dropped, self._dropped = self._dropped, 0
         lines: list[LogLine] = []
         if dropped:
             self._states.clear()
             lines.append(LogLine(text=f"… {dropped:,} lines left out: they came faster than they can be shown"))
-        for stream, data in records:
+        size = 0
+        for _ in range(BATCH_RECORDS):
+            with self._lock:
+                if not self._records or size >= BATCH_BYTES:
+                    break
+                stream, data = self._records.popleft()
+                self._bytes -= len(data)
+            size += len(data)
             lines += self._split(stream, data)
+            if self._now() >= deadline:
+                break
         if lines:
             self._hand_over(tuple(lines))
 
