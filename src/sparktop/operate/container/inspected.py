@@ -41,6 +41,8 @@ class Inspected:
     """Pid of its first process; None while it doesn't run."""
     policy: str = "no"
     policy_retries: int = 0
+    policy_now: str = "no"
+    """What Docker has now: "no" where an earlier run has left it off."""
     owed: Owed | None = None
     """What an earlier run owes it: its `policy` is the one it had then, which Docker has not now."""
     auto_remove: bool = False
@@ -107,7 +109,7 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
     policy = _mapping(host_config, "RestartPolicy")
     policy_name = str(policy.get("Name") or "no")
     retries, pid = policy.get("MaximumRetryCount"), state.get("Pid")
-    owed = survey.owed.get(container_id)
+    policy_now, owed = policy_name, survey.owed.get(container_id)
     if policy_name == "no" and owed is not None and owed.policy in _POLICIES:
         policy_name, retries = owed.policy, owed.retries
     return Inspected(
@@ -122,6 +124,7 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
         pid=pid if isinstance(pid, int) and pid > 0 else None,
         policy=policy_name if policy_name in _POLICIES else "no",
         policy_retries=retries if isinstance(retries, int) else 0,
+        policy_now=policy_now,
         owed=owed,
         auto_remove=host_config.get("AutoRemove") is True,
         ipc_mode=str(host_config.get("IpcMode") or ""),

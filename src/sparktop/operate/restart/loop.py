@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparktop.diagnose.container_exit import exit_detail
+from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Expect
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
@@ -111,6 +112,11 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             f"{ranks[0].name} doesn't run, and nothing starts it again",
             ("read why it ended: its log is still there (l)",),
         )
+    if request.finding is None and not any(_loops(rank) for rank in ranks):
+        raise Refused(
+            f"{ranks[0].name} doesn't loop: nothing has started it again since it was started",
+            (f"to stop it: sparktop act stop-engine {' '.join(request.nodes)} --engine {shlex.quote(ranks[0].name)}",),
+        )
     ranks = tuple(_between_restarts(rank) for rank in ranks)
     down, up = in_order(ranks, ranks)
     steps = (
@@ -135,6 +141,21 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         equivalent=tuple(_equivalent(down)),
         seen_monotonic_s=picture.monotonic_s,
     )
+
+
+SETTLED_S = 600.0
+"""An engine that has served for so long has ended its loop."""
+
+
+def _loops(rank: RunningRank) -> bool:
+    """Whether Docker or systemd has started it again, and it doesn't serve since."""
+    engine, container = rank.engine, rank.container
+    serves = engine.state in (EngineState.READY, EngineState.SERVING) and (engine.uptime_s or 0.0) >= SETTLED_S
+    units = rank.view.facts.units if rank.view.facts is not None else ()
+    unit = next((unit for unit in units if unit.name and unit.name == rank.origin.unit), None)
+    if container is not None and container.loops:
+        return True
+    return not serves and bool((container.restart_count if container is not None else 0) or (unit and unit.restarts))
 
 
 def _between_restarts(rank: RunningRank) -> RunningRank:

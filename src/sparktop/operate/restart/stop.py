@@ -40,6 +40,9 @@ MEMORY_S = 300.0
 _URGENT_WORDS = (
     "Memory is running out, so it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
 )
+COMES_AGAIN = {"always": "", "on-failure": ", unless it ends with exit code 0"}
+"""Restart policies by which a stopped container comes with the daemon, and when not; unless-stopped remembers the
+stop. Tried on Docker 20.10: to on-failure a stop by signal is a failure."""
 BACK_SHARE = 0.9
 """Share of its memory to wait for: other processes take and free some meanwhile."""
 
@@ -163,10 +166,10 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
                 f"{container.name} on {rank.node} was started with --rm: Docker removes it when it ends, with what was "
                 "changed inside. It can be launched again, not started again."
             )
-        elif container is not None and container.policy == "always":
+        elif container is not None and container.policy_now in COMES_AGAIN:
             yield (
-                f"The restart policy of {container.name} is always: it comes again when Docker or {rank.node} starts "
-                "anew."
+                f"The restart policy of {container.name} is {container.policy_now}: it comes again when Docker or "
+                f"{rank.node} starts anew{COMES_AGAIN[container.policy_now]}."
             )
         if rank.origin.is_in_sleeping_container:
             yield (

@@ -251,7 +251,10 @@ def test_a_guard_and_a_broken_loop_cover_both_ranks() -> None:
     assert isinstance(armed, Plan), armed
     compare_plan("guard-ray-pair", armed)
     assert [step.node for step in armed.steps] == ["spark1", "spark2"]
-    broken = restarts.planned(loop, restarts.request("break-loop", "", "spark1", "spark2"), ray_pair())
+    pair = ray_pair()
+    boxes = [box.name for view in pair.nodes for box in view.containers.containers]
+    wanted = restarts.request("break-loop", "", "spark1", "spark2")
+    broken = restarts.planned(loop, wanted, pair, inspects={name: {"Restarting": True} for name in boxes})
     assert isinstance(broken, Plan), broken
     compare_plan("loop-ray-pair", broken)
     off = [step.id for step in broken.steps if step.id.startswith(("policy-off", "stop", "still"))]

@@ -106,9 +106,10 @@ def test_loop_of_a_start_a_minute_is_broken_too() -> None:
 
 
 def test_container_that_a_service_starts_is_stopped_by_it() -> None:
-    node = spark(engines=(made.engine(container=made.container(restart_policy="no")),))
+    engine = made.engine(container=made.container(restart_policy="no"), state=EngineState.STARTING)
+    node = spark(engines=(engine,))
     assert node.facts is not None
-    node = replace(node, facts=replace(node.facts, units=(Unit(name="own.service", active="active"),)))
+    node = replace(node, facts=replace(node.facts, units=(Unit(name="own.service", active="active", restarts=4),)))
     command = "argv[]=/usr/bin/docker start -a vllm-qwen36 ; ignore_errors=no"
     shown = f"Id=own.service\nExecStart={{ path=/usr/bin/docker ; {command} }}"
     found = plan(node, output=shown)
@@ -117,6 +118,30 @@ def test_container_that_a_service_starts_is_stopped_by_it() -> None:
     assert isinstance(stop.operations[0], Command)
     assert stop.operations[0].argv[-3:] == ("stop", "--", "own.service")
     assert any("reset-failed" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("restarts", "state", "uptime_s"),
+    [(0, EngineState.SERVING, 7200.0), (0, EngineState.LOADING, 20.0), (3, EngineState.SERVING, 7200.0)],
+    ids=["serves", "loads-for-the-first-time", "has-ended-its-loop"],
+)
+def test_an_engine_that_does_not_loop_is_not_stopped_for_it(restarts: int, state: EngineState, uptime_s: float) -> None:
+    box = made.container(restart_count=restarts, restart_policy="always")
+    picture = made.picture(spark(engines=(made.engine(container=box, state=state, uptime_s=uptime_s),)))
+    found = planned(loop, request("break-restart-loop", box.name), picture)
+    assert isinstance(found, Refusal), found
+    assert f"{box.name} doesn't loop" in found.reason
+    assert "stop-engine spark1 --engine" in " ".join(found.remedies)
+
+
+@pytest.mark.parametrize(
+    ("state", "uptime_s"), [(EngineState.LOADING, 20.0), (EngineState.SERVING, 50.0)], ids=["loads", "serves-for-now"]
+)
+def test_an_engine_that_was_started_again_lately_loops(state: EngineState, uptime_s: float) -> None:
+    box = made.container(restart_count=1, restart_policy="always")
+    engine = made.engine(container=box, state=state, uptime_s=uptime_s)
+    found = planned(loop, request("break-restart-loop", box.name), made.picture(spark(engines=(engine,))))
+    assert isinstance(found, Plan), found
 
 
 def test_service_without_root_is_refused_with_the_line_that_would_permit_it() -> None:

@@ -1,0 +1,40 @@
+"""What Docker does with a stopped container when it is started anew, as `stop-engine` says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.desk import desk, told
+from tests.integration.dockerd import Dockerd
+from tests.integration.engine_image import Engines
+from tests.integration.sshd import Sshd, sshd
+from tests.support import poll
+
+from sparktop.model.plan import Plan, RunState
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+__all__ = ["sshd"]
+
+QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
+COMES = "comes again when Docker"
+
+
+async def test_who_comes_again_with_the_docker_engine_is_told_before_the_stop(
+    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = ("always", "on-failure", "unless-stopped")
+    made = {name: engines.start(f"vllm-{name}", env=QUICK, restart_policy={"Name": name}) for name in policies}
+    warned = {}
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+        for name in policies:
+            await at.serves(f"vllm-{name}")
+            plan = await at.plan("stop-engine", f"vllm-{name}", grace_s="5")
+            assert isinstance(plan, Plan)
+            warned[name] = any(COMES in warning for warning in plan.warnings)
+            run = await at.finished(at.begin(plan))
+            assert run.state is RunState.DONE, told(run)
+    dockerd.restart()
+    poll(lambda: made["always"].inspect()["State"]["Running"], what="the one that always comes", within_s=20)
+    runs = {name: made[name].inspect()["State"]["Running"] for name in policies}
+    assert warned == runs == {"always": True, "on-failure": True, "unless-stopped": False}
