@@ -147,7 +147,10 @@ class PlanExecution:
                     self._record.step(0, detail=f"waiting for the runner on {node}")
                 line = await self._locks.line(node, patience_s=self._context.first_line_s)
                 await self._locks.take(line)
-            except (NoLine, NodeTaken) as why:
+            except NodeTaken as taken:
+                await self._finish(RunState.REFUSED, f"{taken}.", hint=taken.hint)
+                return False
+            except NoLine as why:
                 await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that is over, then plan again")
                 return False
             except TransportError as error:

@@ -23,7 +23,11 @@ class NoLine(Exception):
 
 
 class NodeTaken(Exception):
-    """Another run is changing the node; the text says whose."""
+    """The node can't be locked for a change; the text says who has it, or why."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint or "wait until that is over, then plan again"
 
 
 class NodeLocks:
@@ -70,7 +74,7 @@ class NodeLocks:
         while (holder := await self._lock(line)) is not None:
             is_ours = holder.what.endswith(self._mark)
             if not is_ours or self._abort.is_wanted or self._context.clock.monotonic() > until_s:
-                raise NodeTaken(_taken_text(line.node, holder))
+                raise NodeTaken(_taken_text(line.node, holder), holder.hint)
             await self._context.pause(RETRY_S)
 
     async def take_all(self, nodes: Iterable[str], *, patience_s: float) -> None:

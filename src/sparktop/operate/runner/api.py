@@ -90,6 +90,8 @@ class LockHolder:
     """user@laptop."""
     what: str
     since_wall_s: float | None = None
+    hint: str = ""
+    """What makes it possible, where nobody holds the lock."""
 
 
 OnResult = Callable[[OperationResult | Progress], None]

@@ -18,7 +18,7 @@ from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask, AskPrivileges
 from sparktop.model.telemetry import Garbled
 from sparktop.operate.runner import codec
-from sparktop.operate.runner.api import AskSecret, LockHolder, OnResult, Outcome, OutcomeState
+from sparktop.operate.runner.api import NOBODY, AskSecret, LockHolder, OnResult, Outcome, OutcomeState
 from sparktop.probe import bundle
 from sparktop.transport.base import Channel, Transport
 from sparktop.wire.framing import Splitter
@@ -251,7 +251,8 @@ class RunnerLine:
     async def lock(self, who: str, what: str) -> LockHolder | None:
         words = await self._one_reply({"lock": {"who": who, "what": what, "key": self._key}})
         if words["kind"] == "refused":
-            return LockHolder(who="nobody", what=codec.sentence_of(words.get("problem")))
+            problem, hint = (codec.sentence_of(words.get(key)) for key in ("problem", "hint"))
+            return LockHolder(who=NOBODY, what=problem, hint=hint)
         return None if words.get("held") is True else codec.holder_of(words)
 
     async def unlock(self) -> None:

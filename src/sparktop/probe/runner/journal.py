@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Words = dict[str, Any]
 
 STATE_ROOTS = ("/run/lock", "/tmp")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 KEPT_S = 24 * 3600.0
 KEPT_FILES = 50
 JOURNAL_BYTES = 8 << 20
@@ -36,7 +37,11 @@ TOO_LATE = "it came too late: the console has asked about it on a newer connecti
 
 
 class Unable(Exception):
-    """Why something can't be done here; nothing was done."""
+    """Why something can't be done here; nothing was done. `hint`: what makes it possible."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
 
 
 def read_text(path: str, limit: int = 65536) -> str:
@@ -77,9 +82,8 @@ def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
     Raises:
         Unable: it can't be created in any of the roots.
     """
-    problem = "there is no place for it"
-    for root in roots:
-        path = f"{root}/sparktop-{os.getuid()}"
+    problem, hint = "there is no place for it", ""
+    for path in (path for root in roots for path in _folder_paths(root)):
         try:
             try:
                 os.mkdir(path, 0o700)
@@ -87,7 +91,7 @@ def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
                 pass
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            problem = f"{path}: {error.strerror}"
+            problem, hint = f"{path}: {error.strerror}", full_hint(error, path) or hint
             continue
         status = os.fstat(folder)
         # Every user may create files there: another may have created this folder, or a link in its place.
@@ -95,7 +99,24 @@ def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
             return path, folder
         os.close(folder)
         problem = f"{path} belongs to somebody else"
-    raise Unable(f"no journal can be kept ({problem}), and without one nothing is done")
+    raise Unable(f"no journal can be kept ({problem}), and without one nothing is done", hint)
+
+
+def _folder_paths(root: str) -> list[str]:
+    """Where the private folder may be: under its plain name, or, as another user may have taken that, under a longer
+    one that nobody can foresee."""
+    plain = f"sparktop-{os.getuid()}"
+    try:
+        longer = sorted(name for name in os.listdir(root) if name.startswith(f"{plain}."))
+    except OSError:
+        longer = []
+    return [f"{root}/{name}" for name in (plain, *longer, f"{plain}.{os.urandom(8).hex()}")]
+
+
+def full_hint(error: OSError, path: str) -> str:
+    """What helps where a file system is full; empty for another error."""
+    folder = path.rpartition("/")[0] or "/"
+    return f"free some space there: df -h {folder}; df -i {folder}" if error.errno in _FULL else ""
 
 
 def file_name(run: str, step: str) -> str:
@@ -154,7 +175,8 @@ class Journals:
             finally:
                 fcntl.flock(self.folder, fcntl.LOCK_UN)
         except OSError as error:
-            raise Unable(f"its journal can't be written ({self.path}: {error.strerror}); nothing was done") from None
+            problem = f"its journal can't be written ({self.path}: {error.strerror}); nothing was done"
+            raise Unable(problem, full_hint(error, f"{self.path}/")) from None
 
     def forget(self, run: str, step: str) -> None:
         """Remove the journal of a step that did nothing."""
@@ -351,21 +373,23 @@ class NodeLock:
         root = next((root for root in self.roots if _is_for_all(root)), self.roots[-1])
         path = f"{root}/{LOCK_NAME}"
         plain = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        problem, hint = "it is not there", ""
         # First without O_CREAT: fs.protected_regular refuses that for another user's file.
         for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
             try:
                 lock = os.open(path, flags | plain, 0o666)
             except OSError as error:
-                problem = error.strerror
+                if error.errno not in (errno.ENOENT, errno.EEXIST):
+                    problem, hint = str(error.strerror), full_hint(error, path) or _lock_hint(path)
                 continue
             if os.fstat(lock).st_mode & 0o170000 != 0o100000:
                 os.close(lock)
-                problem = "it is no file"
+                problem, hint = "it is no file", _lock_hint(path)
                 break
             if flags & os.O_CREAT:
                 os.fchmod(lock, 0o666)  # whatever the umask: another user must be able to lock it
             return lock
-        raise Unable(f"the node's lock can't be opened ({path}: {problem}); nothing was done")
+        raise Unable(f"the node's lock can't be opened ({path}: {problem}); nothing was done", hint)
 
     def _note(self, words: Words) -> None:
         """Write a note in the private folder: any user may have written what is in the lock's own file."""
@@ -403,6 +427,11 @@ class NodeLock:
             os.kill(pid, 15)
         except OSError:
             pass
+
+
+def _lock_hint(path: str) -> str:
+    """What helps where a link, a FIFO, a folder or a file of nobody else's stands in the lock's place."""
+    return f"see what it is and whose: ls -ld {path}; then remove it: sudo rm -r {path}"
 
 
 def _is_for_all(folder: str) -> bool:

@@ -223,7 +223,7 @@ class Requests:
             elif "bye" in request:
                 self.leave("asked to")
         except Unable as unable:
-            self.tell({"id": number, "kind": "refused", "problem": str(unable)})
+            self.tell({"id": number, "kind": "refused", "problem": str(unable), "hint": unable.hint})
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             problem = f"the runner doesn't understand this request ({type(error).__name__}: {error}); nothing was done"
             self.tell({"id": number, "kind": "refused", "problem": problem})
@@ -254,12 +254,12 @@ class Runner(Requests):
         if "docker" in settings:
             os.environ["DOCKER_HOST"] = "unix://" + self.docker  # for docker's own program
         roots = (settings["state"],) if "state" in settings else STATE_ROOTS
-        self.problem = ""
+        self.problem = self.hint = ""
         self.journals: Journals | None = None
         try:
             self.journals = Journals(roots)
         except Unable as unable:
-            self.problem = str(unable)
+            self.problem, self.hint = str(unable), unable.hint
         self.lock = NodeLock(roots, self.journals)
         self.unsent = b""
         self.heard_at = time.monotonic()
@@ -345,7 +345,7 @@ class Runner(Requests):
         operations = request["operations"]
         fetches, fetches_all = any(operation.get("do") in FETCHES for operation in operations), fetches_only(operations)
         if self.journals is None:
-            raise Unable(self.problem)
+            raise Unable(self.problem, self.hint)
         journals = self.journals
         journal = journals.begin(run, step)
         if journal is None:
@@ -384,7 +384,7 @@ class Runner(Requests):
 
     def outcome(self, run: str, step: str, *, ends: bool = False) -> Words:
         if self.journals is None:
-            raise Unable(self.problem)
+            raise Unable(self.problem, self.hint)
         return outcome_line(self.journals.end(run, step) if ends else self.journals.outcome(run, step))
 
     # children

@@ -326,14 +326,14 @@ async def test_a_folder_that_is_not_ours_is_not_used(tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         (stage.folder / f"sparktop-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
         line = await stage.line()
-        assert "no journal can be kept" in line.problem
         outcome = await stage.perform(line, sh("touch $1", str(tmp_path / "done")))
-        assert outcome.state is OutcomeState.FAILED
-        assert "no journal can be kept" in outcome.problem
-        assert not (tmp_path / "done").exists()
+        assert outcome.state is OutcomeState.DONE, "nobody keeps it from acting by taking its folder's name"
+        assert list((tmp_path / "elsewhere").iterdir()) == []
     async with bench(tmp_path / "open") as stage:
         (stage.folder / f"sparktop-{os.getuid()}").mkdir(mode=0o755)
-        assert "belongs to somebody else" in (await stage.line()).problem
+        outcome = await stage.perform(await stage.line(), sh("true"))
+        assert outcome.state is OutcomeState.DONE
+        assert list((stage.folder / f"sparktop-{os.getuid()}").iterdir()) == [], "others can write there"
 
 
 CANARIES = ("hf_CANARYcanaryCANARY123", "sk-canarycanarycanary", "hunter2-canary")
@@ -406,6 +406,7 @@ async def test_a_link_in_place_of_the_lock_is_not_followed(stage: Bench, tmp_pat
     holder = await (await stage.line()).lock("me", "x")
     assert holder is not None
     assert "can't be opened" in holder.what
+    assert "sudo rm -r" in holder.hint
     assert target.read_text() == "precious"
 
 
