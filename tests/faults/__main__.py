@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.bench.lab import enter_own_network
-from tests.faults.draw import ACTIONS, FAULTS, LONG_FAULTS, drawn
+from tests.faults.draw import ACTIONS, FAULTS, LONG_FAULTS, Trial, drawn
 from tests.faults.play import play
 from tests.integration.spark import Spark
 
@@ -50,39 +50,58 @@ def main() -> int:
         for number in range(options.trials)
     ]
     good = 0
+    waiting = list(enumerate(trials, 1))
     with tempfile.TemporaryDirectory(prefix="spk-faults-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        _own_home(folder)
-        with Spark.start("spark1", "127.0.0.2") as one, Spark.start("spark2", "127.0.0.3") as two:
-            for spark in (one, two):
-                spark.sshd.trust()
-                spark.sshd.alias(spark.name)
-            for number, trial in enumerate(trials, 1):
-                started_s = time.monotonic()
-                head = f"{number}/{len(trials)} seed {trial.seed}: {trial.action} on {trial.nodes}, {trial.fault}"
-                try:
-                    played = play(trial, (one, two), folder / str(number))
-                except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
-                    print(f"{head}: NOT PLAYED: {error or type(error).__name__}", flush=True)
-                    traceback.print_exc()
-                    continue
-                truth = "; ".join(played.wrong) or "true"
-                spent_s = time.monotonic() - started_s
-                print(f"{head} at {played.moment}: told {played.told}: {truth} ({spent_s:.0f} s)", flush=True)
-                if played.wrong or options.verbose:
-                    lines = played.said.splitlines()[0 if options.verbose else -TAIL_LINES :]
-                    print("".join(f"    {line}\n" for line in lines), end="")
-                if played.wrong:
-                    print(f"    again: make faults ARGS='--trials 1 {trial.words}'", flush=True)
-                good += not played.wrong
+        while waiting:
+            left = len(waiting)
+            home = folder / f"home-{waiting[0][0]}"
+            home.mkdir()
+            _lives_in(home)
+            try:
+                with Spark.start("spark1", "127.0.0.2") as one, Spark.start("spark2", "127.0.0.3") as two:
+                    for spark in (one, two):
+                        spark.sshd.trust()
+                        spark.sshd.alias(spark.name)
+                    good += _played(waiting, (one, two), folder, of=len(trials), verbose=options.verbose)
+            except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+                print(f"Sparks that did not come, or go: {error or type(error).__name__}", flush=True)
+                traceback.print_exc()
+                if len(waiting) == left:
+                    break  # they never came
     print(f"{good} of {len(trials)}")
     return 0 if good == len(trials) else 1
 
 
-def _own_home(folder: Path) -> None:
-    home = folder / "home"
-    home.mkdir()
+def _played(
+    waiting: list[tuple[int, Trial]], sparks: tuple[Spark, Spark], folder: Path, *, of: int, verbose: bool
+) -> int:
+    """Play what waits, until one can't be played: the next ones have Sparks of their own. How many were true."""
+    good = 0
+    while waiting:
+        number, trial = waiting.pop(0)
+        started_s = time.monotonic()
+        head = f"{number}/{of} seed {trial.seed}: {trial.action} on {trial.nodes}, {trial.fault}"
+        try:
+            played = play(trial, sparks, folder / str(number))
+        except (Exception, pytest.fail.Exception) as error:
+            print(f"{head}: NOT PLAYED: {error or type(error).__name__}", flush=True)
+            traceback.print_exc()
+            return good
+        truth = "; ".join(played.wrong) or "true"
+        spent_s = time.monotonic() - started_s
+        print(f"{head} at {played.moment}: told {played.told}: {truth} ({spent_s:.0f} s)", flush=True)
+        if played.wrong or verbose:
+            lines = played.said.splitlines()[0 if verbose else -TAIL_LINES :]
+            print("".join(f"    {line}\n" for line in lines), end="")
+        if played.wrong:
+            print(f"    again: make faults ARGS='--trials 1 {trial.words}'", flush=True)
+        good += not played.wrong
+    return good
+
+
+def _lives_in(home: Path) -> None:
     os.environ.update(
         HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"), XDG_STATE_HOME=str(home / "state"), LC_ALL="C.UTF-8"
     )

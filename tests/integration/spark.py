@@ -84,9 +84,13 @@ class Spark:
         return _child(self.dockerd.process)
 
     def restart_dockerd(self, number: int = signal.SIGTERM) -> None:
-        """End the daemon by that signal, and start it again on the same data."""
+        """End the daemon by that signal, as systemd does (one that hangs is killed), and start it on the same data."""
         os.kill(self.dockerd_pid, number)
-        self.dockerd.process.wait(60)
+        try:
+            self.dockerd.process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.kill(self.dockerd_pid, signal.SIGKILL)
+            self.dockerd.process.wait(10)
         (self.dockerd.root / "docker.pid").unlink(missing_ok=True)  # after SIGKILL; the number may be another's now
         self.dockerd.process = _spawn_dockerd(self.dockerd.root, self.inside)
 
