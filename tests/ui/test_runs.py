@@ -18,7 +18,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
 from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
-from sparktop.operate.run.run_text import brief, grace_s, message, short_detail, waiting, was_killed
+from sparktop.operate.run.run_text import grace_s, message, short_detail, waiting, was_killed
 from sparktop.text.lines import plain
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen
@@ -73,7 +73,7 @@ def test_a_stop_under_way_says_when_it_is_killed_and_afterwards_that_it_was() ->
     told = plain(body_lines(replace(run, steps=(over,)), 76, WALL_S + 70)[0])
     assert "was killed" in told
     assert "60.4 s" not in told
-    early = replace(over, detail="9.1 s", ended_wall_s=WALL_S + 9.1)
+    early = replace(over, detail="9.1 s", brief="", ended_wall_s=WALL_S + 9.1)
     assert not was_killed(early)
     told = " ".join(plain(body_lines(replace(run, steps=(early,)), 76, WALL_S + 70)[0]).split())
     assert told == "✓ Stop vllm, 60 s grace 0:09 Before spark1 available 45.4 GiB, cache 9.1 GiB"
@@ -86,7 +86,7 @@ FIGURES = {"spark1": {"available_gib": 96.4, "cache_gib": 1.2}}
 
 
 def test_its_end_says_how_long_it_took_and_what_came_of_it_before_its_steps() -> None:
-    run = a_run(RunState.DONE, message=f"{restart(REQUEST).title}: done in 1:12.", after=FIGURES)
+    run = a_run(RunState.DONE, message=f"{restart(REQUEST).title}: done in 1:12.", brief="", after=FIGURES)
     (head,) = head_lines(run, 76, WALL_S, limit=9)
     assert head.plain == "✓ done in 1:12   8 of 8 steps done"
     lines = [line.plain for line in body_lines(run, 76, WALL_S)[0]]
@@ -98,9 +98,8 @@ def test_its_end_says_how_long_it_took_and_what_came_of_it_before_its_steps() ->
 
 def test_what_the_steps_say_of_themselves_is_not_said_above_them_too() -> None:
     run = a_run(RunState.FAILED)
-    run = replace(run, message=message(run, "Wait failed: it stalled", but=["The guard is armed"]))
+    run = replace(run, message=message(run, "It stalled", but=["The guard is armed"]), brief="The guard is armed.")
     assert "Not begun: Start vllm" in run.message
-    assert brief(run) == "Wait failed: it stalled. The guard is armed."
     told = plain(head_lines(run, 76, WALL_S, limit=9))
     assert "Not begun" not in told
     assert "The guard is armed." in told
@@ -154,7 +153,7 @@ async def test_what_is_new_and_critical_is_said_in_a_dialog_not_over_it() -> Non
 
 
 def test_the_end_in_a_few_words_has_the_figure_that_counts() -> None:
-    run = a_run(RunState.DONE, message=f"{restart(REQUEST).title}: done in 1:12. The guard is armed.", after=FIGURES)
+    run = a_run(RunState.DONE, message="Done, and more.", brief="The guard is armed.", after=FIGURES)
     assert end_text(run).splitlines() == [
         "✓ Safe restart of vllm on spark1: done in 1:12",
         "The guard is armed.",
@@ -266,11 +265,11 @@ async def test_the_editor_shows_what_the_engine_is_started_with_and_what_is_wron
         assert "vllm serve /m" in "\n".join(line.plain for line in app.screen.content(70))
 
 
-def test_evidence_is_told_by_its_name_and_the_count_of_what_is_missing() -> None:
+def test_a_step_is_told_in_brief_where_there_is_little_room_and_whole_where_there_is_much() -> None:
     step = Step(id="evidence", title="Collect evidence", node="spark1", act=CollectEvidence(nodes=("spark1",)))
     detail = "/home/ada/.local/state/sparktop/evidence/20261121T0312Z-spark1.tar.gz; 2 things missing: a/b: no; c: d"
-    one = StepRun(step=step, state=StepState.DONE, detail=detail)
-    assert short_detail(one) == "20261121T0312Z-spark1.tar.gz; 2 things missing, see README.txt in it"
+    one = StepRun(step=step, state=StepState.DONE, detail=detail, brief="spark1.tar.gz; see README.txt in it")
+    assert short_detail(one) == "spark1.tar.gz; see README.txt in it"
     run = replace(a_run(), steps=(one,))
     assert "2 things missing: a/b: no; c: d" in " ".join(plain(printed_lines(run, 100, has_steps=True)).split())
     assert step_line(1, run).plain.endswith("see README.txt in it")

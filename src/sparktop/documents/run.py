@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from rich.cells import cell_len
 
 from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote, Run, RunState, StepRun, StepState
-from sparktop.operate.run.run_text import brief, ending, figures_text, short_detail, waiting
+from sparktop.operate.run.run_text import brief, figures_text, short_detail, waiting
 from sparktop.text.bars import progress
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spaced, spread, titled, wrapped
 from sparktop.text.units import countdown
@@ -35,11 +33,8 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
-_WAY_BACK = "The way back can be taken"
-"""The part of a hint from here on is left out where the key b is shown."""
 KEY_FIGURES = ("available_gib",)
 """The figures before and after that a short text includes."""
-_DONE_PREFIX = re.compile(r"^Done in [\d:]+\. ?")
 ENDED_DETAIL_LINES = 2
 """Most lines of a successful step's detail; the copied text has all of them."""
 
@@ -73,8 +68,7 @@ def state_line(run: Run, now_wall_s: float) -> Line:
     line = Line.of((f"{sign} {run.state}", tone))
     spent = elapsed_s(run, now_wall_s)
     if run.state.is_over:
-        if spent is not None:
-            line += Line.of((f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}", tone))
+        line += Line.of((_spent_text(run), tone))
         if len(run.steps) == 1:
             return line
         done_count = sum(step.state is StepState.DONE for step in run.steps)
@@ -88,11 +82,10 @@ def summary(run: Run) -> Line:
     """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB"."""
     sign, tone = RUN_SIGNS[run.state]
     if run.state is RunState.CUT_OFF:  # what it left comes first, as a narrow screen cuts the rest
-        leftover, _, _ = run.message.partition(". ")
-        return Line.of((f"{sign} {run.state}  ", tone), (leftover, "strong"), (f"  {run.plan.title}", "quiet"))
+        return Line.of((f"{sign} {run.state}  ", tone), (run.remains, "strong"), (f"  {run.plan.title}", "quiet"))
     line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
     if run.state.is_over:
-        return line + Line.of((f"  {run.state}", tone), (f"  {brief(run)}" if run.message else "", ""))
+        return line + Line.of((f"  {run.state}{_spent_text(run)}", tone), (f"  {brief(run)}" if brief(run) else "", ""))
     if run.state is not RunState.RUNNING:
         line += Line.of((f"  {run.state}", tone))
     if (step := current(run)) is not None:
@@ -105,16 +98,20 @@ def summary(run: Run) -> Line:
 def end_text(run: Run) -> str:
     """How the run ended, for a notification: "✓ Safe restart of vllm on spark1: done in 4:22"."""
     sign, _ = RUN_SIGNS[run.state]
-    message = _DONE_PREFIX.sub("", brief(run)) if run.state is RunState.DONE else brief(run)
-    spent = elapsed_s(run, 0.0)
-    when = "" if spent is None else f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}"
     figures = [
         f"{node}: {figures_text(before, run.after.get(node, {}), only=KEY_FIGURES)}"
         for node, before in run.before.items()
     ]
     serves = run.plan.outcome if run.state is RunState.DONE else ""
-    lines = [f"{sign} {run.plan.title}: {run.state}{when}", serves, message, *(figures if run.after else [])]
+    head = f"{sign} {run.plan.title}: {run.state}{_spent_text(run)}"
+    lines = [head, serves, brief(run), *(figures if run.after else [])]
     return "\n".join(line for line in lines if line)
+
+
+def _spent_text(run: Run) -> str:
+    """ " in 4:22" of a run that is done, " after 4:22" of another."""
+    spent = elapsed_s(run, 0.0)
+    return "" if spent is None else f" {'in' if run.state is RunState.DONE else 'after'} {countdown(spent)}"
 
 
 def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0, has_keys: bool = True) -> list[Line]:
@@ -127,10 +124,8 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0, has_k
         return lines
     tail = [*_outcome(run, width), *_measurement(run, width), *_last_lines(run, width, has_keys=has_keys)]
     room = max(2, limit - 1 - len(tail)) if limit else 0
-    next_words = run.hint.partition(_WAY_BACK)[0].rstrip(" ·") if limit and run.can_go_back else run.hint
-    text = brief(run) if limit else ending(run)
-    if run.state is RunState.DONE and limit:
-        text = _DONE_PREFIX.sub("", text)  # the state line has that
+    next_words = run.hint if run.brief_hint is None or not limit else run.brief_hint
+    text = brief(run) if limit or run.state is RunState.DONE else run.message  # the state line has a success's time
     message = wrapped(text, width, "strong", room and max(1, room - bool(next_words))) if text else []
     room = max(1, room - len(message)) if limit else 0
     hint = wrapped(next_words, width, "", room) if next_words else []

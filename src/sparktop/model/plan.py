@@ -309,6 +309,8 @@ class StepRun:
     state: StepState = StepState.WAITING
     detail: str = ""
     """Its progress or result: "available 96.4 of 108 GiB, there in 0:20"; sanitised and masked."""
+    brief: str | None = None
+    """`detail` where there is less room; None: all of it."""
     ratio: float | None = None
     """Progress from 0 to 1, where known."""
     began_wall_s: float | None = None
@@ -349,9 +351,15 @@ class Run:
     steps: tuple[StepRun, ...] = ()
     """The steps of the plan, then those of the rollback that were started."""
     message: str = ""
-    """The result in a sentence: what was done, and what was not."""
+    """The result in sentences: what was done, and what was not."""
+    brief: str | None = None
+    """`message` beside the plan's title, its time and the steps; None: all of it."""
     hint: str = ""
     """What to do next."""
+    brief_hint: str | None = None
+    """`hint` beside the key of the way back; None: all of it."""
+    remains: str = ""
+    """Of a run that was cut off: what is still as it left it."""
     can_go_back: bool = False  # the way back is there to be taken
     evidence_path: str = ""
     before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)

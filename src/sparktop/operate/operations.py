@@ -245,7 +245,7 @@ class Operations:
             outcome="",  # what was to be there then, and what a launch would find, is no more of this
             outcome_command="",
             prospect=None,
-            warnings=(f"It undoes: {brief(run)}",),
+            warnings=(f"It undoes: {brief(run) or plan.title}",),
             differences=tuple(
                 replace(difference, before=difference.after, after=difference.before) for difference in plan.differences
             ),

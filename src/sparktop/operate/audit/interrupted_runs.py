@@ -289,9 +289,11 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
         f", at step {interrupted.number} of {len(interrupted.run.steps)}: {interrupted.at}" if interrupted.at else ""
     )
     how = f"was closed at {when}" if interrupted.was_closed else f"ended without a word after {when}"
+    remains_text = "; ".join(leftover.text for leftover in remains)
     return replace(
         interrupted.run,
-        message=f"{'; '.join(leftover.text for leftover in remains)}. Its console {how}{where}.",
+        message=f"{remains_text}. Its console {how}{where}.",
+        remains=remains_text,
         hint=hint.strip(),
         can_go_back=bool(rollback) and not unwatched,
         saved=_saved(interrupted, picture),

@@ -394,7 +394,12 @@ class PlanExecution:
         self._record.update(**self._final_fields(state, how, hint), is_told=False)
         await self._record.end()
         if missing := self._record.audit_problem:
-            self._record.update(message=f"{self.run.message} The audit is not whole: {missing}.", is_told=False)
+            note = f"The audit is not whole: {missing}"
+            self._record.update(
+                message=run_text.sentences(self.run.message, note),
+                brief=run_text.sentences(run_text.brief(self.run), note),
+                is_told=False,
+            )
         self._record.update()
 
     def _final_fields(self, state: RunState, how: str, hint: str = "") -> dict[str, Any]:
@@ -403,15 +408,22 @@ class PlanExecution:
         guards = () if state is RunState.DONE else armed_guards(self._guards, self._context.picture())
         problems = [*self._problems, *guards]
         can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
+        brief = text = run_text.sentences(how, *problems)
         if state is RunState.DONE:
             text = run_text.success(run, self._context.clock.monotonic() - self._began_s, but=problems)
-        elif state is RunState.ROLLED_BACK:
-            text = run_text.plain(how, but=problems)
-        else:
+        elif state is not RunState.ROLLED_BACK:
             text = run_text.message(run, how, but=problems)
+        brief_hint = hint if can_go_back else None
         if state not in (RunState.DONE, RunState.ROLLED_BACK):
             hint = " · ".join(part for part in (hint, run_text.hint(run, can_go_back=can_go_back)) if part)
-        return {"state": state, "message": text, "hint": hint, "can_go_back": can_go_back}
+        return {
+            "state": state,
+            "message": text,
+            "brief": brief,
+            "hint": hint,
+            "brief_hint": brief_hint,
+            "can_go_back": can_go_back,
+        }
 
     def _close(self) -> None:
         """Record that the console was closed during the run; there is only time for the audit."""

@@ -270,8 +270,13 @@ class LocalStep:
         except OSError as error:
             return StepResult(state=StepState.FAILED, detail=f"the archive can't be written: {error.strerror or error}")
         count = len(archive.problems)
-        missing = f"; {count} thing{'s' if count > 1 else ''} missing: {'; '.join(archive.problems)}" if count else ""
-        return StepResult(state=StepState.DONE, detail=f"{archive.path}{missing}", evidence_path=str(archive.path))
+        missing = f"; {count} thing{'s' if count > 1 else ''} missing" if count else ""
+        return StepResult(
+            state=StepState.DONE,
+            detail=f"{archive.path}{missing}{': ' if count else ''}{'; '.join(archive.problems)}",
+            brief=f"{archive.path.name}{missing}{', see README.txt in it' if count else ''}",
+            evidence_path=str(archive.path),
+        )
 
     async def _wait_for_runners(self, nodes: Collection[str]) -> None:
         """Wait for the nodes' runners, which a new session may not have yet; not where none can be had."""

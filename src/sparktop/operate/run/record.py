@@ -17,6 +17,8 @@ from sparktop.operate.secrets.masking import Masker, operation_entry
 
 OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
 
+_TEXTS = ("message", "brief", "hint", "brief_hint")
+
 
 class Record:
     """Owns the `Run` of one execution; takes plain values, and masks all that leaves it."""
@@ -45,18 +47,26 @@ class Record:
 
     def update(self, *, is_told: bool = True, **fields: Any) -> None:
         """Set fields of the run; texts among them are masked. `is_told`: publish the new state."""
-        texts = {key: self._mask.text(value) for key, value in fields.items() if key in ("message", "hint")}
+        texts = {key: self._mask.text(value) for key, value in fields.items() if key in _TEXTS and value is not None}
         self._run = replace(self._run, **{**fields, **texts})
         if is_told:
             self._publish(self._run)
 
     def step(
-        self, index: int, *, state: StepState | None = None, detail: str | None = None, ratio: float | None = None
+        self,
+        index: int,
+        *,
+        state: StepState | None = None,
+        detail: str | None = None,
+        brief: str | None = None,
+        ratio: float | None = None,
     ) -> None:
         """Update one step; a state that begins or ends it sets its time."""
         old = self._run.steps[index]
         wall_s = self._context.clock.wall()
-        new = replace(old, ratio=ratio, detail=old.detail if detail is None else self._mask.text(detail))
+        new = replace(old, ratio=ratio)
+        if detail is not None:
+            new = replace(new, detail=self._mask.text(detail), brief=None if brief is None else self._mask.text(brief))
         if state is not None:
             began_s = wall_s if old.began_wall_s is None and state is StepState.RUNNING else old.began_wall_s
             new = replace(new, state=state, began_wall_s=began_s, ended_wall_s=wall_s if state in OVER else None)
@@ -120,7 +130,11 @@ class Record:
     def step_ended(self, index: int, result: StepResult) -> None:
         """Publish and audit the result of a step."""
         self.step(
-            index, state=result.state, detail=result.detail, ratio=1.0 if result.state is StepState.DONE else None
+            index,
+            state=result.state,
+            detail=result.detail,
+            brief=result.brief,
+            ratio=1.0 if result.state is StepState.DONE else None,
         )
         step_run = self._run.steps[index]
         seconds = (

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import Act, CollectEvidence, Remote, Run, StepRun, StepState
+from sparktop.model.plan import Act, Remote, Run, StepRun, StepState
 from sparktop.text.units import countdown
+
+
+def sentences(*texts: str) -> str:
+    """The texts as sentences."""
+    return " ".join(filter(None, map(sentence, texts)))
 
 
 def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
     """How it ended (`how`), then what was done and what was not; `but` are the problems on the way."""
-    return " ".join(part for part in (sentence(how), *lists(run), *map(sentence, but)) if part)
-
-
-def plain(how: str, *, but: Sequence[str] = ()) -> str:
-    """How it ended, without the lists of steps."""
-    return " ".join(map(sentence, (how, *but)))
+    return sentences(how, *lists(run), *but)
 
 
 def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
     """The message of a run that did everything."""
-    return " ".join((f"{run.plan.title}: done in {countdown(round(seconds))}.", *map(sentence, but)))
+    return sentences(f"{run.plan.title}: done in {countdown(round(seconds))}", *but)
 
 
 def failed(step_run: StepRun) -> str:
     """A failed step, with its reason."""
-    why = step_run.detail.removeprefix("failed: ")
-    return f"{step_run.step.title} failed{': ' + why if why else ''}"
+    return f"{step_run.step.title} failed{': ' + step_run.detail if step_run.detail else ''}"
 
 
 def hint(run: Run, *, can_go_back: bool) -> str:
@@ -73,19 +71,9 @@ def figures_text(before: Figures, after: Figures, *, only: Collection[str] = ())
     return ", ".join(parts)
 
 
-def ending(run: Run) -> str:
-    """How it ended, without the plan's title, which is shown before it."""
-    title = f"{run.plan.title}: "
-    rest = run.message.removeprefix(title)
-    return rest[:1].upper() + rest[1:] if run.message.startswith(title) else run.message
-
-
 def brief(run: Run) -> str:
-    """How it ended without the lists of steps, for where the steps are shown next to it."""
-    text = ending(run)
-    for list_sentence in lists(run):
-        text = text.replace(f" {list_sentence}", "", 1)
-    return text
+    """How it ended, for where its title, its time and its steps are shown next to it."""
+    return run.message if run.brief is None else run.brief
 
 
 def lists(run: Run) -> tuple[str, ...]:
@@ -105,11 +93,6 @@ def lists(run: Run) -> tuple[str, ...]:
 
 def _figure(value: float | str) -> str:
     return f"{value:.1f}" if isinstance(value, int | float) else value
-
-
-_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})? s")
-_MISSING = re.compile(r"(\d+ things? missing): .*")
-_FOLDER = re.compile(r"^.*?/(?=[^/;]+(?:;|$))")
 
 
 def stops(act: Act) -> bool:
@@ -157,11 +140,7 @@ def short_detail(step_run: StepRun) -> str:
     """The step's detail without what is shown next to it, or reads better elsewhere."""
     if was_killed(step_run):
         return "it did not end of itself in that time, and was killed"
-    if step_run.state is StepState.DONE and _SECONDS.fullmatch(step_run.detail):
-        return ""  # the time at the right says it
-    if isinstance(step_run.step.act, CollectEvidence) and step_run.state is StepState.DONE:
-        return _MISSING.sub(r"\1, see README.txt in it", _FOLDER.sub("", step_run.detail))
-    return step_run.detail
+    return step_run.detail if step_run.brief is None else step_run.brief
 
 
 def by_hand(run: Run) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ class StepResult:
     state: StepState
     """DONE, FAILED, or UNKNOWN."""
     detail: str = ""
+    brief: str | None = None
+    """`StepRun.brief`."""
     has_touched: bool = False
     """It changed something on the node, or may have, that is not undone."""
     has_acted: bool = False
@@ -42,7 +44,8 @@ def step_result(outcome: Outcome, step: Step) -> StepResult:
         saved=outcome.saved,
     )
     if outcome.state is OutcomeState.DONE:
-        return replace(result, state=StepState.DONE, detail=_done_detail(outcome.results))
+        detail, brief = _done_detail(outcome.results)
+        return replace(result, state=StepState.DONE, detail=detail, brief=brief)
     if outcome.state is OutcomeState.FAILED:
         undo_note = {True: " What had been done of it is undone.", None: "", False: _undo_problems(outcome.results)}
         return replace(
@@ -75,14 +78,15 @@ def _has_acted(outcome: Outcome, step: Step) -> bool:
     return not outcome.results and outcome.state is OutcomeState.DONE
 
 
-def _done_detail(results: Sequence[OperationResult]) -> str:
+def _done_detail(results: Sequence[OperationResult]) -> tuple[str, str | None]:
+    """(detail, and in brief) of a step that is done; its time alone is shown beside it."""
     done_results = [result for result in results if not result.is_undo]
     if done_results and all(result.was_done for result in done_results):
-        return "it had been done already"
+        return "it had been done already", None
     seconds = sum(result.seconds for result in done_results)
     if total_bytes := sum(result.brought_bytes or 0 for result in done_results):
-        return f"{size(total_bytes)} in {countdown(round(seconds))}"
-    return f"{seconds:.1f} s" if seconds >= 0.05 else ""
+        return f"{size(total_bytes)} in {countdown(round(seconds))}", None
+    return (f"{seconds:.1f} s", "") if seconds >= 0.05 else ("", None)
 
 
 def _last_problem(results: Sequence[OperationResult]) -> str:
