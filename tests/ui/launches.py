@@ -152,7 +152,8 @@ HOSTILE_SHELF = (
 
 
 def part(kind: SliceKind, label: str, gib: float) -> Slice:
-    return Slice(kind=kind, label=label, size_bytes=int(gib * GIB))
+    name, _, amount = label.rpartition(" ")
+    return Slice(kind=kind, label=name, size_bytes=int(gib * GIB), amount=amount)
 
 
 def gates(**bad: tuple[GateState, str, str]) -> tuple[Gate, ...]:
@@ -199,8 +200,8 @@ def fitting(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect
         ))  # fmt: skip
     budget = Budget(
         fit=Fit.FITS,
-        sentence=f"Fits: at 0.60 it takes 73.0 GiB of {nodes[0]}'s 121.7 and 4.0 beside that; 35.6 are left, 20.0 are "
-        "the reserve (there is a desktop).",
+        why=f"at 0.60 it takes 73.0 GiB of {nodes[0]}'s 121.7 and 4.0 beside that; 35.6 are left, 20.0 are the reserve "
+        "(there is a desktop)",
         nodes=tuple(budgets), share=0.60, share_source="computed: what the context needs and a third more",
         context_tokens=131072, cache_tokens=894_000,
         unknowns=("graphs and spike: by other models of this size, nobody has measured this one",),
@@ -230,15 +231,13 @@ def short(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect:
         part(SliceKind.HOST, "host 9.1", 9.1), part(SliceKind.OTHERS, "vllm-minimax 66.0", 66.0),
         part(SliceKind.WEIGHTS, "weights 61.0", 46.59), part(SliceKind.SHORT, "short 109.9", 109.9),
     )  # fmt: skip
-    sentence = (
-        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 44.6 can be given."
-    )
+    sentence = "at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 44.6 can be given"
     node = NodeBudget(
         node=nodes[0], total_bytes=TOTAL, available_bytes=int(45.4 * GIB), before=before, after=after,
         left_bytes=-int(109.9 * GIB), fit=Fit.NO, sentence="109.5 GiB of 121.7 for it, 47.0 beside that, 109.9 short",
     )  # fmt: skip
     budget = Budget(
-        fit=Fit.NO, sentence=sentence, nodes=(node,), share=0.90, share_source="as you set it",
+        fit=Fit.NO, why=sentence, nodes=(node,), share=0.90, share_source="as you set it",
         levers=(
             Lever(values={"gpu_memory_utilization": "0.52"}, stops=("vllm-minimax",)),
             Lever(values={"max_model_len": "16384"}, stops=("vllm-minimax",)),
@@ -310,7 +309,7 @@ def answer(request: Request) -> Plan | Refusal:
     ):
         prospect = short(order.values, request.nodes)
         assert prospect.budget is not None
-        return Refusal(request=request, reason=prospect.budget.sentence, prospect=prospect)
+        return Refusal(request=request, reason=prospect.budget.sentence, prospect=prospect, is_verdict=True)
     prospect = fitting(order.values, request.nodes)
     return launch(request, replace(prospect, recipe_id=order.recipe.id, title=order.recipe.title))
 
@@ -322,7 +321,7 @@ def hostile(request: Request) -> Plan:
                       left_bytes=0, fit=Fit.TIGHT, sentence=HOSTILE)  # fmt: skip
     prospect = Prospect(
         recipe_id=HOSTILE, title=HOSTILE, nodes=request.nodes, values={HOSTILE: HOSTILE, "port": HOSTILE},
-        budget=Budget(fit=Fit.TIGHT, sentence=HOSTILE, nodes=(node,), share=0.5,
+        budget=Budget(fit=Fit.TIGHT, why=HOSTILE, advice=HOSTILE, nodes=(node,), share=0.5,
                       levers=(Lever(words=HOSTILE), Lever(values={"x": HOSTILE}, stops=(HOSTILE,))),
 
                       share_source=HOSTILE, unknowns=(HOSTILE,)),

@@ -45,7 +45,7 @@ def fetching(*, on_both: bool) -> LaunchState:
         path="/srv/models/minimax",
         nodes=("spark1", "spark2") if on_both else ("spark1",),
         size_bytes=122 * GIB,
-        note="the same model in NVFP4, on spark1 and spark2: --set model=/srv/models/minimax",
+        note="the same model in NVFP4",
     )
     fetches = (
         Download(kind="image", name="registry.local/vllm:1", node="spark1", source="from its registry"),
@@ -119,7 +119,7 @@ def test_of_a_model_that_would_do_its_place_is_said_and_neither_its_nodes_twice_
         nodes=("spark1", "spark2"),
         size_bytes=20 * GIB,
         quantisation="nvfp4",
-        note="the same model in NVFP4, on spark1 and spark2: --set model=/srv/Qwen-NVFP4",
+        note="the same model in NVFP4",
     )
     shown = known(draft, answer=replace(found, prospect=replace(found.prospect, on_disk=(disk,))))
     (row,) = (row for row in rows(shown, 100) if row.kind == "model")
@@ -130,8 +130,8 @@ def test_of_a_model_that_would_do_its_place_is_said_and_neither_its_nodes_twice_
 
 def test_available_is_never_called_free() -> None:
     slices = [
-        Slice(kind=SliceKind.HOST, label="host 95.1", size_bytes=95 * GIB),
-        Slice(kind=SliceKind.FREE, label="available 26.6", size_bytes=26 * GIB),
+        Slice(kind=SliceKind.HOST, label="host", size_bytes=95 * GIB),
+        Slice(kind=SliceKind.FREE, label="available", size_bytes=26 * GIB, amount="26.6"),
     ]
     line, _ = bar(slices, 121 * GIB, 63)
     assert "26.6" in line.plain
@@ -143,12 +143,12 @@ def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_a
         SliceKind.HOST: 9, SliceKind.WEIGHTS: 61, SliceKind.CACHE: 1, SliceKind.UNTOUCHED: 48,
         SliceKind.RESERVE: 4, SliceKind.SHORT: 3,
     }  # fmt: skip
-    after = tuple(Slice(kind=kind, label=f"{kind} {size}.0", size_bytes=size * GIB) for kind, size in amounts.items())
+    after = tuple(Slice(kind=kind, label=str(kind), size_bytes=size * GIB) for kind, size in amounts.items())
     one = NodeBudget(
         node="spark1", total_bytes=121 * GIB, available_bytes=112 * GIB, before=after[:1], after=after,
         left_bytes=0, fit=Fit.NO, sentence="",
     )  # fmt: skip
-    *_, legend = budget_lines(Budget(fit=Fit.NO, sentence="", nodes=(one,)), 76, is_brief=True)
+    *_, legend = budget_lines(Budget(fit=Fit.NO, why="", nodes=(one,)), 76, is_brief=True)
     assert legend.plain.strip().startswith("╳ short 3.0")
 
 
@@ -172,13 +172,13 @@ def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bo
 )
 def test_the_gate_that_says_what_the_verdict_says_is_left_out(fit: Fit, state: GateState, is_told: bool) -> None:
     gate = Gate(name="memory", node="spark1", state=state, detail="Tight: 8.5 GiB")
-    assert bool(without_verdict([gate], Budget(fit=fit, sentence="Tight: 8.5 GiB"))) is is_told
+    assert bool(without_verdict([gate], Budget(fit=fit, why="8.5 GiB"))) is is_told
 
 
 def test_beside_a_refusal_whether_it_fits_has_the_lines_that_are_left() -> None:
     prospect = launches.fitting({}, ("spark1",))
     assert prospect.budget is not None
-    prospect = replace(prospect, budget=replace(prospect.budget, sentence=f"Fits: {'a word ' * 40}end."))
+    prospect = replace(prospect, budget=replace(prospect.budget, why=f"{'a word ' * 40}end"))
     lines = verdict_lines(prospect, 100, reason="port 8000 is held", limit=4)
     assert len(lines) == 4
     assert lines[-1].plain.endswith("end.")

@@ -80,7 +80,7 @@ def plan() -> Plan:
             recipe_id="r",
             title="t",
             nodes=("spark1",),
-            budget=Budget(fit=Fit.FITS, sentence="It fits.", nodes=(node,)),
+            budget=Budget(fit=Fit.FITS, why="it fits", nodes=(node,)),
             gates=(Gate(name="port", node="spark1", state=GateState.PASSED, detail="d"),),
             on_disk=(OnDisk(name="m", path="/m", nodes=("spark1",), size_bytes=1),),
             files={"run": {"vllm.sh": "docker run\n"}},

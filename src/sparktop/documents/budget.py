@@ -5,7 +5,6 @@ Colour is never the only sign: each part's name and figure are in the bar where 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -35,8 +34,6 @@ SHORT_NAMES = {
     SliceKind.UNTOUCHED: "rest",
 }
 NAME_CELLS = 14
-_FIGURE = re.compile(r"\d{1,9}\.\d{1,9}(?: of \d{1,9}\.\d{1,9})?\Z")
-"""A label's own figure: "weights 34.6", "reserve 11.2 of 20.0"."""
 WORTH_BYTES = GIB // 20
 """Smaller parts are not named."""
 
@@ -130,11 +127,8 @@ def _cells(parts: Sequence[Slice], scale_bytes: int, width: int) -> list[int]:
 
 
 def _name_and_figure(part: Slice) -> tuple[str, str]:
-    """(name, figure in GiB) of a part; the label's own figure comes first, as it also counts what the bar cuts off."""
-    label = masked(part.label).strip()
-    match = _FIGURE.search(label)
-    name, amount = (label[: match.start()].rstrip(), match[0]) if match else (label, bare_gib(part.size_bytes))
-    return name or str(part.kind), amount
+    """(name, figure in GiB) of a part."""
+    return masked(part.label).strip() or str(part.kind), part.amount or bare_gib(part.size_bytes)
 
 
 def _texts_by_length(part: Slice) -> tuple[str, ...]:

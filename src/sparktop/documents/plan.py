@@ -69,7 +69,8 @@ def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> 
     if refusal.prospect is not None:
         prospect = masked_prospect(refusal.prospect, secrets)
         checks = printed_lines(prospect, width) if is_printed else plan_gate_lines(prospect, width)
-        lines = compact_lines(prospect, width, reason=reason, is_printed=is_printed)
+        told = "" if refusal.is_verdict else reason
+        lines = compact_lines(prospect, width, reason=told, is_printed=is_printed)
         lines += [*([BLANK] if is_printed else []), *checks]
     else:
         lines = hanging(Line.of(("✖ ", "critical")), reason, width, "strong")

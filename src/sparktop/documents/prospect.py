@@ -32,45 +32,22 @@ GATE_SIGNS: dict[GateState, tuple[str, str]] = {
 _LOUD = {"ok": "verdict-ok", "warning": "warning", "critical": "critical", "info": "verdict-info"}
 """A verdict's tone -> the bold tone of the same colour."""
 ON_DISK_AT_MOST = 8
-_WORDS = {Fit.FITS: "Fits", Fit.TIGHT: "Tight", Fit.NO: "Does not fit", Fit.UNKNOWN: "Not known whether it fits"}
-
-
-def verdict(budget: Budget) -> str:
-    """The verdict's sentence, which begins with "Fits", "Tight" ..."""
-    sentence = masked(budget.sentence)
-    word = _WORDS[budget.fit]
-    if sentence.lower().startswith((word.lower(), str(budget.fit).lower(), "not known")):
-        return sentence
-    return f"{word}: {sentence}" if sentence else word
 
 
 def verdict_lines(prospect: Prospect | None, width: int, *, reason: str = "", limit: int = 3) -> list[Line]:
-    """The verdict in at most `limit` lines; a refusal's `reason` comes first."""
+    """The verdict in at most `limit` lines; a refusal's `reason`, where it is not the verdict, comes first."""
     budget = prospect.budget if prospect is not None else None
-    sentence = verdict(budget) if budget is not None else ""
-    if not reason:
-        return [] if budget is None else _verdict(budget.fit, sentence, width, limit)
-    text = masked(reason)
-    is_said = (
-        budget is None
-        or sentence.rstrip(".") in text
-        or (budget.sentence and masked(budget.sentence).strip(".") in text)
-    )
-    if budget is not None and budget.fit is Fit.NO and is_said:
-        return _verdict(budget.fit, text, width, limit)
-    lines = signed("✖", "critical", text, width, "strong", limit)
-    if budget is None or is_said:
-        return lines
-    return [*lines, *_verdict(budget.fit, sentence, width, max(1, limit - len(lines)) if limit else 0)]
+    lines = signed("✖", "critical", masked(reason), width, "strong", limit) if reason else []
+    return lines if budget is None else [*lines, *_verdict(budget, width, max(1, limit - len(lines)) if limit else 0)]
 
 
-def _verdict(fit: Fit, sentence: str, width: int, limit: int) -> list[Line]:
-    """A verdict with its sign and first word in bold."""
-    sign, tone = FIT_SIGNS[fit]
-    first, *rest = signed(sign, tone, sentence, width, "value", limit)
-    word, colon, _ = sentence.partition(":")
-    if colon and len(word) < 30 and first.plain.startswith(f"{sign} {word}:"):
-        first = Line.of((f"{sign} {word}", _LOUD[tone]), (first.plain[len(sign) + 1 + len(word) :], "value"))
+def _verdict(budget: Budget, width: int, limit: int) -> list[Line]:
+    """A verdict with its sign and first words in bold."""
+    sign, tone = FIT_SIGNS[budget.fit]
+    first, *rest = signed(sign, tone, masked(budget.sentence), width, "value", limit)
+    head = f"{sign} {budget.fit.words}"
+    if first.width > len(head):  # else it is too narrow for them
+        first = Line.of((head, _LOUD[tone]), (first.plain[len(head) :], "value"))
     return [first, *rest]
 
 
@@ -195,7 +172,7 @@ def _on_disk_lines(models: Sequence[OnDisk], width: int) -> list[Line]:
     for model in models[:ON_DISK_AT_MOST]:
         sign, tone = ("✔", "ok") if model.is_wanted and model.is_complete else ("·", "faint")
         about = ", ".join(filter(None, (size(model.size_bytes), masked(model.quantisation))))
-        lines += signed(sign, tone, f"{masked(model.name)} ({about}): {masked(model.note)}", width)
+        lines += signed(sign, tone, f"{masked(model.name)} ({about}): {masked(model.text)}", width)
     hidden_count = len(models) - ON_DISK_AT_MOST
     return [*lines, Line.of((f"  and {hidden_count} more", "quiet"))] if hidden_count > 0 else lines
 
@@ -212,7 +189,13 @@ def masked_prospect(prospect: Prospect, secrets: Sequence[str]) -> Prospect:
     budget = prospect.budget
     if budget is not None:
         levers = tuple(replace(lever, words=text(lever.text)) for lever in budget.levers)
-        budget = replace(budget, sentence=text(budget.sentence), levers=levers, unknowns=texts(budget.unknowns))
+        budget = replace(
+            budget,
+            why=text(budget.why),
+            advice=text(budget.advice),
+            levers=levers,
+            unknowns=texts(budget.unknowns),
+        )
     return replace(
         prospect,
         title=text(prospect.title),

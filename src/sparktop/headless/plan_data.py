@@ -10,6 +10,7 @@ from sparktop.documents.prospect import masked_prospect
 from sparktop.documents.step_text import masked, step_lines
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step
 from sparktop.model.prospect import Budget, NodeBudget, Prospect, Slice
+from sparktop.text.units import bare_gib
 
 JSON_VERSION = 1
 
@@ -142,7 +143,7 @@ def _prospect(prospect: Prospect, secrets: Sequence[str]) -> dict[str, Any]:
                 "quantisation": model.quantisation or None,
                 "is_complete": model.is_complete,
                 "is_wanted": model.is_wanted,
-                "note": model.note or None,
+                "note": model.text or None,
             }
             for model in prospect.on_disk
         ],
@@ -167,7 +168,14 @@ def _budget(budget: Budget) -> dict[str, Any]:
 
 def _node(node: NodeBudget) -> dict[str, Any]:
     def slices(parts: Sequence[Slice]) -> list[dict[str, Any]]:
-        return [{"kind": str(part.kind), "label": masked(part.label), "size_bytes": part.size_bytes} for part in parts]
+        return [
+            {
+                "kind": str(part.kind),
+                "label": f"{masked(part.label)} {part.amount or bare_gib(part.size_bytes)}",
+                "size_bytes": part.size_bytes,
+            }
+            for part in parts
+        ]
 
     return {
         "node": node.node,

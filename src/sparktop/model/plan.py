@@ -285,6 +285,8 @@ class Refusal:
     remedies: tuple[str, ...] = ()
     """The next steps; commands as they would be typed."""
     prospect: Prospect | None = None  # of a launch: the picture of why
+    is_verdict: bool = False
+    """It doesn't fit: the reason is the budget's own sentence."""
 
 
 # --- how it goes

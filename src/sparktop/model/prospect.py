@@ -15,6 +15,14 @@ class Fit(StrEnum):
     NO = "does not fit"
     UNKNOWN = "not known"
 
+    @property
+    def words(self) -> str:
+        """What a sentence about it begins with."""
+        return _FIT_WORDS[self]
+
+
+_FIT_WORDS = {Fit.FITS: "Fits", Fit.TIGHT: "Tight", Fit.NO: "Does not fit", Fit.UNKNOWN: "Not known whether it fits"}
+
 
 class SliceKind(StrEnum):
     """What a part of a node's memory is used for."""
@@ -43,8 +51,10 @@ class Slice:
 
     kind: SliceKind
     label: str
-    """ "weights 34.6", "vllm-qwen36"."""
+    """ "weights", "vllm-qwen36"."""
     size_bytes: int
+    amount: str = ""
+    """GiB, where they aren't the size: "34.6" also counts what the bar cuts off, "11.2 of 20.0"; empty: the size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +108,10 @@ class Budget:
     """Whether a launch fits into memory, per node and overall."""
 
     fit: Fit
-    sentence: str
-    """The verdict: "Does not fit: at 0.90 it takes 109.5 GiB of spark1, where 101.7 can be given"."""
+    why: str
+    """ "at 0.90 it takes 109.5 GiB of spark1, where 101.7 can be given"."""
+    advice: str = ""
+    """A sentence on what would change the verdict, or that nothing does."""
     nodes: tuple[NodeBudget, ...] = ()
     levers: tuple[Lever, ...] = ()
     """Changes that would improve the verdict, the best first."""
@@ -113,6 +125,11 @@ class Budget:
     """How many tokens the cache holds at that share."""
     unknowns: tuple[str, ...] = ()
     """What was estimated, and why."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict: "Does not fit: at 0.90 it takes 109.5 GiB of spark1, where 101.7 can be given."."""
+        return f"{self.fit.words}: {self.why}. {self.advice}".rstrip()
 
 
 class GateState(StrEnum):
@@ -163,7 +180,21 @@ class OnDisk:
     is_wanted: bool = False
     """It is the model that the recipe names."""
     note: str = ""
-    """ "the same model in NVFP4: --set model=..."."""
+    """What it is to the recipe: "the same model in NVFP4"; empty: nothing."""
+
+    @property
+    def setting(self) -> str:
+        """The value for `--set model=`: the repository where the model is in the hub's cache, else its folder."""
+        return self.name if "/models--" in self.path and self.name.count("/") == 1 else self.path
+
+    @property
+    def text(self) -> str:
+        """The note with its nodes and how to take it: "the same model, on spark1: --set model=/srv/models/..."."""
+        where = f"on {' and '.join(self.nodes)}" if self.nodes else ""
+        text = ", ".join(filter(None, (self.note, where, "" if self.is_complete else "not complete")))
+        if self.is_wanted:
+            return text if self.is_complete else f"{text}: a download goes on from there"
+        return f"{text}: --set model={shlex.quote(self.setting)}" if self.is_complete and self.note else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,29 @@ from sparktop.model.prospect import Prospect
 class Refused(Exception):
     """A request that can't be planned, and what would make it possible; caught where a plan is asked for."""
 
-    def __init__(self, reason: str, remedies: Sequence[str] = (), *, prospect: Prospect | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        remedies: Sequence[str] = (),
+        *,
+        prospect: Prospect | None = None,
+        is_verdict: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.remedies = tuple(remedies)
         self.prospect = prospect
+        self.is_verdict = is_verdict
 
     def refusal(self, request: Request) -> Refusal:
         """The answer to the request."""
-        return Refusal(request=request, reason=self.reason, remedies=self.remedies, prospect=self.prospect)
+        return Refusal(
+            request=request,
+            reason=self.reason,
+            remedies=self.remedies,
+            prospect=self.prospect,
+            is_verdict=self.is_verdict,
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ WORKING = on_disk("MiniMax-M2.7-NVFP4-GB10-AC", 130_600_000_000, path="/home/mil
 def test_the_quantisation_that_lay_on_both_disks_for_27_days() -> None:
     found = alternatives(order(made.MINIMAX_RECIPE), [on_disk("Qwen3-4B"), WORKING])
     assert [one.name for one in found] == ["MiniMax-M2.7-NVFP4-GB10-AC"]
-    assert found[0].note == (
+    assert found[0].text == (
         "the same model in NVFP4, on spark1 and spark2: --set model=/home/milo/models/MiniMax-M2.7-NVFP4-GB10-AC"
     )
     assert not found[0].is_wanted
@@ -64,10 +64,10 @@ def test_the_wanted_one_comes_first_then_complete_ones_then_relatives() -> None:
         "Qwen3.6-35B-A3B-NVFP4",
     ]
     assert [one.is_wanted for one in found] == [True, *[False] * 6]
-    assert found[0].note == "what the recipe names, on spark1 and spark2, not complete: a download goes on from there"
-    assert "hardly read" in found[4].note
-    assert found[5].note.startswith("a relative of it (heretic)")
-    assert "--set" not in found[6].note
+    assert found[0].text == "what the recipe names, on spark1 and spark2, not complete: a download goes on from there"
+    assert "hardly read" in found[4].text
+    assert found[5].text.startswith("a relative of it (heretic)")
+    assert "--set" not in found[6].text
 
 
 def test_a_model_in_the_hubs_cache_is_named_by_its_repository_and_a_path_is_quoted() -> None:
@@ -76,8 +76,8 @@ def test_a_model_in_the_hubs_cache_is_named_by_its_repository_and_a_path_is_quot
     )
     spaced = on_disk("Qwen3.6-35B-A3B-AWQ", path="/home/x/my models/$(q)")
     found = alternatives(order(made.QWEN_RECIPE), [cached, spaced])
-    assert found[0].note.endswith(": --set model='/home/x/my models/$(q)'")
-    assert found[1].note.endswith(": --set model=nvidia/Qwen3.6-35B-A3B-NVFP4")
+    assert found[0].text.endswith(": --set model='/home/x/my models/$(q)'")
+    assert found[1].text.endswith(": --set model=nvidia/Qwen3.6-35B-A3B-NVFP4")
 
 
 def test_a_path_that_was_set_is_the_wanted_one() -> None:

@@ -269,7 +269,7 @@ def _check_inputs(request: Request, inputs: LaunchInputs) -> None:
         )
     budget = inputs.budget
     if budget is not None and budget.fit is Fit.NO:
-        raise Refused(budget.sentence, tuple(lever.text for lever in budget.levers), prospect=prospect)
+        raise Refused(budget.sentence, tuple(lever.text for lever in budget.levers), prospect=prospect, is_verdict=True)
     blocking_gates = blocking(inputs.gates)
     if blocking_gates or inputs.fetch.problems:
         remedies = [gate.remedy for gate in blocking_gates if gate.remedy]

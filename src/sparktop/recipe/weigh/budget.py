@@ -181,7 +181,7 @@ def _other_model(model: OnDisk) -> _Candidate:
         )
         return replace(case, facts=replace(facts, name=model.name, is_complete=True))
 
-    return _Candidate(group="model", apply=apply, lever=lambda _: Lever(values={"model": model_setting(model)}))
+    return _Candidate(group="model", apply=apply, lever=lambda _: Lever(values={"model": model.setting}))
 
 
 def _second_node(recipe: Recipe, room: Room) -> _Candidate:
@@ -205,18 +205,16 @@ def _second_node(recipe: Recipe, room: Room) -> _Candidate:
     )
 
 
-def sentence_of(verdict: Budget, levers: Sequence[tuple[Lever, Budget]]) -> str:
-    """The verdict's sentence, with the lever that would change it, or that none does."""
+def advice_of(verdict: Budget, levers: Sequence[tuple[Lever, Budget]]) -> str:
+    """The sentence on the lever that would change the verdict, or that none does."""
     if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
-        return verdict.sentence
+        return ""
     if levers:
         lever, then = levers[0]
         left = min((node.left_bytes for node in then.nodes), default=0)
         word = {Fit.FITS: "it fits", Fit.TIGHT: "it goes in, tightly"}.get(then.fit, "it may fit")
-        return f"{verdict.sentence} With {lever.text} {word}: {gib(left)} would be left."
-    return (
-        f"{verdict.sentence} Nothing that can be set here makes it fit." if verdict.fit is Fit.NO else verdict.sentence
-    )
+        return f"With {lever.text} {word}: {gib(left)} would be left."
+    return "Nothing that can be set here makes it fit." if verdict.fit is Fit.NO else ""
 
 
 _QUANTISATION_WORD = re.compile(
@@ -257,7 +255,7 @@ def alternatives(order: Order, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
             continue
         is_last = (bool(difference), is_gguf(model), -len(model.nodes), model.size_bytes, model.name)
         rank = (not is_wanted, not model.is_complete, *is_last)
-        note = _note(model, is_wanted=is_wanted, difference=difference or "")
+        note = "what the recipe names" if is_wanted else _relation(model, difference or "")
         ranked.append((rank, replace(model, is_wanted=is_wanted, note=note)))
     return tuple(model for _, model in sorted(ranked, key=lambda one: one[0]))
 
@@ -270,11 +268,6 @@ def same(first: str, name: str) -> bool:
 def is_gguf(model: OnDisk) -> bool:
     """Whether the model is a GGUF file for llama.cpp, which vLLM and SGLang barely support."""
     return "gguf" in (model.quantisation.lower(), _quantisation(model.name))
-
-
-def model_setting(model: OnDisk) -> str:
-    """The value for `--set model=`: the repository where the model is in the hub's cache, else its folder."""
-    return model.name if "/models--" in model.path and model.name.count("/") == 1 else model.path
 
 
 def core(name: str) -> tuple[str, ...]:
@@ -315,18 +308,12 @@ def _has_draft_word(words: tuple[str, ...]) -> bool:
     return any(_DRAFT_WORD.fullmatch(word) for word in words)
 
 
-def _note(model: OnDisk, *, is_wanted: bool, difference: str) -> str:
-    """ "the same model in NVFP4, on spark1 and spark2: --set model=/home/x/models/..."."""
-    where = f"on {' and '.join(model.nodes)}" if model.nodes else ""
-    relation = (
-        "what the recipe names" if is_wanted else f"a relative of it ({difference})" if difference else "the same model"
-    )
-    if not is_wanted and (kind := model.quantisation or _quantisation(model.name)):
+def _relation(model: OnDisk, difference: str) -> str:
+    """ "the same model in NVFP4", of one that could replace the wanted one."""
+    relation = f"a relative of it ({difference})" if difference else "the same model"
+    if kind := model.quantisation or _quantisation(model.name):
         relation += f" in {kind.upper()}" + (", which vLLM and SGLang hardly read" if is_gguf(model) else "")
-    note = ", ".join(part for part in (relation, where, "" if model.is_complete else "not complete") if part)
-    if not model.is_complete:
-        return f"{note}: a download goes on from there" if is_wanted else note
-    return note if is_wanted else f"{note}: --set model={shlex.quote(model_setting(model))}"
+    return relation
 
 
 def _quantisation(name: str) -> str:
@@ -360,6 +347,4 @@ def budget(
     )
     verdict = judge(case)
     improvements = levers(case, verdict, order, on_disk)
-    return replace(
-        verdict, sentence=sentence_of(verdict, improvements), levers=tuple(lever for lever, _ in improvements)
-    )
+    return replace(verdict, advice=advice_of(verdict, improvements), levers=tuple(lever for lever, _ in improvements))

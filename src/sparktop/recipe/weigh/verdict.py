@@ -13,7 +13,6 @@ from sparktop.text.units import GIB
 
 RANK = {Fit.NO: 0, Fit.UNKNOWN: 1, Fit.TIGHT: 2, Fit.FITS: 3}
 """From worst to best."""
-_WORDS = {Fit.FITS: "Fits", Fit.TIGHT: "Tight", Fit.NO: "Does not fit", Fit.UNKNOWN: "Not known whether it fits"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +33,7 @@ def judge(case: Case) -> Budget:
     """The verdict, without levers."""
     if not case.rooms or any(room.total <= 0 for room in case.rooms):
         unknown_nodes = ", ".join(room.node for room in case.rooms if room.total <= 0) or "no node"
-        return Budget(
-            fit=Fit.UNKNOWN, sentence=f"Not known whether it fits: the memory of {unknown_nodes} isn't known."
-        )
+        return Budget(fit=Fit.UNKNOWN, why=f"the memory of {unknown_nodes} isn't known")
     demand = demand_of(case)
     settings = case.settings
     share, source = settings.share, settings.share_source
@@ -48,7 +45,7 @@ def judge(case: Case) -> Budget:
     capacities = [_cache_tokens(case, demand, pool) for pool in pools]
     return Budget(
         fit=fit,
-        sentence=f"{_WORDS[fit]}: {why}.",
+        why=why,
         nodes=nodes,
         share=share,
         share_source=source,
@@ -173,13 +170,13 @@ def _slices_before(room: Room) -> tuple[Slice, ...]:
     for name, size in room.stays:
         share = min(used - freed, max(0, size))
         used -= share
-        slices.append(Slice(kind=SliceKind.OTHERS, label=f"{name} {_gib(share)}", size_bytes=share))
+        slices.append(Slice(kind=SliceKind.OTHERS, label=name, size_bytes=share))
     for name, size in room.going:
         share = min(freed, max(0, size))
         freed, used = freed - share, used - share
-        slices.append(Slice(kind=SliceKind.GOING, label=f"{name} {_gib(share)}", size_bytes=share))
-    host = Slice(kind=SliceKind.HOST, label=f"host {_gib(used)}", size_bytes=used)
-    free = Slice(kind=SliceKind.FREE, label=f"available {_gib(room.available)}", size_bytes=room.available)
+        slices.append(Slice(kind=SliceKind.GOING, label=name, size_bytes=share))
+    host = Slice(kind=SliceKind.HOST, label="host", size_bytes=used)
+    free = Slice(kind=SliceKind.FREE, label="available", size_bytes=room.available)
     return tuple(bar_slice for bar_slice in (host, *slices, free) if bar_slice.size_bytes)
 
 
@@ -193,8 +190,8 @@ def _slices_after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
     for name, size in room.stays:
         share = min(used, max(0, size))
         used -= share
-        other_slices.append(Slice(kind=SliceKind.OTHERS, label=f"{name} {_gib(share)}", size_bytes=share))
-    slices = [Slice(kind=SliceKind.HOST, label=f"host {_gib(used)}", size_bytes=used), *other_slices]
+        other_slices.append(Slice(kind=SliceKind.OTHERS, label=name, size_bytes=share))
+    slices = [Slice(kind=SliceKind.HOST, label="host", size_bytes=used), *other_slices]
     left_bytes = room.reach - pool.size_bytes - pool.beyond_bytes
     short = max(0, HOST_BYTES - left_bytes)
     kept = min(HOST_BYTES if short else reserve, room.reach)
@@ -208,14 +205,14 @@ def _slices_after(room: Room, pool: _Pool, reserve: int) -> tuple[Slice, ...]:
     ):
         share = min(space, size)
         space -= share
-        slices.append(Slice(kind=kind, label=f"{label} {_gib(size)}", size_bytes=share))
+        slices.append(Slice(kind=kind, label=label, size_bytes=share, amount=_gib(size)))
     if not short:
         kept = min(space, kept)
         space -= kept
-    said = f"reserve {_gib(kept)}" + (f" of {_gib(reserve)}" if kept < reserve else "")
-    slices.append(Slice(kind=SliceKind.RESERVE, label=said, size_bytes=kept))
-    slices.append(Slice(kind=SliceKind.FREE, label=f"free {_gib(space)}", size_bytes=space))
-    slices.append(Slice(kind=SliceKind.SHORT, label=f"short {_gib(short)}", size_bytes=short))
+    amount = f"{_gib(kept)} of {_gib(reserve)}" if kept < reserve else ""
+    slices.append(Slice(kind=SliceKind.RESERVE, label="reserve", size_bytes=kept, amount=amount))
+    slices.append(Slice(kind=SliceKind.FREE, label="free", size_bytes=space))
+    slices.append(Slice(kind=SliceKind.SHORT, label="short", size_bytes=short))
     return tuple(bar_slice for bar_slice in slices if bar_slice.size_bytes)
 
 

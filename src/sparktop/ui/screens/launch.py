@@ -20,7 +20,6 @@ from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import GateState, Lever, OnDisk
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
-from sparktop.recipe.weigh.budget import model_setting
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.dialogs.page import CoveringScreen
 from sparktop.ui.screens.launch_choices import (
@@ -285,7 +284,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
                 self._is_unfolded = not self._is_unfolded
                 self.renew()
             case "model" if isinstance(value, OnDisk):
-                self._set(self.draft.set("model", "" if value.is_wanted else model_setting(value)))
+                self._set(self.draft.set("model", "" if value.is_wanted else value.setting))
             case "stop" if isinstance(value, Stoppable):
                 is_on = self.draft.is_stopped(value, self.launch_state().used)
                 self._set(self.draft.stopping(value.name, not is_on))

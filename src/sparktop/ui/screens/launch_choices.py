@@ -22,7 +22,6 @@ from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, GateState, Lever, OnDisk, Prospect
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
-from sparktop.recipe.weigh.budget import model_setting
 from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped
 from sparktop.text.units import bare_gib, duration, size
 from sparktop.ui.screens.launch_draft import (
@@ -46,8 +45,9 @@ def head_lines(state: LaunchState, width: int, height: int) -> list[Line]:
         nodes = " and ".join(masked(name) for name in state.draft.nodes)
         return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what stands in its way …", "strong"))]
     is_roomy = height >= ROOMY_ROWS
-    reason = answer.reason if isinstance(answer, Refusal) else ""
-    few = 4 if reason else 2  # a refusal's reason is shown in full
+    is_refused = isinstance(answer, Refusal)
+    reason = answer.reason if isinstance(answer, Refusal) and not answer.is_verdict else ""
+    few = 4 if is_refused else 2  # a refusal's reason is shown in full
     lines = verdict_lines(answer.prospect, width, reason=reason, limit=4 if is_roomy else few)
     if answer.prospect is not None:
         picture = picture_lines(answer.prospect, width, is_brief=not is_roomy)
@@ -186,9 +186,7 @@ def _on_disk_levers(state: LaunchState) -> list[Lever]:
         return []
     suitable = [model for model in prospect.on_disk if model.note and model.is_complete and not model.is_wanted]
     return [
-        Lever(
-            words=f"take {model.name}, which is on disk: it spares the download", values={"model": model_setting(model)}
-        )
+        Lever(words=f"take {model.name}, which is on disk: it spares the download", values={"model": model.setting})
         for model in suitable
         if set(prospect.nodes) <= set(model.nodes)
     ][:1]
@@ -217,7 +215,7 @@ def rows(state: LaunchState, width: int) -> list[ChoiceRow]:
 
 
 def _review_row(state: LaunchState, width: int) -> ChoiceRow:
-    answer, stops = state.answer, ""
+    answer, stops, aside_tone = state.answer, "", "quiet"
     if state.is_planning or answer is None:
         text, tone, aside = "Review and launch", "quiet", "▸ looking …"
     elif isinstance(answer, Plan):
@@ -233,8 +231,7 @@ def _review_row(state: LaunchState, width: int) -> ChoiceRow:
         )
         stops = " and ".join(dict.fromkeys(masked(engine.name) for engine in stopped))
     else:
-        text, tone, aside = "Review and launch", "quiet", "✖ not as it stands"
-    aside_tone = "critical" if aside.startswith("✖") else "quiet"
+        text, tone, aside, aside_tone = "Review and launch", "quiet", "✖ not as it stands", "critical"
     line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (aside, aside_tone))
     lines = [line]  # stops and downloads are repeated here: their own rows may be out of sight
     if stops:
@@ -346,7 +343,7 @@ def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
     disks = state.prospect.on_disk if state.prospect is not None else ()
     for model in sorted(disks, key=lambda model: not model.is_wanted):
         set_model = get(state.draft.values, "model")
-        is_on = set_model in (model.path, model_setting(model)) or (model.is_wanted and set_model is None)
+        is_on = set_model in (model.path, model.setting) or (model.is_wanted and set_model is None)
         status = "" if model.is_complete else "▲ not complete, "
         about = f"{model.quantisation}, " if model.quantisation else ""
         about += f"{size(model.size_bytes)}, on {' and '.join(masked(node) for node in model.nodes)}"
@@ -363,10 +360,8 @@ def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
 
 
 def _model_note(model: OnDisk) -> str:
-    """The model's note without its nodes (shown above) and without the `--set` (Enter does it), with its path."""
-    note = masked(model.note).replace(f", on {' and '.join(masked(node) for node in model.nodes)}", "", 1)
-    text, separator, _ = note.partition(": --set model=")
-    return f"{text}, {masked(model_setting(model))}" if separator else note
+    """The model's note; its nodes are shown above, and Enter sets what it is taken by."""
+    return f"{masked(model.note)}, {masked(model.setting)}" if model.is_complete else masked(model.note)
 
 
 def _stop_rows(state: LaunchState, width: int) -> list[ChoiceRow]:

@@ -224,7 +224,7 @@ def _(world: World) -> None:
 @case("memory", "", FAILED, "Does not fit: 7 GiB short", "--set gpu_memory_utilization=0.76; or --stop other")
 def _(world: World) -> None:
     levers = (Lever(values={"gpu_memory_utilization": "0.76"}), Lever(stops=("other",)))
-    world.budget = Budget(fit=Fit.NO, sentence="Does not fit: 7 GiB short", levers=levers)
+    world.budget = Budget(fit=Fit.NO, why="7 GiB short", levers=levers)
 
 
 @case("memory", "", WARNED, "80.2 GiB", "--set max_model_len=")

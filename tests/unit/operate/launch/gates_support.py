@@ -96,7 +96,7 @@ def rendered(nodes: tuple[str, ...], **more: Any) -> Rendered:
 
 
 def fits(fit: Fit = Fit.FITS, **more: Any) -> Budget:
-    return Budget(fit=fit, sentence="80.2 GiB of 121.7 for it", **more)
+    return Budget(fit=fit, why="80.2 GiB of 121.7 for it", **more)
 
 
 @dataclass

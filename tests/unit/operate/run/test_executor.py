@@ -404,6 +404,8 @@ async def test_evidence_says_where_it_is_and_what_is_missing(tmp_path: Path) -> 
     run = await stage.carry_out(plan(step("evidence", act), action="collect-evidence"))
     assert (run.state, run.evidence_path) == (RunState.DONE, str(archive))
     assert "stacks: no permission" in run.steps[0].detail
+    assert run.steps[0].brief is not None
+    assert "stacks" not in run.steps[0].brief
     assert stage.node.locks == 0  # it only looks
     stage.performers.collected = OSError(28, "No space left on device")
     run = await stage.carry_out(plan(step("evidence", act, on_failure=GO_ON), step("stop")))
