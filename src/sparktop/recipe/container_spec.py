@@ -105,9 +105,22 @@ class Rendered:
 
 
 class CannotRender(Exception):
-    """A recipe can't become a launch; `reason` names the field, `remedies` say how to fix it."""
+    """A recipe can't become a launch; `reason` names the field, `remedies` say how to fix it.
 
-    def __init__(self, reason: str, *remedies: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    Args:
+        text: the reason, without the key.
+        key: what it is about, dotted: "executor_config.volumes", "port"; empty: no single key.
+        is_unsupported: it is valid, and sparktop doesn't support it.
+        is_settable: `--set` fixes it at the launch.
+    """
+
+    def __init__(
+        self, text: str, *remedies: str, key: str = "", is_unsupported: bool = False, is_settable: bool = False
+    ) -> None:
+        self.text = text
+        self.key = key
+        self.reason = f"{key} {text}" if key else text
         self.remedies = remedies
+        self.is_unsupported = is_unsupported
+        self.is_settable = is_settable
+        super().__init__(self.reason)

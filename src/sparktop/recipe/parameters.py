@@ -135,7 +135,7 @@ def default_problem(name: str, value: str) -> str:
     try:
         _check_value(name, value)
     except CannotRender as error:
-        return error.reason.removeprefix(f"{name} is ")
+        return error.text
     return ""
 
 
@@ -246,15 +246,16 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
 def _check_safe(name: str, value: str) -> None:
     """Reject an operator's value that could become a flag, or that no argument can hold."""
     if _CONTROL.search(value) or len(value) > MAX_CHARS:
-        raise CannotRender(f"{name}: the value holds control characters, or is longer than {MAX_CHARS} characters")
+        raise CannotRender(f"holds control characters, or is longer than {MAX_CHARS} characters", key=name)
     if main_name(name) == "name" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value):
         raise CannotRender(
-            f"{name} is {value[:60]!r}: Docker's names have letters, digits, _ . - and 63 characters at the most"
+            f"is {value[:60]!r}: Docker's names have letters, digits, _ . - and 63 characters at the most", key=name
         )
     if value.startswith("-") and not re.fullmatch(r"-\d+(?:\.\d+)?", value):
         raise CannotRender(
-            f"{name}: {value[:40]!r} begins with a dash, and would be taken for a flag",
+            f"is {value[:40]!r}: what begins with a dash would be taken for a flag",
             "set a flag by its name: --set enforce_eager=true",
+            key=name,
         )
 
 
@@ -262,22 +263,27 @@ def _check_value(name: str, value: str) -> None:
     """Reject a value that its parameter can't have."""
     main = main_name(name)
     if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
-        raise CannotRender(f"{name} is {value[:60]!r}: a name is wanted")
+        raise CannotRender(f"is {value[:60]!r}: a name is wanted", key=name)
     if main == "container" and not is_image_name(value):
-        raise CannotRender(f"{name} is {value[:60]!r}: {NO_IMAGE_NAME}")
+        raise CannotRender(f"is {value[:60]!r}: {NO_IMAGE_NAME}", key=name)
     if main == "model_revision" and value and not is_revision(value):
-        raise CannotRender(f"{name} is {value[:60]!r}: a branch, a tag or a commit is wanted")
+        raise CannotRender(f"is {value[:60]!r}: a branch, a tag or a commit is wanted", key=name)
     if main in _WHOLE_NUMBERS and not re.fullmatch(r"[1-9]\d{0,8}", value):
         kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
-        raise CannotRender(f"{name} is {value[:20]!r}: {kind} is wanted")
+        raise CannotRender(f"is {value[:20]!r}: {kind} is wanted", key=name)
     if main in _PORTS and not int(value[:6]) < 65536:
-        raise CannotRender(f"{name} is {value[:20]!r}: a port from 1 to 65535 is wanted")
+        raise CannotRender(f"is {value[:20]!r}: a port from 1 to 65535 is wanted", key=name)
     if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto", value):
-        raise CannotRender(f"{name} is {value[:20]!r}: a number of tokens is wanted")
+        raise CannotRender(f"is {value[:20]!r}: a number of tokens is wanted", key=name)
     if main == "ray_port" and int(value) in RAY_WORKERS:
-        raise CannotRender(f"ray_port is {value}: Ray gives 10002 to 19999 to its workers", "--set ray_port=6379")
+        raise CannotRender(
+            f"is {value}: Ray gives 10002 to 19999 to its workers",
+            "--set ray_port=6379",
+            key="ray_port",
+            is_settable=True,
+        )
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
-        raise CannotRender(f"{name} is {value[:20]!r}: a fraction of the memory is wanted, above 0 and at most 1")
+        raise CannotRender(f"is {value[:20]!r}: a fraction of the memory is wanted, above 0 and at most 1", key=name)
 
 
 def _is_share(text: str) -> bool:

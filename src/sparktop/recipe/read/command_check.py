@@ -94,6 +94,10 @@ def _draft_models(argv: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model for model in models if _REPOSITORY.match(model)))
 
 
+_NODE_COUNTS = ("min_nodes", *(f"defaults.{axis}_parallel" for axis in ("tensor", "pipeline", "data")))
+"""Keys that say on how many Sparks it runs."""
+
+
 def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     engine = server_of(argv)
     if engine is None:
@@ -113,7 +117,8 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
         fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="sparkrun launches it")
     tensor, pipeline, data = (_size(argv, f"{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
     ranks = tensor * pipeline * (data if recipe.engine is EngineKind.VLLM else 1)
-    if ranks > 2 and not any(p.kind is ProblemKind.UNSUPPORTED and "Sparks" in p.text for p in fields.sheet.problems):
+    is_said = any(p.kind is ProblemKind.UNSUPPORTED and p.key in _NODE_COUNTS for p in fields.sheet.problems)
+    if ranks > 2 and not is_said:
         text = f"it takes {ranks} Sparks, and sparktop launches on one or two"
         fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may do on two")
 

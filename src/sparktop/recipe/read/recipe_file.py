@@ -33,12 +33,14 @@ def check_rendering(fields: Fields, recipe: Recipe) -> None:
             refusals.append(error)
         else:
             return
-    if not refusals or any(remedy.startswith("--set") for remedy in refusals[0].remedies):
+    if not refusals or refusals[0].is_settable:
         return
     first = refusals[0]
     remedy = "; ".join(filter(None, first.remedies))
-    key = _key_of_reason(fields, first.reason)
-    fields.add(key, first.reason.removeprefix(f"{key} "), kind=ProblemKind.TEMPLATE, remedy=remedy)
+    top, _, rest = first.key.partition(".")
+    key = next((name for name in (top, "command", "defaults") if name in fields), "model")
+    text = f"{rest} {first.text}".strip() if key == top else first.reason
+    fields.add(key, text, kind=ProblemKind.TEMPLATE, remedy=remedy)
 
 
 def render_made_up(recipe: Recipe, nodes: int, values: Mapping[str, str] | None = None) -> Rendered:
@@ -59,12 +61,6 @@ def render_made_up(recipe: Recipe, nodes: int, values: Mapping[str, str] | None 
         for index in range(nodes)
     )
     return render(Order(recipe=recipe, values=values or {}, secrets=secrets), node_contexts)
-
-
-def _key_of_reason(fields: Fields, reason: str) -> str:
-    """The key a reason is about: the one it begins with, else the command."""
-    first = reason.split(maxsplit=1)[0].rstrip(":") if reason else ""
-    return next((name for name in (first, "command", "defaults") if name in fields), "model")
 
 
 MAX_CHARS = 200_000

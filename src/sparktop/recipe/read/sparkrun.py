@@ -106,9 +106,8 @@ def _check_option(fields: Fields, name: str, value: object) -> None:
     try:
         host_options({name: value}, NodeContext(node="spark1", home="/home/you"), nodes=1)
     except CannotRender as error:
-        text = error.reason.removeprefix("executor_config: ").removeprefix(name).lstrip(": ")
-        kind = ProblemKind.UNSUPPORTED if "can't be honoured" in text else ProblemKind.WRONG
-        fields.add(name, text, kind=kind, remedy="; ".join(filter(None, error.remedies)))
+        kind = ProblemKind.UNSUPPORTED if error.is_unsupported else ProblemKind.WRONG
+        fields.add(name, error.text, kind=kind, remedy="; ".join(filter(None, error.remedies)))
 
 
 def _text_list(fields: Fields, name: str) -> tuple[str, ...]:

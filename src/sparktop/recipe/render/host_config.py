@@ -61,7 +61,7 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
     for name in config:
         if name not in _KNOWN_OPTIONS:
             near = get_close_matches(name, _KNOWN_OPTIONS, n=1)
-            raise CannotRender(f"executor_config: {name[:60]!r} isn't known" + (f": {near[0]}?" if near else ""))
+            raise _problem(name[:60], "isn't known" + (f": {near[0]}?" if near else ""))
     _check_supported(config)
     host: dict[str, object] = {"RestartPolicy": {"Name": "no"}}
     notes = []
@@ -70,9 +70,9 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
     host |= _gpus(config)
     network = _text(config, "network") or "host"
     if network == "none":
-        raise CannotRender("executor_config: network 'none' lets no request reach the engine")
+        raise _problem("network", "'none' lets no request reach the engine")
     if nodes > 1 and network != "host":
-        raise CannotRender(f"executor_config: network {network!r} doesn't reach another node, which needs the host's")
+        raise _problem("network", f"{network!r} doesn't reach another node, which needs the host's")
     host["NetworkMode"] = network
     host |= _shared_memory(config, nodes)
     if _flag(config, "privileged"):
@@ -118,26 +118,32 @@ def mount(text: str, node: NodeContext) -> Mount:
     modes = fields[2].split(",") if len(fields) == 3 else []
     source = re.sub(r"\A(?:~|\$HOME|\$\{HOME\})(?=/|\Z)", node.home or "~", fields[0])
     if len(fields) > 3 or not fields[1].startswith("/") or not set(modes) <= {"ro", "rw"}:
-        raise CannotRender(f"executor_config: volumes: {text[:80]!r} isn't SOURCE:TARGET or SOURCE:TARGET:ro")
+        raise _problem("volumes", f"{text[:80]!r} isn't SOURCE:TARGET or SOURCE:TARGET:ro")
     if not re.fullmatch(r"/.*|[A-Za-z0-9][\w.-]+", source) or re.search(r"[\x00-\x1f\x7f]", text):
-        raise CannotRender(f"executor_config: volumes: {text[:80]!r} begins with no path from the root and no volume")
+        raise _problem("volumes", f"{text[:80]!r} begins with no path from the root and no volume")
     return Mount(source=source, target=fields[1], is_read_only="ro" in modes)
+
+
+def _problem(name: str, text: str, *remedies: str, is_unsupported: bool = False) -> CannotRender:
+    return CannotRender(text, *remedies, key=f"executor_config.{name}", is_unsupported=is_unsupported)
 
 
 def _check_supported(config: Mapping[str, object]) -> None:
     if _flag(config, "auto_remove"):
-        raise CannotRender(
-            "executor_config: auto_remove can't be honoured: with --rm the log of a failure is lost, and the way back",
+        raise _problem(
+            "auto_remove",
+            "can't be honoured: with --rm the log of a failure is lost, and the way back",
             "take it out of the recipe: sparktop removes nothing that has not been replaced",
+            is_unsupported=True,
         )
     for name in ("executor", "executor_type"):
         if _text(config, name) not in ("", "docker"):
-            raise CannotRender(f"executor_config: {name} {_text(config, name)!r} can't be honoured: only docker is")
+            raise _problem(name, f"{_text(config, name)!r} can't be honoured: only docker is", is_unsupported=True)
     if _text(config, "accelerator_vendor") not in ("", "nvidia"):
-        raise CannotRender("executor_config: accelerator_vendor: a Spark's is nvidia")
+        raise _problem("accelerator_vendor", "can only be nvidia, a Spark's")
     for name, (form, valid_form) in _VALUE_FORMS.items():
         if (text := _text(config, name)) and not form.fullmatch(text):
-            raise CannotRender(f"executor_config: {name} is {text[:40]!r}: {valid_form} is wanted")
+            raise _problem(name, f"is {text[:40]!r}: {valid_form} is wanted")
 
 
 def _gpus(config: Mapping[str, object]) -> dict[str, object]:
@@ -146,13 +152,13 @@ def _gpus(config: Mapping[str, object]) -> dict[str, object]:
         return {}
     mode = _text(config, "gpu_access_mode") or "gpus"
     if mode not in ("gpus", "cdi"):
-        raise CannotRender(f"executor_config: gpu_access_mode is gpus or cdi, not {mode[:40]!r}")
+        raise _problem("gpu_access_mode", f"is gpus or cdi, not {mode[:40]!r}")
     is_all = choice in ("all", "1")  # a number is how many, and a Spark has one
     ids = [] if is_all else [device_id for device_id in choice.removeprefix("device=").split(",") if device_id]
     if not is_all and (
         not choice.startswith("device=") or any(not re.fullmatch(r"[\w.:-]+", device_id) for device_id in ids)
     ):
-        raise CannotRender(f"executor_config: gpus is {choice[:40]!r}: all, 1, or device=0")
+        raise _problem("gpus", f"is {choice[:40]!r}: all, 1, or device=0")
     if mode == "cdi":
         request: dict[str, object] = {
             "Driver": "cdi",
@@ -181,28 +187,28 @@ def _device(text: str) -> dict[str, object]:
     inside = fields[1] if len(fields) > 1 and fields[1].startswith("/") else fields[0]
     mode = fields[-1] if len(fields) > 1 and re.fullmatch(r"[rwm]{1,3}", fields[-1]) else "rwm"
     if not fields[0].startswith("/dev/") or len(fields) > 3 or re.search(r"[\x00-\x1f\x7f]", text):
-        raise CannotRender(f"executor_config: devices: {text[:60]!r} is no device of the node")
+        raise _problem("devices", f"{text[:60]!r} is no device of the node")
     return {"PathOnHost": fields[0], "PathInContainer": inside, "CgroupPermissions": mode}
 
 
 def _ulimit(text: str) -> dict[str, tuple[int, int]]:
     match = re.fullmatch(r"([a-z]+)=(-?\d{1,15})(?::(-?\d{1,15}))?", text)
     if match is None:
-        raise CannotRender(f"executor_config: ulimit: {text[:60]!r} isn't NAME=SOFT:HARD")
+        raise _problem("ulimit", f"{text[:60]!r} isn't NAME=SOFT:HARD")
     return {match[1]: (int(match[2]), int(match[3] or match[2]))}
 
 
 def _label(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     if not name.strip():
-        raise CannotRender(f"executor_config: labels: {text[:60]!r} has no name")
+        raise _problem("labels", f"{text[:60]!r} has no name")
     return name, value
 
 
 def _size_bytes(name: str, text: str) -> int:
     size = int(text) if text.isdecimal() else bytes_of(text)
     if not size:
-        raise CannotRender(f"executor_config: {name} is {text[:40]!r}: a size like 16gb is wanted")
+        raise _problem(name, f"is {text[:40]!r}: a size like 16gb is wanted")
     return int(size)
 
 

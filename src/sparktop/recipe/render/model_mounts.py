@@ -72,9 +72,9 @@ def model_place(model: str, node: NodeContext) -> ModelPlace:
     if model.startswith(("/", "~")):
         folder = folder or re.sub(r"\A~(?=/)", node.home, model)
         if not folder.startswith("/") or not posixpath.normpath(folder).strip("/"):
-            raise CannotRender(f"model {model[:80]!r} is no path from the root to a folder")
+            raise CannotRender(f"{model[:80]!r} is no path from the root to a folder", key="model")
     elif not _REPOSITORY.fullmatch(model):
-        raise CannotRender(f"model {model[:80]!r} is neither a repository of the hub (ORG/NAME) nor a path")
+        raise CannotRender(f"{model[:80]!r} is neither a repository of the hub (ORG/NAME) nor a path", key="model")
     is_cached = node.cache and posixpath.normpath(folder).startswith(posixpath.normpath(node.cache).rstrip("/") + "/")
     if not folder or (is_cached and not model.startswith(("/", "~"))):
         return ModelPlace(named=model)

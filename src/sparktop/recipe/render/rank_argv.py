@@ -97,6 +97,7 @@ def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> N
         f"{parallelism} takes {ranks} GPU{'s' if ranks > 1 else ''}, and {many} {nodes}: each Spark has one",
         f"--set tensor_parallel={nodes}",
         *([f"name {ranks} nodes"] if ranks == 2 else []),
+        is_settable=True,
     )
 
 
