@@ -267,7 +267,8 @@ def collectors(view: NodeView, width: int, lines_each: int = 2) -> list[Line]:
     if (
         not view.containers.available
         and view.sample is not None
-        and view.containers.detail not in ("", "not asked yet")
+        and view.containers.is_asked
+        and view.containers.detail
     ):
         lines += wrapped(f"• containers {NA}: {view.containers.detail}", width, "info", lines_each)
     if view.garbled_count:

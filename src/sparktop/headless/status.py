@@ -160,8 +160,7 @@ def _complete(node: NodeView) -> bool:
         return True
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
-    docker_known = node.containers.available or node.containers.detail != type(node.containers)().detail
-    return gpu_known and docker_known and node.has_looked_for_engines and _has_engine_logs(node)
+    return gpu_known and node.containers.is_asked and node.has_looked_for_engines and _has_engine_logs(node)
 
 
 def _has_engine_logs(node: NodeView) -> bool:

@@ -212,7 +212,11 @@ class Containers:
 
     containers: tuple[Container, ...] = ()
     available: bool = False
-    detail: str = "not asked yet"
+    detail: str = ""
     """Why there is none, and how to fix it."""
+    is_asked: bool = True
     is_denied: bool = False
     """This user may not use the Docker Engine."""
+
+
+NOT_ASKED = Containers(is_asked=False, detail="not asked yet")

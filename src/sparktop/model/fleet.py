@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sparktop.model.engine import Containers, Engine
+from sparktop.model.engine import NOT_ASKED, Containers, Engine
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardState
@@ -156,7 +156,7 @@ class NodeView:
     """When the sample was taken, on the operator's monotonic clock (derived from the node's clock)."""
     gpu: GpuReading | None = None
     processes: ProcessTable | None = None
-    containers: Containers = Containers()
+    containers: Containers = NOT_ASKED
     containers_at_s: float | None = None
     """When Docker was asked for them, on the operator's monotonic clock."""
     engines: tuple[Engine, ...] = ()

@@ -378,6 +378,10 @@ class Collector:
     since_boot_s: float = 0.0
 
 
+NOTE = 8
+"""The priority of a line by sparktop itself, beyond syslog's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
     """One line of text from a node, already sanitised."""
@@ -387,9 +391,14 @@ class LogLine:
     """The timestamp its writer gave it, node time."""
     boot_s: float | None = None
     priority: int | None = None
-    """syslog 0 (emergency) to 7 (debug), kernel lines only."""
+    """syslog 0 (emergency) to 7 (debug), kernel lines only; NOTE in a line by sparktop."""
     replaces_last: bool = False
     r"""The next state of a `\\r` progress bar: it replaces the line before."""
+
+    @property
+    def is_note(self) -> bool:
+        """Whether sparktop put it between the lines of a log."""
+        return self.priority == NOTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from sparktop.diagnose.logs.rule import LogRule
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.masking import mask_text
 from sparktop.model.engine import Engine, EngineKind, LogFacts
-from sparktop.model.telemetry import LogLine
+from sparktop.model.telemetry import NOTE, LogLine
 from sparktop.observe.log_ring import LineRing
 
 CAPACITY = 50_000
@@ -89,7 +89,7 @@ class Feed:
     def note(self, text: str, wall_s: float) -> None:
         """Insert a line by sparktop: what happened to the connection, and when."""
         stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
-        self.ring.extend([LogLine(text=f"── {stamp} {text} ──")])
+        self.ring.extend([LogLine(text=f"── {stamp} {text} ──", priority=NOTE)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

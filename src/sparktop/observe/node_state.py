@@ -9,7 +9,7 @@ from dataclasses import replace
 from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
-from sparktop.model.engine import Containers, Engine
+from sparktop.model.engine import NOT_ASKED, Containers, Engine
 from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
@@ -85,7 +85,7 @@ class NodeBook:
         self._last_kernel_boot_s = -1.0
         self._folder = Folder()
         self._garbled = 0
-        self.known_containers = Containers()
+        self.known_containers = NOT_ASKED
         self._containers_at_s: float | None = None
         self._engines: tuple[Engine, ...] = ()
         self._has_looked_for_engines = False

@@ -126,14 +126,14 @@ class Notifier:
             self._announce(tuple(waiting))
 
     def _announce(self, findings: tuple[Finding, ...]) -> None:
-        text = headline(findings)
+        text = f"✖ {headline(findings)}"
         if "toast" in self._channels:
             brief = findings[0].figures if len(findings) == 1 else ""
             keys = "f fix  d details" if any(finding.remedies for finding in findings) else "d details"
             message = "\n".join(line for line in (text, brief, keys) if line)
             # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
-                tell(text.removeprefix("✖ "))
+                tell(headline(findings))
             else:
                 self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:
@@ -178,7 +178,7 @@ def headline(findings: Sequence[Finding]) -> str:
     first = findings[0]
     where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
     more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
-    return f"✖ {where}{first.title}{more}"
+    return f"{where}{first.title}{more}"
 
 
 def window_title(fleet: FleetState, attention: Attention) -> str:

@@ -189,7 +189,7 @@ class LogView(LogScroll, can_focus=True):
 
     def _paint(self, row: LogRow, colours: Palette) -> Strip:
         text, query = row.line.text, self.query_now
-        name = "gap" if text.startswith("── ") else self._level_of(text) if self._level_of else None
+        name = "gap" if row.line.is_note else self._level_of(text) if self._level_of else None
         selection = self.text_selection
         return paint(
             row,
