@@ -1,8 +1,9 @@
-"""Prose is only shown: with every sentence of findings and kernel events reworded, the same is asked to be done."""
+"""Prose is only shown: with every sentence of findings, kernel events, plans, runs and prospects reworded, the same is
+asked to be done, offered and coloured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,32 +20,65 @@ from tests.pictures_support import (
     process,
     rules_on,
 )
+from tests.ui import launches, pictures
+from tests.ui.launches import GPT, MINIMAX, QWEN
+from tests.ui.look import clock_of_pictures
 from tests.unit.operate.machine.machine_support import FREE, planned, stat
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.kernel import findings as kernel_findings
 from sparktop.diagnose.kernel import line, xid
-from sparktop.model.event import KernelEvent
-from sparktop.model.finding import Finding
+from sparktop.documents.plan import plan_lines
+from sparktop.documents.run import body_lines, summary
+from sparktop.documents.run import head_lines as run_head_lines
+from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Growth
-from sparktop.model.plan import Plan, Request
+from sparktop.model.plan import Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
+from sparktop.model.prospect import Gate, GateState, Lever, OnDisk
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import action
 from sparktop.operate.machine import end_process
+from sparktop.operate.run.run_text import by_hand
 from sparktop.operate.targets import remedy_choices
+from sparktop.text.lines import Line
+from sparktop.ui.dialogs.dialog import Choice
+from sparktop.ui.notify import is_own_doing
+from sparktop.ui.screens.fix import choices, first_mending, introduction
+from sparktop.ui.screens.launch_choices import LaunchState, failed_gate_lines, head_lines, rows
+from sparktop.ui.screens.launch_draft import Draft, first_draft
 
 T = TypeVar("T")
 PROSE = frozenset(
     (
         *("title", "detail", "text", "meaning", "remedy", "source", "explanation", "distinction", "settles"),
         *("steps", "cost", "brief", "references", "scope"),
+        *("verifies", "undone_by", "message", "hint", "brief_hint", "remains", "effect", "outcome", "warnings"),
+        *(
+            "reason",
+            "remedies",
+            "why",
+            "advice",
+            "sentence",
+            "share_source",
+            "unknowns",
+            "label",
+            "note",
+            "words",
+            "risks",
+        ),
     )
 )
 """Names of the fields that hold sentences; what is left holds ids, figures, names and commands."""
+OTHER = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:;!?-–─✖▲",
+    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM··········○",
+)
+"""No word and no sign as it was, and each as long as it was: what is drawn has its shape."""
 
 
 def reworded(value: T) -> T:
-    """The value with every sentence in it written backwards: another one for each, and no word as it was."""
+    """The value with every sentence in it in other words: another one for each."""
     return _reworded(value)  # type: ignore[no-any-return]
 
 
@@ -58,7 +92,9 @@ def _reworded(value: Any) -> Any:
 
 def _field(name: str, value: Any) -> Any:
     if name in PROSE:
-        return tuple(text[::-1] for text in value) if isinstance(value, tuple) else value[::-1] if value else value
+        if isinstance(value, tuple):
+            return tuple(text.translate(OTHER) if isinstance(text, str) else _reworded(text) for text in value)
+        return value.translate(OTHER) if isinstance(value, str) else value
     return _reworded(value)
 
 
@@ -127,7 +163,7 @@ def test_a_finding_in_other_words_offers_the_same_targets(fleet: FleetState) -> 
     assert any(remedy.action for finding in findings for remedy in finding.remedies)
     for finding in findings:
         in_other_words = reworded(finding)
-        assert in_other_words.title == finding.title[::-1]
+        assert in_other_words.title == finding.title.translate(OTHER) != finding.title
         assert requests(in_other_words, fleet) == requests(finding, fleet)
 
 
@@ -152,3 +188,125 @@ def test_a_finding_in_other_words_ends_the_same_process() -> None:
         assert isinstance(plan, Plan)
         plans.append([(step.id, step.node, step.act) for step in plan.steps])
     assert plans[0] == plans[1]
+
+
+# --- what is drawn
+
+
+def tones(lines: Sequence[Line]) -> list[list[tuple[int, str]]]:
+    """The shape and the colours of lines, without their words."""
+    return [[(len(text), tone) for text, tone in line.runs] for line in lines]
+
+
+@pytest.mark.parametrize("fleet", FLEETS.values(), ids=FLEETS.keys())
+def test_findings_in_other_words_have_the_same_choices_and_colours(fleet: FleetState) -> None:
+    findings = claims(live_rules(), fleet)
+    for finding, in_other_words in zip(findings, reworded(tuple(findings)), strict=True):
+        for read_only in (False, True):
+            offered, others = (choices(one, is_read_only=read_only) for one in (finding, in_other_words))
+            assert [drawn(choice) for choice in others] == [drawn(choice) for choice in offered]
+            assert first_mending(others) == first_mending(offered)
+        assert tones(introduction(in_other_words)) == tones(introduction(finding))
+
+
+def drawn(choice: Choice) -> tuple[Any, ...]:
+    remedy = choice.value
+    asked_for = (remedy.action, remedy.pid, remedy.change) if isinstance(remedy, Remedy) else None
+    return (asked_for, tones([choice.label, *choice.notes]))
+
+
+def drafts() -> list[Draft]:
+    fleet = pictures.decode(clock_of_pictures())
+    return [
+        first_draft(QWEN, fleet),
+        first_draft(GPT, fleet),
+        first_draft(GPT, fleet).set("gpu_memory_utilization", "0.9"),
+        first_draft(MINIMAX, fleet),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_prospect_in_other_words_has_the_same_rows_and_colours(number: int) -> None:
+    fleet, draft = pictures.decode(clock_of_pictures()), drafts()[number]
+    answer = launches.answer(draft.request(fleet, {}))
+    assert answer.prospect is not None
+    port = Gate(
+        name="port",
+        node="spark1",
+        state=GateState.FAILED,
+        detail="port 8000 is held",
+        remedy="--stop old, or --set port=8001",
+        levers=(Lever(stops=("old",)), Lever(values={"port": "8001"})),
+    )
+    answer = replace(answer, prospect=replace(answer.prospect, gates=(*answer.prospect.gates, port)))
+    states = [
+        LaunchState(draft=draft, fleet=fleet, answer=each, is_planning=False, secrets={})
+        for each in (answer, reworded(answer))
+    ]
+    seen, others = ([(row.kind, choice_of(row.value)) for row in rows(state, 500)] for state in states)
+    assert others == seen
+    assert any(kind == "lever" for kind, _ in seen)
+    assert [tones(row.lines) for row in rows(states[1], 500)] == [tones(row.lines) for row in rows(states[0], 500)]
+    for draw in (head_lines, failed_gate_lines):
+        first, second = (draw(state, 500, *([40] if draw is head_lines else [])) for state in states)
+        assert tones(second) == tones(first)
+
+
+def choice_of(value: object) -> object:
+    """What a row sets, without its words."""
+    if isinstance(value, Lever):
+        return (value.values, value.stops, value.nodes)
+    return value.path if isinstance(value, OnDisk) else value
+
+
+STOPPED = Run(
+    id="r",
+    state=RunState.FAILED,
+    plan=launches.launch(first_draft(QWEN, pictures.decode(clock_of_pictures())).request(FleetState(), {})),
+    message="Wait until it answers failed: it stalled. Done: Pull.",
+    brief="Wait until it answers failed: it stalled.",
+    hint="Look at it. · The way back can be taken: Start it.",
+    brief_hint="Look at it.",
+    can_go_back=True,
+)
+
+
+def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> None:
+    remote = Remote(operations=())
+    steps = (
+        Step(
+            id="look",
+            title="See that it is as it was",
+            node="spark1",
+            act=remote,
+            undone_by="nothing",
+            has_no_undo=True,
+        ),
+        Step(id="stop", title="Stop vllm", node="spark1", act=remote, undone_by="docker start vllm", stops="vllm"),
+        Step(id="drop", title="Nothing", node="spark1", act=remote, undone_by="nothing: it is read again"),
+    )
+    run = replace(
+        STOPPED, steps=tuple(StepRun(step=step, state=StepState.DONE, detail="3 s", brief="") for step in steps)
+    )
+    in_other_words = reworded(run)
+    died = Finding(rule="cluster.rank-died", severity=Severity.CRITICAL, title="It died", subject="vllm")
+    assert is_own_doing(died, run)
+    assert is_own_doing(reworded(died), in_other_words)
+    assert by_hand(run) == ("nothing: it is read again", "docker start vllm")
+    assert by_hand(in_other_words) == tuple(text.translate(OTHER) for text in by_hand(run))
+
+
+@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.CUT_OFF])
+def test_a_run_in_other_words_is_drawn_alike(state: RunState) -> None:
+    steps = tuple(
+        StepRun(step=step, state=StepState.DONE, detail="a/b.tar.gz; 2 things missing: x", brief="b.tar.gz; 2 missing")
+        for step in STOPPED.plan.steps
+    )
+    run = replace(STOPPED, state=state, steps=steps)
+    for limit in (0, 4, 9):
+        assert tones(run_head_lines(reworded(run), 500, 0.0, limit=limit)) == tones(
+            run_head_lines(run, 500, 0.0, limit=limit)
+        )
+    assert tones(body_lines(reworded(run), 500, 0.0)[0]) == tones(body_lines(run, 500, 0.0)[0])
+    assert tones([summary(reworded(run))]) == tones([summary(run)])
+    assert tones(plan_lines(reworded(run.plan), 500)) == tones(plan_lines(run.plan, 500))

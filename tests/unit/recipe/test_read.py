@@ -381,10 +381,19 @@ def with_line(line: str) -> str:
             PLAIN.replace("port: 8000", "port: 8000\n  x: !!python/object/apply:os.system [id]"),
             "r.yaml:9: defaults.x: the tag tag:yaml.org,2002:python/objec… isn't YAML's own",
         ),
-        (PLAIN.replace("port: 8000", "port: 8000\n  max_model_len: 32768.5"), "defaults.max_model_len: is '32768.5': a"),
+        (
+            PLAIN.replace("port: 8000", "port: 8000\n  max_model_len: 32768.5"),
+            "defaults.max_model_len: is '32768.5': a",
+        ),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),
-        (PLAIN.replace("port: 8000", "port: abc"), "r.yaml:8: defaults.port: is 'abc': a port from 1 to 65535 is wanted"),
-        (PLAIN.replace("port: 8000", "port: [8000]"), "r.yaml:8: defaults.port: is '[8000]': a port from 1 to 65535 is"),
+        (
+            PLAIN.replace("port: 8000", "port: abc"),
+            "r.yaml:8: defaults.port: is 'abc': a port from 1 to 65535 is wanted",
+        ),
+        (
+            PLAIN.replace("port: 8000", "port: [8000]"),
+            "r.yaml:8: defaults.port: is '[8000]': a port from 1 to 65535 is",
+        ),
         (PLAIN.replace("port: 8000", "port: 80000"), "r.yaml:8: defaults.port: is '80000': a port from 1 to 65535"),
         (PLAIN.replace("port: 8000", "'po rt': 8000"), "r.yaml:8: defaults.po rt: no name for a parameter"),
         (PLAIN.replace("org/name", "--evil"), "r.yaml:2: model: `--evil` is no name"),
