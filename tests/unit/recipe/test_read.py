@@ -383,7 +383,7 @@ def with_line(line: str) -> str:
         ),
         (
             PLAIN.replace("port: 8000", "port: 8000\n  max_model_len: 32768.5"),
-            "defaults.max_model_len: is '32768.5': a",
+            "defaults.max_model_len: is '32768.5':",
         ),
         (PLAIN.replace("port: 8000", f"port: {'9' * 5000}"), "r.yaml:8: defaults.port: "),
         (
