@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sparktop.cmdline.source import Word
-from sparktop.cmdline.variables import MAX_DEFAULTS, reference_at
+from sparktop.cmdline.variables import MAX_DEFAULTS, Takes, reference_at, takes
 
 Variables = MutableMapping[str, Sequence[Word]]
 """Each variable's words: one for a plain variable, several for an array."""
@@ -265,13 +265,13 @@ def _expanded(raw: Word, variables: Variables, *, is_script: bool = True, depth:
     values = variables.get(reference.name)
     if values is not None and sum(len(value.text) for value in values) > MAX_VALUE_CHARS:
         values = None
-    is_set = values is not None and (":" not in reference.form or any(value.text for value in values))
-    operand = raw.part(reference.rest_start, reference.rest_start + len(reference.rest))
-    if reference.form in (":-", "-", ":=", "=") and not is_set:
+    taken = takes(reference, None if values is None else "".join(value.text for value in values))
+    if taken is Takes.REST:
+        operand = raw.part(reference.rest_start, reference.rest_start + len(reference.rest))
         return [filled(operand, variables, depth=depth + 1)]
-    if reference.form in (":+", "+"):
-        return [operand] if values and any(value.text for value in values) else [raw]
-    return [raw] if values is None else list(values)
+    if values is None:  # whether it is set isn't known
+        return [raw]
+    return list(values) if taken is Takes.VALUE else [raw.part(0, 0)]
 
 
 # --- edited

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELL_NAME = re.compile(r"[0-9@*#?$!-]")
@@ -39,6 +40,27 @@ class Reference:
     def is_demanded(self) -> bool:
         """Whether compose stops where it isn't set."""
         return self.form.endswith("?")
+
+
+class Takes(Enum):
+    """What stands for a reference."""
+
+    VALUE = auto()
+    REST = auto()
+    """Its default or replacement."""
+    NOTHING = auto()
+    STOP = auto()
+    """The shell, or compose, ends with its message."""
+
+
+def takes(reference: Reference, value: str | None) -> Takes:
+    """What stands for it where the variable has this value; None: it isn't set."""
+    is_given = bool(value) if reference.form.startswith(":") else value is not None
+    if reference.form.endswith("+"):
+        return Takes.REST if is_given else Takes.NOTHING
+    if is_given or not reference.form:
+        return Takes.VALUE
+    return Takes.STOP if reference.is_demanded else Takes.REST
 
 
 def reference_at(text: str, at: int) -> tuple[Reference | None, int]:
@@ -91,16 +113,11 @@ def filled(template: str, known: Mapping[str, str]) -> str | None:
             texts.append(part)
             continue
         value = known.get(part.name)
-        is_given = bool(value) if part.form.startswith(":") else value is not None
-        if part.form.endswith("+"):
-            text = filled(part.rest, known) if is_given else ""
-        elif is_given or not part.form:
-            text = value or ""
-        else:
-            text = filled(part.rest, known) if part.has_default else None
-        if text is None:
+        taken = takes(part, value)
+        text = filled(part.rest, known) if taken is Takes.REST else value or ""
+        if taken is Takes.STOP or text is None:
             return None
-        texts.append(text)
+        texts.append(text if taken is not Takes.NOTHING else "")
     return "".join(texts)
 
 

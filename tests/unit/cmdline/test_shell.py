@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktop.cmdline import variables
 from sparktop.cmdline.shell import (
     MAX_VALUE_CHARS,
     Unclear,
@@ -122,3 +123,16 @@ def test_any_text_comes_to_an_end(text: str) -> None:
                 assert 0 <= word.span[0] < word.span[1] <= len(text)
     plain_words(Document("t", text).whole)
     filled(Document("t", text).whole, {})
+
+
+@pytest.mark.parametrize("form", ["", "-", ":-", "+", ":+", "?", ":?"])
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_a_reference_becomes_the_same_in_a_draft_as_in_compose(form: str, value: str | None) -> None:
+    template = f"a${{X{form}{'other' if form else ''}}}b"
+    by_compose = variables.filled(template, {} if value is None else {"X": value})
+    in_a_draft = filled(Document("t", template).whole, {} if value is None else {"X": [Word(value)]}).text
+    if value is not None or form in ("-", ":-"):
+        assert by_compose in (in_a_draft, None)
+        assert (by_compose is None) == (form == ":?" and value == "")
+    else:
+        assert in_a_draft == template, "a draft leaves what isn't known as it is written"
