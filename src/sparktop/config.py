@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tempfile
 import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields
@@ -60,6 +61,23 @@ def state_home() -> Path:
     """The directory of files that sparktop writes by itself (saved logs, recordings, audit)."""
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file of sparktop's own in one step, readable by its owner alone.
+
+    Raises:
+        OSError: it can't be written; the old one is as it was.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # made with mode 0600
+    try:
+        with open(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def shown(path: Path) -> str:

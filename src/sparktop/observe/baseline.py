@@ -7,15 +7,14 @@ another version or not writable, only the learned figures are lost. Figures: doc
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from sparktop.config import write_private
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import Baseline, LinkState, NodeView
 from sparktop.text.units import GIB
@@ -81,15 +80,7 @@ class BaselineFile:
         newest = sorted(merged.items(), key=lambda row: -row[1].seen_wall_s)[:MACHINES_KEPT]
         text = json.dumps({"version": VERSION, "machines": {key: asdict(machine) for key, machine in newest}}, indent=1)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=".baselines-")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-                    out.write(text)
-                os.replace(name, self._path)
-            except OSError:
-                os.unlink(name)
-                raise
+            write_private(self._path, text)
         except OSError:
             return  # a full disk or a read-only home: the figures last as long as this run
         self._touched.clear()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sparktop.clock import Clock
+from sparktop.config import write_private
 from sparktop.documents.finding_tree import AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -114,23 +113,10 @@ class Attention:
             for (rule, nodes, subject), mark in newest
         ]
         try:
-            _write(self._file, json.dumps({"version": 1, "findings": rows}, indent=1))
+            write_private(self._file, json.dumps({"version": 1, "findings": rows}, indent=1))
         except OSError as error:
             return f"kept for this session only: {self._file} can't be written: {error.strerror or error}"
         return ""
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace the file in one step, readable by its owner alone."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # made with mode 0600
-    try:
-        with open(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _read(file: Path, now_s: float) -> dict[Key, _Mark]:
