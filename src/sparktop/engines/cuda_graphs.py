@@ -6,9 +6,8 @@ NCCL is 2.30.4 or later. SGLang renamed its flag between 0.5.12 and 0.5.23; the 
 
 from __future__ import annotations
 
-import re
-
 from sparktop.cmdline.engine_command import command_of
+from sparktop.engines.images import release_of
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
@@ -18,17 +17,11 @@ _SGLANG_OLD = "--disable-cuda-graph"
 _SGLANG_NEW = "--cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
 
 
-def version_of(text: str | None) -> tuple[int, ...] | None:
-    """The leading numbers of a version; None where there are none."""
-    match = re.match(r"v?(\d+(?:\.\d+)*)", text or "")
-    return tuple(int(part) for part in match[1].split(".")) if match else None
-
-
 def flag_without_graphs(engine: Engine) -> str:
     """The flag of this engine's version that turns CUDA graphs off."""
     if engine.kind is EngineKind.VLLM:
         return f"--compilation-config '{_VLLM_NONE}'"
-    version = version_of(engine.version)
+    version = release_of(engine.version)
     return _SGLANG_NEW if version is not None and version >= (0, 5, 23) else _SGLANG_OLD
 
 
@@ -51,7 +44,7 @@ def without_graphs(engine: Engine) -> Remedy:
     steps = [f"add to every rank's command: {flag_without_graphs(engine)}"]
     if engine.kind is EngineKind.VLLM:
         steps.append("""or keep part of the speed: --compilation-config '{"cudagraph_mode":"PIECEWISE"}'""")
-    elif version_of(engine.version) is None:
+    elif release_of(engine.version) is None:
         steps.append(f"from SGLang 0.5.23 on it is called: {_SGLANG_NEW}")
     if engine.kind is EngineKind.SGLANG:
         steps.append("SGLANG_DISABLE_CUDA_GRAPH does nothing: no version reads that variable")

@@ -41,10 +41,15 @@ def tag_of(image: str) -> str | None:
     return image.rpartition("/")[2].partition(":")[2] or "latest"
 
 
+def release_of(version: str | None) -> tuple[int, ...] | None:
+    """The numbers that a version begins with; None where there are none."""
+    match = re.match(r"v?(\d{1,9}(?:\.\d{1,9}){0,9})", version or "")
+    return tuple(int(part) for part in match[1].split(".")) if match else None
+
+
 def numbers_of(version: str) -> tuple[int, ...]:
     """A version's first three numbers, for comparison; missing ones are 0."""
-    numbers = [int(part[:9]) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
-    return tuple([*numbers, 0, 0, 0][:3])
+    return (*(release_of(version) or ()), 0, 0, 0)[:3]
 
 
 class Family(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.engines import images
-from sparktop.engines.cuda_graphs import version_of
+from sparktop.engines.images import release_of
 from sparktop.engines.ranks import EngineRank, other_ranks, rank_of
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
@@ -71,7 +71,7 @@ def overhead_bytes(*, has_graphs: bool, counts_graphs: bool) -> int:
 def overhead_of(engine: Engine) -> int:
     """Overhead of an existing engine, by its command and version (the image's, where it gives none)."""
     tag = images.version_of(engine.container.image, engine.kind) if engine.container is not None else None
-    version = version_of(engine.version) or version_of(tag)
+    version = release_of(engine.version) or release_of(tag)
     return overhead_bytes(has_graphs=_captures(engine), counts_graphs=counts_graphs(engine.kind, version))
 
 
@@ -170,7 +170,7 @@ def share(engine: Engine) -> float:
 def _default_share(engine: Engine) -> float:
     if engine.kind is EngineKind.SGLANG:
         return 0.88
-    version = version_of(engine.version)
+    version = release_of(engine.version)
     return 0.92 if version is None or version >= (0, 22, 1) else 0.90
 
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparktop.engines import cuda_graphs
-from sparktop.engines.images import version_of
+from sparktop.engines.images import release_of, version_of
 from sparktop.engines.memory_needs import counts_graphs, turns_graphs_off
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order
@@ -103,7 +102,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
 
     engine = recipe.engine
     image = own.get("container") or merged.get("container") or recipe.container
-    version = cuda_graphs.version_of(version_of(image, engine))
+    version = release_of(version_of(image, engine))
     # What the operator sets is in `values` too, and no limit of the recipe's: without it the recipe's own is.
     bounds = recipe.need.share, _fraction((defaults if SHARE in own else merged).get(SHARE))
     share, source = _fixed_share(own, recipe.command, problems)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import normal_power, spinning
 from sparktop.diagnose.rules.window import GpuStretch, of_engine, seen
-from sparktop.engines.cuda_graphs import change_without_graphs, flag_without_graphs, version_of
+from sparktop.engines.cuda_graphs import change_without_graphs, flag_without_graphs
+from sparktop.engines.images import release_of
 from sparktop.engines.ranks import EngineRank, names_in_order, spans_nodes, teams
 from sparktop.model.engine import EngineKind, EngineState
 from sparktop.model.event import Severity
@@ -160,7 +161,7 @@ def _remedies(rank: EngineRank, *, spans_two: bool) -> tuple[Remedy, ...]:
     steps = [f"stop every rank, and relaunch with {flags}"]
     if engine.kind is EngineKind.SGLANG:
         steps.append("the flag, not the variable: SGLANG_DISABLE_CUDA_GRAPH is read by no version")
-        if version_of(engine.version) is None:
+        if release_of(engine.version) is None:
             steps.append(
                 "from SGLang 0.5.23 on: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
             )

@@ -12,7 +12,7 @@ from sparktop.diagnose.kernel.incident import counted, describe, victim_text
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.host.kernel_log import Relevance, relevance_of
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.cuda_graphs import version_of
+from sparktop.engines.images import release_of
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind
@@ -407,7 +407,7 @@ def _words(engine: Engine) -> str:
 
 
 def _about_variable(version: str | None) -> str:
-    minor = (version_of(version) or ())[:2]
+    minor = (release_of(version) or ())[:2]
     if minor >= (0, 27):
         return f"vLLM {version} doesn't have that variable any more"
     if (0, 12) <= minor < (0, 23):

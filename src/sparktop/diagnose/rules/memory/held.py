@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, of_engine, seen
-from sparktop.engines.cuda_graphs import version_of
+from sparktop.engines.images import release_of
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import Engine, EngineKind
@@ -309,7 +309,7 @@ def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
     )
     engine = after.engine
     if engine is not None and engine.kind is EngineKind.VLLM:
-        version = version_of(engine.version)
+        version = release_of(engine.version)
         if version is None or version < (0, 24):
             remedies.append(
                 Remedy(
