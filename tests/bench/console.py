@@ -21,7 +21,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,8 +33,7 @@ from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import HostFacts, LogLine
 from sparktop.observe.engine_log import Feed
-from sparktop.observe.log_ring import LineRing
-from sparktop.observe.watch import LogFeed, Publish, Watch
+from sparktop.observe.watch import ForwardingWatch, LogFeed, Publish, Watch
 from sparktop.transport.base import Prompter
 from sparktop.ui.app import SparktopApp
 
@@ -107,38 +105,15 @@ class Flood:
         threading.Thread(target=read, daemon=True).start()
 
 
-class FloodedWatch:
+class FloodedWatch(ForwardingWatch):
     """A Watch whose engines' logs are the flood's."""
 
     def __init__(self, watch: Watch, feed: Feed) -> None:
-        self._watch = watch
+        super().__init__(watch)
         self._feed = feed
-
-    @property
-    def state(self) -> FleetState:
-        return self._watch.state
-
-    @property
-    def interval_s(self) -> float:
-        return self._watch.interval_s
-
-    async def run(self) -> None:
-        await self._watch.run()
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         return self._feed
-
-    def kernel_lines(self, node: str) -> LineRing:
-        return self._watch.kernel_lines(node)
-
-    def set_interval(self, seconds: float) -> None:
-        self._watch.set_interval(seconds)
-
-    def retry_now(self, node: str) -> None:
-        self._watch.retry_now(node)
-
-    def tell(self, node: str, words: Mapping[str, object]) -> bool:
-        return self._watch.tell(node, words)
 
 
 async def late() -> None:
