@@ -109,10 +109,12 @@ def test_what_python_quotes_is_read_back(texts: list[str]) -> None:
 @pytest.mark.parametrize("part", ["$(", "${a:-", "(", "((", "$((", "<(", "a=(", "`", "[[ ", '"$(', "<<E "])
 def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
     text = part * 3000
-    list(commands(Document("t", text).whole, {}))
-    plain_words(Document("t", text).whole)
+    drafted = list(commands(Document("t", text).whole, {}))
+    assert all(drafted), "a command has words"
+    words = plain_words(Document("t", text).whole)
+    assert sum(len(word.text) for word in words) <= len(text)
     with suppress(Unclear):
-        list(simple_commands(text))
+        assert all(simple_commands(text))
 
 
 @given(st.text(alphabet="ab=$(){}[]'\"\\`<>|&;# \n\t1@*:-+?", max_size=80))
@@ -121,8 +123,9 @@ def test_any_text_comes_to_an_end(text: str) -> None:
         for word in words:
             if word.span:
                 assert 0 <= word.span[0] < word.span[1] <= len(text)
-    plain_words(Document("t", text).whole)
-    filled(Document("t", text).whole, {})
+    for word in plain_words(Document("t", text).whole):
+        assert word.span is None or 0 <= word.span[0] < word.span[1] <= len(text)
+    assert len(filled(Document("t", text).whole, {}).text) <= len(text)
 
 
 @pytest.mark.parametrize("form", ["", "-", ":-", "+", ":+", "?", ":?"])

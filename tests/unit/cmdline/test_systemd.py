@@ -76,5 +76,8 @@ def test_any_line_is_taken_apart_or_refused(text: str) -> None:
 
 @given(st.text(alphabet="ab$A{}%\\'\"; \n\txu0\ue000", max_size=40))
 def test_any_line_is_a_draft(line: str) -> None:
-    drafted(line)
-    list(settings(line))
+    words = drafted(line)
+    assert drafted(joined(words)) == words
+    for setting in settings(line):
+        assert setting.name.text.strip() == setting.name.text
+        assert setting.name.text in line

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.plain_text import unclean
 
 from sparktop.diagnose.explain import DOCUMENT_CHARS, STREAMS, Explanation, explain_together
 from sparktop.diagnose.logs.rule import LogRule, shipped
@@ -157,11 +158,12 @@ def test_no_text_breaks_it_and_how_it_is_cut_makes_no_difference(lines: list[str
     for start, end in zip([0, *ends], ends, strict=False):
         explanation.feed(data[start:end])
     assert explanation.finish() == whole
+    assert unclean(whole) == []
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(data: bytes) -> None:
-    explained(data)
+    assert unclean(explained(data)) == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")

@@ -214,8 +214,10 @@ MARKS = st.sampled_from(
 
 @given(st.lists(st.one_of(st.text(max_size=30), MARKS), max_size=8))
 def test_no_text_makes_it_raise(parts: list[str]) -> None:
-    outputs.read("".join(parts), "stdin")
-    outputs.read("\n".join(parts), "stdin")
+    for text in ("".join(parts), "\n".join(parts)):
+        for finding in outputs.read(text, "stdin") or ():
+            assert finding.title
+            assert all(one.line is None or 1 <= one.line <= text.count("\n") + 1 for one in finding.evidence)
 
 
 def test_every_ending_has_words_and_a_way_on() -> None:

@@ -143,5 +143,6 @@ def test_an_image(image: str, kind: EngineKind | None, version: str | None) -> N
     st.lists(st.text(max_size=12) | st.sampled_from(["vllm", "serve", "python3", "-m", "--port", "--model", "bash"]))
 )
 def test_any_words_are_an_answer(argv: list[str]) -> None:
-    of_process(argv)
-    of_container(argv)
+    for command in (of_process(argv), of_container(argv)):
+        assert command is None or command.kind in EngineKind
+        assert of_process(argv) is None or command is not None, "what a process starts, its container does"

@@ -86,8 +86,9 @@ def test_other_commands_are_not_recognised(command: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_command_is_looked_at_without_failing(command: str) -> None:
-    bundle.parse_command(command)
-    bundle.parse_command("sparktop-probe " + command)
+    for text in (command, "sparktop-probe " + command):
+        arguments = bundle.parse_command(text)
+        assert arguments is None or str(arguments.length) in text
 
 
 @pytest.mark.parametrize(

@@ -256,10 +256,14 @@ def test_the_newest_kernel(names: list[str], newest: str | None) -> None:
 @given(st.lists(st.text(max_size=12), max_size=5))
 @example(["\u00b9"])  # a digit to str.isdigit, and no number to int
 def test_any_names_have_an_order(names: list[str]) -> None:
-    newest_kernel(["1" + name for name in names])
+    numbered = ["1" + name for name in names]
+    newest = newest_kernel(numbered)
+    assert newest in numbered if numbered else newest is None
 
 
 @given(st.binary(max_size=200))
 def test_any_output_of_systemctl_is_rows(output: bytes) -> None:
     for unit in parse_units(output):
-        unit_row(unit)
+        name, *_, pid, _ = unit_row(unit)
+        assert name == unit["Id"]
+        assert pid is None or pid > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import struct
@@ -212,7 +213,10 @@ def test_one_dump_of_addresses() -> None:
 
 @given(st.binary(max_size=120))
 def test_a_datagram_of_anything_ends(data: bytes) -> None:
-    parse_addresses(data, {})
+    found: dict[int, list[str]] = {}
+    parse_addresses(data, found)
+    for addresses in found.values():
+        assert [str(ipaddress.ip_interface(address)) for address in addresses] == addresses
 
 
 def test_this_machine_tells_its_own_addresses() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.plain_text import unclean
 
 from sparktop.transport.docker.inspection import container_of, wall_s_of
 
@@ -174,8 +175,8 @@ _JSON = st.recursive(
 
 
 @given(st.dictionaries(_KEYS, _JSON))
-def test_an_odd_answer_is_no_crash(raw: dict[str, Any]) -> None:
-    container_of(raw)
+def test_an_odd_answer_is_a_container_of_plain_text(raw: dict[str, Any]) -> None:
+    assert unclean(container_of(raw)) == []
 
 
 def test_figures_and_lists_out_of_bounds() -> None:

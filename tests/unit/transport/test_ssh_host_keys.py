@@ -152,6 +152,7 @@ def test_what_is_written_is_what_ssh_keygen_finds(tmp_path: Path) -> None:
 
 def test_dev_null_keeps_nothing_and_is_no_error() -> None:
     remember(Path(os.devnull), "spark1", "ssh-ed25519", key(1))
+    assert Path(os.devnull).is_char_device(), "no file was put in its place"
 
 
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.lint_support import CASES, linted, only
+from tests.plain_text import unclean
 
 from sparktop.diagnose.lint.read.configuration import MAX_CHARS, read
 from sparktop.diagnose.lint.spec import Launcher, SourceKind, quantisation
@@ -300,9 +301,10 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS, max_size=25).map("".join))
 def test_any_mixture_is_read_or_refused(text: str) -> None:
     try:
-        linted(text)
+        findings = linted(text)
     except ConfigError:
         return
+    assert unclean(findings) == []
 
 
 @settings(max_examples=200)
@@ -315,9 +317,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         "FROM vllm\n",
     ):
         try:
-            linted(begin + text)
+            findings = linted(begin + text)
         except ConfigError:
             continue
+        assert unclean(findings) == []
 
 
 def test_anchors_defaults_and_services_cant_multiply() -> None:

@@ -224,7 +224,9 @@ def test_every_wording_has_its_word() -> None:
 
 @given(st.text(max_size=200), st.sampled_from([None, V, S]))
 def test_any_text_is_an_answer(text: str, kind: EngineKind | None) -> None:
-    advance(EngineLogState(), LogLine(text=text), kind)
+    state = advance(EngineLogState(), LogLine(text=text), kind)
+    assert state.progress is None or state.progress.done is None or state.progress.done >= 0
+    assert state.state in EngineState
 
 
 ENGINE = Engine(key="a", kind=V, name="e", state=STARTING, endpoint=Endpoint(host="127.0.0.1", port=8000))

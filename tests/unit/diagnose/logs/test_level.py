@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.diagnose.logs.level import level_of
+from sparktop.diagnose.logs.level import Level, level_of
 
 
 @pytest.mark.parametrize(
@@ -53,4 +55,4 @@ def test_a_lines_level(text: str, level: str | None) -> None:
 
 @given(st.text(max_size=300))
 def test_any_text_is_an_answer(text: str) -> None:
-    level_of(text)
+    assert level_of(text) in (None, *get_args(Level))

@@ -14,6 +14,7 @@ import pytest
 from tests.cutoff_support import NEW, NEW_ID, OLD, OLD_ID, STAMP, launch, written
 from tests.operate_support import Stage, plan, step
 from tests.pictures_support import container, link, node, picture
+from tests.plain_text import unclean
 
 from sparktop.clock import ManualClock
 from sparktop.engines.labels import LAUNCH
@@ -199,11 +200,11 @@ async def test_a_damaged_audit_is_read_as_far_as_it_goes(tmp_path: Path, damage:
     for key in intent:
         if key not in ("kind", "run", "wall_s"):
             for one in found([{**intent, key: damage}, *audit[1:]]):
-                run_report(one, seen(old(), new()))
+                assert unclean(run_report(one, seen(old(), new()))) == []
     for key in [*audit[1], "saved"]:
         if key not in ("kind", "run", "wall_s"):
             for one in found([intent, {**audit[1], key: damage}, *audit[2:]]):
-                run_report(one, seen(old(), new()))
+                assert unclean(run_report(one, seen(old(), new()))) == []
 
 
 async def test_an_id_that_is_none_reaches_no_call(tmp_path: Path) -> None:
