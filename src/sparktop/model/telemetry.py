@@ -427,7 +427,6 @@ class Garbled:
     """A line of the probe that is not a message: cut, too long, not JSON, or of another shape."""
 
     reason: str
-    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

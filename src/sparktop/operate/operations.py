@@ -90,10 +90,6 @@ class Operations:
     def is_read_only(self) -> bool:
         return self._is_read_only
 
-    @property
-    def executions(self) -> tuple[PlanExecution, ...]:
-        return tuple(self._executions)
-
     def see(self, picture: FleetState) -> None:
         """Take in a new picture: keep ordered guards armed, and audit what guards have done."""
         self._guard_log.see(picture)

@@ -58,9 +58,9 @@ def decode(line: bytes) -> Message | None:
     try:
         raw = json_of(line)
     except ValueError:
-        return Garbled(reason="not JSON", excerpt=sanitise.line(line[:200]))
+        return Garbled(reason="not JSON")
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
-        return Garbled(reason="not a message", excerpt=sanitise.line(line[:200]))
+        return Garbled(reason="not a message")
     reader = _READERS.get(raw["kind"])
     if reader is None:
         return None
@@ -68,7 +68,7 @@ def decode(line: bytes) -> Message | None:
         return reader(raw)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = f"{sanitise.name(raw['kind'])}: {type(error).__name__} {sanitise.line(str(error), limit=80)}"
-        return Garbled(reason=reason, excerpt=sanitise.line(line[:200]))
+        return Garbled(reason=reason)
 
 
 def _memory(kib: Mapping[str, int]) -> Memory:

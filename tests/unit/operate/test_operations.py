@@ -175,7 +175,6 @@ async def test_a_plan_is_run_through_the_gate(tmp_path: Path) -> None:
     assert run.state is RunState.DONE
     assert runs[-1] is run
     assert run.id.startswith("20260528T202640-")
-    assert [one.run for one in acting.executions] == [run]
 
 
 @pytest.mark.parametrize("why", ["read-only", "protected", "2000 s old", "not live", "not there any more"])

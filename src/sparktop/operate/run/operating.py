@@ -34,10 +34,6 @@ class Operating(Protocol):
     @property
     def is_read_only(self) -> bool: ...
 
-    @property
-    def executions(self) -> tuple[Execution, ...]:
-        """The runs of this session, newest last."""
-
     async def plan(self, request: Request) -> Plan | Refusal:
         """Ask the nodes the planner's questions, and plan. Nothing is changed."""
 
