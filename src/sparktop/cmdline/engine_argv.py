@@ -64,7 +64,7 @@ def parsed(words: Sequence[str | None], kind: EngineKind | None = None) -> tuple
     return flags, loose
 
 
-def flags_of(words: Sequence[Word], engine: EngineKind | None) -> tuple[list[Item], list[Word]]:
+def flags_of(words: Sequence[Word]) -> tuple[list[Item], list[Word]]:
     """The flags in order with their positions, and the words that belong to no flag (the model's name)."""
     flags, loose = parsed([word.text for word in words])
     items = []

@@ -155,7 +155,7 @@ def node_models_of(node: str, answer: object) -> NodeModels | None:
     if not isinstance(answer, Mapping):
         return None
     rows, cache = answer.get("models"), _absolute_path(answer.get("cache"))
-    copies = [_model_copy(node, row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    copies = [_model_copy(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     return NodeModels(
         node=node,
         cache=cache,
@@ -170,7 +170,7 @@ def node_models_of(node: str, answer: object) -> NodeModels | None:
     )
 
 
-def _model_copy(node: str, row: Mapping[str, Any]) -> ModelCopy | None:
+def _model_copy(row: Mapping[str, Any]) -> ModelCopy | None:
     name, path = row.get("name"), _absolute_path(row.get("path"))
     if not isinstance(name, str) or not name or not path:
         return None

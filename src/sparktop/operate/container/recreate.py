@@ -93,7 +93,7 @@ def recreation(
             raise CannotRecreate(problem)
     if host_config.get("MemorySwappiness") == -1:  # the default in older Docker Engines; refused when sent
         host_config["MemorySwappiness"] = None
-    _name_volumes(inspect, config, host_config, notes)
+    _name_volumes(inspect, host_config, notes)
     network_mode = str(host_config.get("NetworkMode") or "")
     hostname = str(config.get("Hostname") or "")
     if hostname == container_id[:12] or network_mode.startswith("container:") or host_config.get("UTSMode") == "host":
@@ -137,7 +137,7 @@ def anonymous_volumes(inspect: Json) -> tuple[Json, ...]:
     )
 
 
-def _name_volumes(inspect: Json, config: dict[str, Any], host_config: dict[str, Any], notes: list[str]) -> None:
+def _name_volumes(inspect: Json, host_config: dict[str, Any], notes: list[str]) -> None:
     volumes = anonymous_volumes(inspect)
     if not volumes:
         return

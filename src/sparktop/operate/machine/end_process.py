@@ -51,7 +51,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     node = the_node(request, picture)
     pid = _target(request, node)
     if pid is None:
-        raise _refuse("which process is meant? Name its pid", *_named_holders(request, node))
+        raise _refuse("which process is meant? Name its pid", *_named_holders(node))
     row = next((row for row in _holders(node) or () if row.pid == pid), None)
     process = next((entry for entry in _table(node) if entry.pid == pid), None)
     stat = stat_of(survey, stat_ask(node.name, pid))
@@ -106,7 +106,7 @@ def _table(node: NodeView) -> tuple[Process, ...]:
     return node.processes.processes if node.processes else ()
 
 
-def _named_holders(request: Request, node: NodeView) -> Iterator[str]:
+def _named_holders(node: NodeView) -> Iterator[str]:
     for row in sorted(_holders(node) or (), key=lambda row: -(row.used_bytes or 0))[:8]:
         held = gib(row.used_bytes) if row.used_bytes is not None else "an unknown amount"
         yield f"pid {row.pid}: {sanitise.name(row.name)}, {held}"
@@ -146,9 +146,7 @@ def _process_refusal(
             f"on {node.name}: nvidia-smi   # then end it by hand, if it is the one",
         )
     if row is None:
-        return _refuse(
-            f"pid {pid} holds no GPU memory on {node.name}, as NVML lists it", *_named_holders(request, node)
-        )
+        return _refuse(f"pid {pid} holds no GPU memory on {node.name}, as NVML lists it", *_named_holders(node))
     if stat is None:
         problem = survey.problem(stat_ask(node.name, row.pid))
         return _refuse(f"pid {pid} is gone{f' or can not be read: {problem}' if problem else ''}")

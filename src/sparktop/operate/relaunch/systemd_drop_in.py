@@ -150,7 +150,7 @@ def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
     yield _cat(rank_change)
     yield _show(rank_change)
     if rank.origin.is_own:
-        yield from _passwd(rank_change, survey)
+        yield from _passwd(rank_change)
     path = _path(rank_change, survey)
     if path:
         yield FileText(node=rank.node, path=path)
@@ -204,7 +204,7 @@ def _path(rank_change: RankChange, survey: Survey) -> str:
     unit = rank_change.origin.unit
     if not rank_change.origin.is_own:
         return f"{SYSTEM}/{unit}.d/{NAME}"
-    for ask in _passwd(rank_change, survey):
+    for ask in _passwd(rank_change):
         row = survey.value(ask)
         fields = row.strip().split(":") if isinstance(row, str) else []
         if len(fields) >= 6 and _HOME.fullmatch(fields[5]):
@@ -212,7 +212,7 @@ def _path(rank_change: RankChange, survey: Survey) -> str:
     return ""
 
 
-def _passwd(rank_change: RankChange, survey: Survey) -> Iterator[Output]:
+def _passwd(rank_change: RankChange) -> Iterator[Output]:
     facts = rank_change.rank.view.facts
     if facts is not None and facts.user_id is not None:
         yield Output(node=rank_change.rank.node, argv=("getent", "passwd", str(facts.user_id)))

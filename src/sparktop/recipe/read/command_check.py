@@ -59,7 +59,7 @@ def check_command(fields: Fields, recipe: Recipe) -> CommandFacts:
     try:
         argv = render(recipe.command, _NODE_VALUES | known_values(recipe))
     except TemplateError as error:
-        _add_template_problem(fields, recipe, error)
+        _add_template_problem(fields, error)
         return CommandFacts()
     _check_argv(fields, recipe, argv)
     idle = sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED)
@@ -143,7 +143,7 @@ def _check_environment(fields: Fields, recipe: Recipe) -> None:
                 section.add(name, error.reason, nearest=error.nearest, remedy=" ".join(error.remedies))
 
 
-def _add_template_problem(fields: Fields, recipe: Recipe, error: TemplateError) -> None:
+def _add_template_problem(fields: Fields, error: TemplateError) -> None:
     """Report a template's problem at its own line of the file."""
     node = fields.node("command")
     offset = fields.place("command")

@@ -190,7 +190,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     extension = recipe_extension.read_extension(config.section("sparktop"))
     defaults = _defaults(fields)
     engine, runtime = _engine(fields, command)
-    least, most = _nodes(fields, defaults, command)
+    least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
     if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
@@ -208,7 +208,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
-        executor=_executor(extension.executor, runtime, defaults, command, most),
+        executor=_executor(extension.executor, runtime, defaults, most),
         min_nodes=least,
         max_nodes=most,
         defaults=defaults,
@@ -299,7 +299,7 @@ def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
     return EngineKind.VLLM, runtime
 
 
-def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], command: str, most: int) -> Executor:
+def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], most: int) -> Executor:
     if most == 1:
         return Executor.ALONE
     if declared:
@@ -308,7 +308,7 @@ def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], comma
     return Executor.RAY if runtime in _RAY or backend == "ray" else Executor.NATIVE
 
 
-def _nodes(fields: Fields, defaults: Mapping[str, Scalar], command: str) -> tuple[int, int]:
+def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
     """(least, most) nodes; recipes that need more than two are refused."""
     least = fields.whole("min_nodes", least=1, most=10_000)
     most = fields.whole("max_nodes", least=1, most=10_000)

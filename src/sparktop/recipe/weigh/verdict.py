@@ -40,7 +40,7 @@ def judge(case: Case) -> Budget:
     if share is None and settings.cache_bytes is None:
         share, source = computed_share(case, demand)
     pools = [_pool_of(case, demand, room, share) for room in case.rooms]
-    nodes = tuple(_node_budget(case, demand, room, pool) for room, pool in zip(case.rooms, pools, strict=True))
+    nodes = tuple(_node_budget(case, room, pool) for room, pool in zip(case.rooms, pools, strict=True))
     fit, why = _verdict(case, demand, share, pools, nodes)
     capacities = [_cache_tokens(case, demand, pool) for pool in pools]
     return Budget(
@@ -78,7 +78,7 @@ def _cache_tokens(case: Case, demand: Demand, pool: _Pool) -> int | None:
     return demand.cache.tokens(pool.size_bytes - demand.weights_bytes - demand.work_bytes)
 
 
-def _node_budget(case: Case, demand: Demand, room: Room, pool: _Pool) -> NodeBudget:
+def _node_budget(case: Case, room: Room, pool: _Pool) -> NodeBudget:
     left_bytes = room.reach - pool.size_bytes - pool.beyond_bytes
     reserve, _ = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     fit = Fit.NO if left_bytes < HOST_BYTES else Fit.TIGHT if left_bytes < reserve else Fit.FITS

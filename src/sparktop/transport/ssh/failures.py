@@ -31,7 +31,7 @@ def failure(
         return error
     address = f"{name} ({options.host}:{options.port})"
     if isinstance(error, TimeoutError):  # an OSError too: first
-        return _too_late(address, options, heard_banner=heard_banner, via=via, waited_s=waited_s)
+        return _too_late(address, heard_banner=heard_banner, via=via, waited_s=waited_s)
     reason = sanitise.line(str(error), limit=300)
     if isinstance(error, asyncssh.PermissionDenied) or "too many authentication failures" in reason.lower():
         return _refused(address, options, asker, reason)
@@ -88,9 +88,7 @@ def _through(via: str | None) -> str:
     return f"The way led through {via}." if via else ""
 
 
-def _too_late(
-    address: str, options: SshOptions, *, heard_banner: bool, via: str | None, waited_s: float
-) -> TransportError:
+def _too_late(address: str, *, heard_banner: bool, via: str | None, waited_s: float) -> TransportError:
     if heard_banner:
         return TransportError(
             f"{address} answered SSH and did not finish the login within {waited_s:.0f} s",

@@ -77,7 +77,7 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
         if base == "run_cluster.sh":
             return _run_cluster(words[index + 1 :], scope, words[index])
         if base == "launch-cluster.sh":
-            return _launch_cluster(words[index + 1 :], scope, words[index], own)
+            return _launch_cluster(words[index + 1 :], scope, words[index])
         if base == "ray" and following == "start":
             scope.specs.append(_spec(words[index:], scope, own, is_ray_start=True, name="ray start"))
             return True
@@ -168,7 +168,7 @@ def _engine(
     misplaced: Sequence[Item] = (),
 ) -> None:
     arguments = list(arguments)
-    flags, loose = flags_of(arguments, kind)
+    flags, loose = flags_of(arguments)
     spec = _spec([begin] if begin else [], scope, own)
     model = next((flag for flag in flags if flag.name in ("model-path", "model")), None)
     if model is None and loose and not loose[0].text.startswith('"$'):
@@ -313,7 +313,7 @@ def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     return True
 
 
-def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word, own: Sequence[Item]) -> bool:
+def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     """Read a spark-vllm-docker launch, which sets NCCL's variables itself (docs/facts/engines.md section 5.1)."""
     environment: list[Item] = []
     options = {"network": "host", "gpus": "all", "ipc": "host", "privileged": None}

@@ -125,13 +125,13 @@ def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], 
         return None
     is_loading = any(rank.engine.state in (EngineState.STARTING, EngineState.LOADING) for rank in team)
     required_s = LOADING_S if is_loading else SILENT_S
-    if any(_is_shared(rank.node, fleet) for rank in team if rank.node.name in stretches):
+    if any(_is_shared(rank.node) for rank in team if rank.node.name in stretches):
         required_s = max(required_s, SHARED_S)
     spin = _Spin(team=team, stretches=stretches, still_s=min(silences), has_counters=False, is_loading=is_loading)
     return spin if spin.seconds >= required_s else None
 
 
-def _is_shared(node: NodeView, fleet: FleetState) -> bool:
+def _is_shared(node: NodeView) -> bool:
     """Whether a process of no engine computes on the GPU too."""
     gpu = node.first_gpu
     ours = {pid for engine in node.engines for pid in engine.pids}

@@ -100,7 +100,7 @@ def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mappin
     ends = common_ends if common_ends is not None else _reached_ends(views, survey)
     if ends is None:
         why = f"{nodes[0]} and {nodes[1]} have no IPv4 addresses in one network that could connect them"
-        return {view.name: _fabric_without_address(view, other_view, why) for view, other_view in (views, views[::-1])}
+        return {view.name: _fabric_without_address(view, why) for view in views}
     return {
         view.name: _fabric(view, other_view, end, survey, is_same_network=common_ends is not None)
         for view, other_view, end in zip(views, views[::-1], ends, strict=True)
@@ -218,7 +218,7 @@ def _fabric(view: NodeView, other_view: NodeView, end: _End, survey: Survey, *, 
     )
 
 
-def _fabric_without_address(view: NodeView, other_view: NodeView, why: str) -> Fabric:
+def _fabric_without_address(view: NodeView, why: str) -> Fabric:
     """An end without an address: no link, but it names the devices that are up."""
     active = [port.device for port, _ in _fabric_ports(view) if port.is_active]
     ports_text = (
