@@ -327,7 +327,8 @@ async def test_a_finding_brings_its_change_and_has_to_be_there() -> None:
     [
         ("yes", operating.restart, True),
         ("", operating.restart, False),
-        ("y", operating.restart, False),
+        ("y", operating.restart, True),
+        ("yoghurt", operating.restart, False),
         ("spark1", operating.reboot, True),
         ("yes", operating.reboot, False),
     ],
