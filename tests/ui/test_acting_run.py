@@ -32,7 +32,7 @@ async def test_closing_a_run_leaves_it_alone_and_its_line_leads_back() -> None:
         await at(pilot, RunScreen, "loading weights 12/37")
         await pilot.press("escape")
         run.end(RunState.DONE, message="vllm-minimax answers again.")
-        await until(pilot, lambda: "✓ Safe restart of vllm-minimax on spark1  done  vllm" in svg.plain(app)[1])
+        await until(pilot, lambda: "✓ Safe restart of vllm-minimax on spark1  done in 1:12  vllm" in svg.plain(app)[1])
         await pilot.press("o")
         await at(pilot, RunScreen, "8 of 8 steps done")
         await pilot.press("escape")
