@@ -120,7 +120,8 @@ _LEVELS: dict[str, Callable[[Place], list[int]]] = {
     "runner": lambda place: _soon(place, _runners),
     "step": lambda place: _soon(place, _steps),
     "session": lambda place: _soon(place, _sessions),
-    "dockerd": lambda place: [place.spark.dockerd_pid],
+    # With nsenter, its parent, which stops itself where its child is stopped, and would not go on with it.
+    "dockerd": lambda place: [place.spark.dockerd_pid, place.spark.dockerd.process.pid],
 }
 
 
