@@ -93,6 +93,8 @@ def is_secret_name(name: str) -> bool:
         return False
     if words[:1] in (["x"], ["ocp"]) and words[-1] == "key":
         return True  # a header: X-Functions-Key
+    if words == ["nopasswd"]:
+        return False  # sudoers: what follows is a command
     return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words) or any(
         words[index : index + 2] in _SECRET_PAIRS for index in range(len(words) - 1)
     )

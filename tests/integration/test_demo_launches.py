@@ -56,9 +56,14 @@ def names_on(picture: FleetState, node: str) -> list[str]:
 
 
 def is_quiet(picture: FleetState) -> bool:
-    """No alarm any more: played so fast, a load is over before the figures of it have settled."""
+    """No alarm any more: played so fast, a load is over before the figures of it have settled.
+
+    That the clocks of the Sparks run ahead is true: they are played at 30 times this machine's speed.
+    """
     return not [
-        one for one in picture.findings if one.severity is not Severity.INFO and one.phase is not Phase.RESOLVED
+        one
+        for one in picture.findings
+        if one.severity is not Severity.INFO and one.phase is not Phase.RESOLVED and one.rule != "host.clock"
     ]
 
 

@@ -111,13 +111,11 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> 
             run = await at.finished(at.begin(plan, also=at_step(step, sshd.stop)), within_s=240)
             left = launch.boxes()
             sshd.run()
-            if run.state is RunState.DONE:  # the head's answer was its proof
-                assert kind(step) == "policy", step.id
-                assert f"no runner on {step.node}" in run.message
+            assert run.state is RunState.FAILED, f"{step.id}: {told(run)}"
+            assert step.node in run.message
+            if kind(step) == "policy":  # it served: whether it still does there isn't known, and nothing is taken back
                 assert all(there.get(NAME) == "running" for there in left.values())
             else:
-                assert run.state is RunState.FAILED, f"{step.id}: {told(run)}"
-                assert step.node in run.message
                 assert all(not left[node] for node in launch.nodes if node != step.node), f"{step.id}: {left}"
                 back = at.operations.way_back(run)
                 assert back is not None, f"{step.id}: {told(run)}"

@@ -157,6 +157,7 @@ def test_json_and_what_follows_stay_readable() -> None:
         ("--key", False),
         ("--token-id", False),
         ("--token-file", False),
+        ("NOPASSWD", False),
         ("", False),
     ],
 )
