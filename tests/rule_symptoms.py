@@ -84,8 +84,8 @@ SYMPTOMS = (
         title="The engine ends or restarts",
         says="A container or a service ended, crashed, was killed, or starts again and again.",
         rules=(
-            "restart.*", "docker.exit-*", "docker.restart-loop", "engine.process-killed", "vllm.engine-died",
-            "vllm.engine-exception", "sglang.exception", "sglang.process-died", "host.unit-*",
+            "restart.*", "engine.down", "docker.exit-*", "docker.restart-loop", "engine.process-killed",
+            "vllm.engine-died", "vllm.engine-exception", "sglang.exception", "sglang.process-died", "host.unit-*",
             "host.killed-by-shell-report", "host.illegal-instruction", "host.segfault", "host.ipc-removed",
             "start.bus-error",
         ),

@@ -16,7 +16,7 @@ anew, which is the one remedy that a scenario can't hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState, LinkState, Reach
+from sparktop.model.fleet import FleetState, Intervention, LinkState, Reach
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
 from sparktop.observe.followers import Followers
@@ -97,6 +97,10 @@ class Stage:
         self.diagnosis = Diagnosis(live_rules() if rules is None else rules)
         self.nodes = [_Node(self, script, interval_s, begin_s, book) for script in self.scenario.nodes]
         self.picture = FleetState()
+        self.interventions: Callable[[], tuple[Intervention, ...]] = tuple
+        """What consoles have stopped; an operator at the stage sets it."""
+        self.saw: Callable[[FleetState], None] = lambda picture: None
+        """Is given every picture."""
         self.shown: list[Shown] = []
         self._known: set[tuple[object, ...]] = set()
 
@@ -167,6 +171,8 @@ class Stage:
             wall_s=self.clock.wall(),
             monotonic_s=self.clock.monotonic(),
             notices=notices(views),
+            findings=self.picture.findings,
+            interventions=self.interventions(),
         )
         findings = self.diagnosis.update(picture)
         for one in findings:
@@ -176,6 +182,7 @@ class Stage:
                 if one.phase is Phase.FIRING:
                     self.shown.append(Shown(at_s=self.t, finding=one))
         self.picture = replace(picture, findings=findings, rules_watching=self.diagnosis.watching)
+        self.saw(self.picture)
         return self.picture
 
 
@@ -369,8 +376,9 @@ class _Node:
             reply = self._ask_docker(f"/containers/{box.container_id}/logs", **query)
             log.until_s = t
             for lines in [log.lines(chunk) for chunk in _drained(reply.stream)]:
-                if lines:
-                    feed.accept(tuple(lines))
+                is_read = not lines or feed.accept(tuple(lines))
+                while not is_read:  # a busy machine may not read all of them in one frame
+                    is_read = feed.accept(())
 
     def _metrics(self, t: float) -> None:
         for engine in self.book.view().engines:

@@ -27,6 +27,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
 from sparktop.operate.actions import ACTIONS, Action
 from sparktop.operate.audit.audit import Audit
+from sparktop.operate.audit.interventions import Interventions
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.run_context import EvidenceArchive, OwnPerformers, Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
@@ -266,6 +267,7 @@ class Acting:
             performers=StagePerformers(self.clock, self.lines),
             evidence_folder=folder / "evidence",
         )
+        stage.interventions = Interventions(folder / "audit.jsonl", monotonic=stage.clock.monotonic)
         self.told: list[Run] = []
 
     def _tell(self, node: str, words: Mapping[str, object]) -> bool:

@@ -37,7 +37,7 @@ class Config:
     interval_s: float = 1.0
     """Seconds between samples; the probe samples faster by itself when memory is low or falling."""
     theme: str = "sparktop-dark"
-    """sparktop-dark, sparktop-light, or any of Textual's themes."""
+    """dark, light, or any of Textual's themes."""
     read_only: bool = False
     ssh_config: str = ""
     """Used instead of ~/.ssh/config, as `ssh -F`."""

@@ -8,10 +8,15 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
 from sparktop.masking import mask_text
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 LOG_NAME = "faults.log"
 MAX_LOG_BYTES = 1 << 20
@@ -40,6 +45,23 @@ def named(where: str, error: BaseException) -> str:
     what = sanitise.line(f"{type(error).__name__}: {error}".replace("\n", " "), limit=160)
     _log(where, error)
     return f"a fault in sparktop itself, in {where}: {mask_text(what)}"
+
+
+def in_callback(loop: AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log what a callback of the event loop raised; nothing of it reaches the terminal, which shows a screen.
+
+    A result that came too late for a waiter that is gone is no fault: anyio sets it where a socket is closed in the
+    moment in which it can be read.
+    """
+    from asyncio import InvalidStateError
+
+    error = context.get("exception")
+    if isinstance(error, InvalidStateError):
+        return
+    if _folder is None:
+        loop.default_exception_handler(dict(context))
+        return
+    named("a callback", error or RuntimeError(str(context.get("message"))))
 
 
 def _log(where: str, error: BaseException) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 MASK = "<masked>"
 _SECRET_WORDS = frozenset(
     {"token", "secret", "secrets", "password", "passwd", "passphrase", "pass", "pwd", "apikey", "credential"}
-    | {"credentials", "cookie", "bearer", "auth", "authorization", "accesskey", "privatekey"}
+    | {"credentials", "creds", "cookie", "bearer", "auth", "authorization", "accesskey", "privatekey", "authkey"}
+    | {"requirepass", "masterauth", "storepass", "keypass"}
 )
 _SECRET_ENDINGS = (
     *("password", "passwd", "passphrase", "secret", "apikey", "accesskey", "authtoken", "accesstoken"),
@@ -34,8 +35,12 @@ _PATTERNS = tuple(
     (needles.split(), re.compile(pattern), replacement)
     for needles, pattern, replacement in (
         (
-            "hf_ nvapi- gh akia xox",
-            r"\b(?:hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AKIA[0-9A-Z]{12,}|xox[abpr]-[\w-]{8,})",
+            "hf_ nvapi- gh akia xox glpat- tskey- dckr_pat_ npm_ gsk_ hvs.",
+            (
+                r"\b(?:hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AKIA[0-9A-Z]{12,}"
+                r"|xox[abpr]-[\w-]{8,}|glpat-[\w-]{12,}|tskey-[\w-]{12,}|dckr_pat_[\w-]{12,}|npm_\w{30,}|gsk_\w{30,}"
+                r"|hvs\.[\w-]{20,})"
+            ),
             MASK,
         ),
         ("sk-", r"(?<![A-Za-z0-9])sk-[\w-]{12,}", MASK),
@@ -47,6 +52,14 @@ _PATTERNS = tuple(
             r"\1 " + MASK,
         ),
         ("://", r"://[^/\s\"']+@", "://" + MASK + "@"),
+        (
+            "|",
+            (
+                r"""\b(echo|printf)((?:\s{1,8}-[neE]{1,3})?\s{1,8})(?:"(?!\$)[^"]{1,200}"|'[^']{1,200}'|[^\s|;&$]{1,200})"""
+                r"(?=\s{0,8}\|[^|;&]{0,200}?(?:-stdin\b|--with-token\b|\bchpasswd\b|\bsudo\s{1,8}-[A-Za-z]{0,4}S))"
+            ),
+            r"\1\2" + MASK,
+        ),
     )
 )
 """What a text in lower case must have a piece of, what is masked then, and by what."""
@@ -71,13 +84,59 @@ _VALUE = re.compile(
 )
 
 
-_LOGIN_FLAG = r"(?:(?<=\s)|(?<=[\"'])|^)(?:-[A-Za-z]{0,8}[uU]\s{0,8}|--(?:proxy-)?user(?:\s{1,8}|=))"
-_LOGIN = re.compile(
-    f"""({_LOGIN_FLAG}"[^":]{{0,100}}:)[^"]+|({_LOGIN_FLAG}'[^':]{{0,100}}:)[^']+|"""
-    f"""({_LOGIN_FLAG}[^\\s:"']{{0,100}}:)(?!\\$\\{{?[A-Z])[^\\s"']+"""
-)
-"""What curl takes as NAME:PASSWORD; in other programs these flags take NAME, or UID:GID."""
-_LOGIN_NEXT = re.compile(r"-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user")
+_JOINED = "VALUE"
+
+
+class _CredentialFlag:
+    """A flag that only its program makes a credential's: `-p` of sshpass, of `docker login`, not of `docker run`."""
+
+    __slots__ = ("after", "flag", "is_joined", "secret")
+
+    def __init__(self, flag: str, secret: str, after: str) -> None:
+        self.is_joined = flag.endswith(_JOINED)
+        """Whether its value is never the next word: `mysql -p DATABASE` asks for the password."""
+        self.flag = re.compile(flag.removesuffix(_JOINED))
+        self.secret = re.compile(secret, re.DOTALL)
+        """What of the flag's value, behind the flag or in the next word, is masked."""
+        self.after = after
+        """The word that comes first."""
+
+
+_ANY = ".+"
+_CREDENTIAL_FLAGS = {
+    program: _CredentialFlag(flag, secret, after)
+    for programs, after, flag, secret in (
+        ("sshpass", "", "-p", _ANY),
+        ("ssh scp sftp rsync", "", r"(?!)", _ANY),  # -p of what sshpass starts is a port
+        ("redis-cli valkey-cli keydb-cli", "", r"-a\Z", _ANY),
+        ("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlsh", "", "-pVALUE", _ANY),
+        ("mariadb mariadb-dump mariadb-admin mariadb-import mariadb-check", "", "-pVALUE", _ANY),
+        ("mongo mongosh mongodump mongorestore mongoexport mongoimport", "", "-p", _ANY),
+        ("docker podman nerdctl buildah skopeo helm oras crane regctl az oc cf", "login", "-p", _ANY),
+        ("ldapsearch ldapadd ldapmodify ldapdelete ldappasswd ldapwhoami", "", "-[xLvnZc]{0,8}w", _ANY),
+        ("ipmitool sqlcmd bcp", "", "-P", _ANY),
+        ("ssh-keygen", "", "-q?[NP]", _ANY),
+        ("zip unzip", "", "-[a-zA-Z0-9]{0,8}P", _ANY),
+        ("7z 7za 7zr 7zz", "", "-pVALUE", _ANY),
+        ("snmpget snmpwalk snmpset snmpbulkwalk", "", r"-[AXc]\Z", _ANY),
+        ("openssl", "", r"-[kK]\Z", _ANY),
+        ("nmcli", "", r"(?:password|psk|(?:802-11-wireless-security|wifi-sec)\.psk)\Z", _ANY),
+        ("ngrok", "", r"(?:add-)?authtoken\Z", r"\S{20,}"),
+        ("wandb", "", r"login\Z", r"\w{40,}"),
+        ("curl", "", "-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user(?:=|\\Z)", "(?<=:).+"),
+        ("http https xh xhs", "", r"-a", "(?<=:).+"),
+        ("smbclient rpcclient smbget", "", "-U|--user(?:=|\\Z)", "(?<=%).+"),
+        ("lftp", "", "-u", "(?<=,).+"),
+    )
+    for program in programs.split()
+}
+_FLAG_HINT = re.compile(r"(?:[\s\"']|^)-(?:[A-Za-z]|-user|-proxy-user)|nmcli|ngrok|wandb")
+"""Whatever such a flag could match in a text has one of these."""
+_FLAG_WORD = re.compile(r"[^\s\"',()`]+")
+_QUOTES = ('"', "'")
+_FLAG_GAP = re.compile(r"(?:\\?[\"'])?\s{0,8},?\s{0,8}")
+_FLAG_VALUE = re.compile(r"""\\["'][^"'\\]*|(?:[^\s"'|;&]*[:%,])?(?:"(?:[^"\\]|\\.)*|'[^']*)|[^\s"'|;&]+""", re.DOTALL)
+_TO_BE_TYPED = re.compile(r"\.{3}|\$\{?[A-Z_][A-Z0-9_]*\}?")
 _HEADER = re.compile(r"(?:bearer|basic|token)\s{1,8}[^\s\"',;}&]+|[^\r\n]+", re.IGNORECASE)
 """A header's value holds blanks and commas: `Authorization: Digest username=..., response=...`."""
 _QUOTED_HEADER = {'"': re.compile(r'[^"\r\n]+'), "'": re.compile(r"[^'\r\n]+")}
@@ -106,9 +165,8 @@ def mask_text(text: str) -> str:
     An engine's log brings thousands of lines a second: what has no piece of a secret costs next to nothing.
     """
     lower = text.lower()
-    curl = lower.find("curl")
-    if curl >= 0:
-        text = text[:curl] + _without_login(text[curl:])
+    if _FLAG_HINT.search(text):
+        text = _without_credential_flags(text)
     for needles, pattern, replacement in _PATTERNS:
         if any(needle in lower for needle in needles):
             text = pattern.sub(replacement, text)
@@ -132,7 +190,7 @@ def mask_text(text: str) -> str:
 
 def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | None:
     """What stands at the name from `start` to `end`, if it is to be masked."""
-    gap = _ASSIGNS.match(text, end) or (_SPACE.match(text, end) if name.startswith("--") else None)
+    gap = _ASSIGNS.match(text, end) or (_SPACE.match(text, end) if name.startswith("-") else None)
     if gap is None:
         return None
     assigns = gap.group()
@@ -150,8 +208,53 @@ def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | Non
     return value if value and value.group() else None
 
 
-def _without_login(text: str) -> str:
-    return _LOGIN.sub(lambda match: (match[1] or match[2] or match[3]) + MASK, text)
+class _CommandLine:
+    """Reads a command line word by word for the flags of the programs it names."""
+
+    __slots__ = ("_is_armed", "_program")
+
+    def __init__(self) -> None:
+        self._program: _CredentialFlag | None = None
+        self._is_armed = False
+
+    def flag(self, word: str) -> tuple[int, _CredentialFlag] | None:
+        """The flag that `word` begins with, and where it ends."""
+        program = _CREDENTIAL_FLAGS.get(word.rpartition("/")[2])
+        if program is not None:
+            self._program, self._is_armed = program, not program.after
+        elif self._program is None:
+            pass
+        elif not self._is_armed:
+            self._is_armed = word == self._program.after
+        elif match := self._program.flag.match(word):
+            return match.end(), self._program
+        return None
+
+
+def _without_credential_flags(text: str) -> str:
+    """The text without what follows such a flag on the command lines in it: quoted for a shell, or a list's items."""
+    command_line = _CommandLine()
+    masked, done, at = "", 0, 0
+    while word := _FLAG_WORD.search(text, at):
+        at = word.end()
+        flag = command_line.flag(word.group())
+        if flag is None:
+            continue
+        start = word.start() + flag[0]
+        if start == at and (text[at : at + 1] not in _QUOTES or text[at] == text[word.start() - 1 : word.start()]):
+            if flag[1].is_joined:
+                continue
+            start = _FLAG_GAP.match(text, at).end()  # type: ignore[union-attr]
+        value = _FLAG_VALUE.match(text, start)
+        secret = value and flag[1].secret.search(text, start + _quote_chars(value.group()), value.end())
+        if value and secret and not _TO_BE_TYPED.fullmatch(secret.group()):
+            masked += text[done : secret.start()] + MASK
+            done = at = value.end()
+    return masked + text[done:]
+
+
+def _quote_chars(value: str) -> int:
+    return 2 if value.startswith("\\") else int(value[:1] in _QUOTES)
 
 
 def _is_of_word(char: str) -> bool:
@@ -162,22 +265,25 @@ def mask_argv(argv: Iterable[str]) -> list[str]:
     """An argv with secrets masked; what follows a secret flag is masked too (all of it for `--api-key a b`)."""
     masked: list[str] = []
     hide = 0  # arguments still to be hidden
-    is_curl = is_login = False
+    command_line = _CommandLine()
+    secret_of_next: re.Pattern[str] | None = None
     for argument in argv:
-        if is_login and ":" in argument:
-            masked.append(argument.partition(":")[0] + ":" + MASK)
-            is_login = False
+        flag = command_line.flag(argument)
+        secret = secret_of_next.search(argument) if secret_of_next else None
+        secret_of_next = None
+        if flag and not secret:
+            secret = flag[1].secret.search(argument, flag[0])
+            secret_of_next = flag[1].secret if flag[0] == len(argument) and not flag[1].is_joined else None
+        if secret:
+            masked.append(argument[: secret.start()] + MASK)
+            hide = 0
             continue
-        is_login = is_curl and bool(_LOGIN_NEXT.fullmatch(argument))
-        if is_curl and argument.startswith("-"):
-            argument = _without_login(argument)
-        is_curl = is_curl or argument.rpartition("/")[2] == "curl"
         if argument.startswith("-"):
             name, equals, _ = argument.partition("=")
-            secret = is_secret_name(name)
-            if secret and equals:
+            is_secret_flag = is_secret_name(name)
+            if is_secret_flag and equals:
                 argument = f"{name}={MASK}"
-            elif secret:
+            elif is_secret_flag:
                 hide = 1000 if name.replace("_", "-").endswith("api-key") else 1
                 masked.append(argument)
                 continue

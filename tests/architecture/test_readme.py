@@ -7,12 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests import rules_page
+from tests import man_page, rules_page
 from tests.rule_symptoms import SYMPTOMS, patterns, symptom_of
 from tests.ui.readme import README, with_table
 
 import sparktop
 from sparktop.cli import main
+from sparktop.cli.commands import BY_NAME
 from sparktop.config import CHANNELS, Config, load
 from sparktop.diagnose.catalogue import cards
 from sparktop.diagnose.lint import user_rules
@@ -55,6 +56,10 @@ def test_the_pages_of_rules_are_the_catalogues() -> None:
         assert path.read_text("utf-8") == text, f"{path.name}: make readme"
 
 
+def test_the_man_page_is_that_of_the_commands() -> None:
+    assert man_page.PAGE.read_text("utf-8") == man_page.page(), "make man"
+
+
 def test_every_rule_is_on_exactly_one_page() -> None:
     known = [card.id for card in cards()]
     assert [rule for rule in known if symptom_of(rule) is None] == [], (
@@ -94,10 +99,7 @@ def test_every_make_target_is_there() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-COMMANDS = [
-    ["--help"],
-    *([name, "--help"] for name in ("demo", "status", "act", "audit", "explain", "launch", "lint", "recipes", "rules")),
-]
+COMMANDS = [["--help"], *([name, "--help"] for name in BY_NAME if name != "console")]
 
 
 @pytest.mark.parametrize("words", COMMANDS)

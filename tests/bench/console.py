@@ -135,7 +135,7 @@ def stamped(view: NodeView) -> NodeView:
 
 def moving_gb10() -> str:
     """The tests' GB10, with power and load that change, so that a second costs the screen what it would."""
-    from tests.probe_support import GB10_NVML
+    from tests.nvml_stand_ins import GB10_NVML
 
     source = GB10_NVML.format(hold="")
     source = source.replace("return 38250", "return 36000 + time.time_ns() // 1000 % 4000")

@@ -1,7 +1,8 @@
 """Faults at random moments of each action, on a real sshd and Docker Engine: python -m tests.faults [--trials N].
 
 The verdict goes by what Docker says at the end. Each trial is played again by its seed, at its share of the plan's
-steps; it needs root, dockerd and sshd, as the tests in tests/integration do.
+steps; it needs root, dockerd and sshd, as the tests in tests/integration do. A trial mostly waits: start several at
+a time, with other seeds; each has a network of its own.
 """
 
 from __future__ import annotations

@@ -51,6 +51,11 @@ class Trial:
     """On which node, by number."""
 
     @property
+    def hurts_step(self) -> bool:
+        """It is a step's own process on the node that is hurt."""
+        return self.fault.endswith("-step")
+
+    @property
     def words(self) -> str:
         """What plays it again."""
         long = " --long" if self.fault in LONG_FAULTS else ""

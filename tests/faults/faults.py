@@ -23,6 +23,8 @@ from tests.integration.terminal import Terminal, hurried_program
 from sparktop.probe.bundle import RUNNER_NAME
 
 DOWN_S, LONG_DOWN_S = 8.0, 40.0
+STEP_WITHIN_S = 30.0
+"""For the next step on that node to be carried out."""
 STATE_BYTES = 2 << 20
 """Of the small disk here."""
 
@@ -89,8 +91,29 @@ def _runners(spark: Spark) -> list[int]:
     return [pid for pid in found if pid not in inner]
 
 
-def _steps(spark: Spark) -> list[int]:
-    return [child for pid in _runners(spark) for child in children(pid)]
+def _steps(runners: list[int]) -> list[int]:
+    """The processes that carry out steps for them: each leads a session of its own, so as to outlive its runner."""
+    return [child for pid in runners for child in children(pid) if _session(child) == child]
+
+
+def _session(pid: int) -> int:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid)
+    return 0
+
+
+def _step(place: Place) -> list[int]:
+    """A step's process at a moment of its short life: looked for without a rest, as most live for some 0.1 s."""
+    until = time.monotonic() + STEP_WITHIN_S
+    while time.monotonic() < until and place.at.status is None:
+        runners, soon = _runners(place.spark), time.monotonic() + 1.0
+        while time.monotonic() < soon:
+            if _steps(runners):
+                time.sleep(place.trial.delay_s / 10)
+                if found := _steps(runners):
+                    return found
+            place.at.looks(0.001)
+    return []
 
 
 def _soon(place: Place, find: Callable[[Spark], list[int]]) -> list[int]:
@@ -118,7 +141,7 @@ def _sessions(spark: Spark) -> list[int]:
 _LEVELS: dict[str, Callable[[Place], list[int]]] = {
     "console": _console,
     "runner": lambda place: _soon(place, _runners),
-    "step": lambda place: _soon(place, _steps),
+    "step": _step,
     "session": lambda place: _soon(place, _sessions),
     # With nsenter, its parent, which stops itself where its child is stopped, and would not go on with it.
     "dockerd": lambda place: [place.spark.dockerd_pid, place.spark.dockerd.process.pid],

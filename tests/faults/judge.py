@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 NOTICED_S = 2.0
-"""What breaks so shortly before the end is told, or after it, belongs to the next picture."""
+"""What breaks during the last check, and so shortly before the end is told, or after it, belongs to the next picture:
+what broke before that check began does not, however short it was."""
 CODES = {"done": 0, "aborted": 130}
 """State of a run -> exit code; 1 for every other one."""
 
@@ -51,6 +52,8 @@ class Told:
     at_wall_s: float
     said: str
     """All that it wrote, the message of that end, and what the next console said on the same nodes."""
+    checked_wall_s: float = 0.0
+    """When the last step of that run began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +107,21 @@ def _problems(facts: Facts) -> Iterator[str]:
             yield "nothing was done, it says, and it is not as before"
         return
     last = acted[-1]
-    if last.state == "done" or (last.code == 0 and facts.is_code_of_run):
+    if _is_done(facts, last):
         if not _is_hurt(facts, last):
             yield from (f"done, and {why}" for why in _broken_promises(facts))
     elif last.state == "rolled back" and not _is_hurt(facts, last):
-        if not _same(facts, aside=" ".join(last.said.split())):
+        if not _same(facts, aside=" ".join(last.said.split()), runs=True):
             yield "as it was before, it says, and it is not"
         elif not facts.answers:
             yield "as it was before, it says, and nothing answers"
     said = " ".join(told.said for told in facts.told)
     yield from _unsaid(facts, last, " ".join(said.split()))
+
+
+def _is_done(facts: Facts, told: Told) -> bool:
+    """It says so: in the audit, or by its exit code alone where the audit could not be written."""
+    return told.state == "done" or (told.code == 0 and facts.is_code_of_run)
 
 
 def _of_its_form(told: Told, *, is_code_of_run: bool) -> Iterator[str]:
@@ -129,17 +137,19 @@ def _of_its_form(told: Told, *, is_code_of_run: bool) -> Iterator[str]:
 
 def _is_hurt(facts: Facts, told: Told) -> bool:
     """The fault has hurt the engine when its end was as good as told."""
-    return facts.fault_wall_s is not None and facts.fault_wall_s > told.at_wall_s - NOTICED_S
+    return facts.fault_wall_s is not None and facts.fault_wall_s > max(told.at_wall_s - NOTICED_S, told.checked_wall_s)
 
 
-def _same(facts: Facts, aside: str = "") -> bool:
-    """Every container is as it was, but what the fault removed; what was set `aside` is named there, and runs not."""
+def _same(facts: Facts, aside: str = "", *, runs: bool = False) -> bool:
+    """Every container is as it was, but what the fault removed; what was set `aside` is named there, and runs not.
+
+    Whether they run counts where it was promised (`runs`), and where no fault stops them."""
     earlier = {box.container_id for box in facts.before}
-    fault_stops = facts.fault_wall_s is not None
+    runs |= facts.fault_wall_s is None
 
     def rows(boxes: tuple[Box, ...]) -> set[tuple[str, ...]]:
         return {
-            (box.container_id, box.name, box.policy, "" if fault_stops else str(box.runs))
+            (box.container_id, box.name, box.policy, str(box.runs) if runs else "")
             for box in boxes
             if box.container_id not in facts.removed
             and (box.container_id in earlier or box.runs or not names(box.name, aside))
@@ -165,7 +175,7 @@ def _broken_promises(facts: Facts) -> Iterator[str]:
 
 def _unsaid(facts: Facts, last: Told, said: str) -> Iterator[str]:
     """What an end that isn't done has left behind without a word."""
-    if last.state == "done":
+    if _is_done(facts, last):
         return
     earlier = {box.container_id: box for box in facts.before}
     for box in facts.after:
@@ -175,10 +185,17 @@ def _unsaid(facts: Facts, last: Told, said: str) -> Iterator[str]:
             if is_left and not names(box.name, said):
                 yield f"{box.name} on {box.node} is left {box.status}, unsaid"
             continue
-        if box.policy != old.policy and facts.promise is not Promise.BROKEN and not tells_policy(box.name, said):
+        # One that was set aside is told by both its names: that it is renamed back, and what the policy is then.
+        tells = tells_policy(box.name, said) or (names(box.name, said) and tells_policy(old.name, said))
+        if box.policy != old.policy and facts.promise is not Promise.BROKEN and not tells:
             yield f"the restart policy of {box.name} on {box.node} was {old.policy} and is {box.policy}, unsaid"
-        stays_up = facts.promise is Promise.SERVES and facts.fault_wall_s is None
-        if stays_up and old.runs and not box.runs and not tells_stopped(old.name, said):
+        stays_up = facts.promise is Promise.SERVES and not _is_hurt(facts, last)
+        if (
+            stays_up
+            and old.runs
+            and not box.runs
+            and not any(tells_stopped(name, said) for name in (box.name, old.name))
+        ):
             yield f"{box.name} on {box.node} is {box.status}, unsaid"
 
 
@@ -195,7 +212,7 @@ def tells_policy(name: str, said: str) -> bool:
     """The command that gives its restart policy back, a sentence on it, or one that it is stopped, with a way back."""
     own = _whole(name)
     return (
-        re.search(rf"{own}[^.;]* is stopped.* way back", said) is not None
+        re.search(rf"{own}[^.;]* is stopped.* (?:way back|roll(?:s|ed)? (?:it )?back|rollback)", said) is not None
         or re.search(rf"docker update --restart=\S+ {own}", said) is not None
         or re.search(rf"{own}[^.;]* without (?:its|a) restart policy", said) is not None
     )
@@ -204,4 +221,5 @@ def tells_policy(name: str, said: str) -> bool:
 def tells_stopped(name: str, said: str) -> bool:
     """The command that starts it, or the word."""
     own = _whole(name)
-    return re.search(rf"docker start {own}|{own}[^.;]* is stopped|Done: [^.]*[Ss]top {own}", said) is not None
+    word = r"is stopped|has ended|ended|exited|does not run|doesn't run|was killed"
+    return re.search(rf"docker start {own}|{own}(?: on \S+)? (?:{word})|Done: [^.]*[Ss]top {own}", said) is not None

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.faults.draw import Trial
@@ -27,6 +27,8 @@ SIZE = 40, 400
 """A wide window: what is told is read back, and a name that is cut in two would not be found."""
 MOMENT_S, END_S, OUT_S = 120.0, 150.0, 90.0
 """Seconds for the moment to come; for the end, after which the operator presses Ctrl-C; for the end then."""
+BEFORE_LAST = 0.8
+"""Share of a plan's steps after which still one is carried out on the node."""
 _BEGUN = re.compile(f"{STEP_SIGNS[StepState.RUNNING][0]} (\\d+)/(\\d+) ".encode())
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -105,13 +107,14 @@ def _to_the_way_back(at: Terminal) -> int:
 def _moment(at: Terminal, trial: Trial, first: int) -> str:
     """Wait for the trial's moment; in words."""
     deadline = time.monotonic() + MOMENT_S
+    share, delay_s = (trial.share * BEFORE_LAST, 0.0) if trial.hurts_step else (trial.share, trial.delay_s)
     while time.monotonic() < deadline:
         runs = at.looks()
         for found in _BEGUN.finditer(at.written, first):
             number, count = int(found[1]), int(found[2])
-            if number >= 1 + int(trial.share * count):
-                at.pause(trial.delay_s)
-                return f"step {number}/{count} + {trial.delay_s:.2f} s"
+            if number >= 1 + int(share * count):
+                at.pause(delay_s)
+                return f"step {number}/{count} + {delay_s:.2f} s"
         if not runs:
             return "after its end"
     return "no step came"
@@ -142,10 +145,17 @@ def _rival_end(hit: Hit, place: Place) -> list[Told]:
     return [_told(place.rival_folder, code, (place.rival_folder / "output").read_text(errors="replace"))]
 
 
-def _told(state: Path, code: int | None, written: str) -> Told:
-    """What the console whose state folder this is has told at its end."""
+def _intents(state: Path) -> list[str]:
+    """The runs that were begun from this state folder."""
     known, _ = entries(state / "sparktop/audit.jsonl")
-    runs = [entry["run"] for entry in known if entry["kind"] == "intent"]
+    return [entry["run"] for entry in known if entry["kind"] == "intent"]
+
+
+def _told(state: Path, code: int | None, written: str, *, earlier: int = 0) -> Told:
+    """What the console whose state folder this is has told at its end; `earlier` runs there are not its own."""
+    known, _ = entries(state / "sparktop/audit.jsonl")
+    runs = _intents(state)[earlier:]
+    steps = [entry for entry in known if entry["kind"] == "step" and entry.get("run") in runs[-1:]]
     ended = [entry for entry in known if entry["kind"] == "end" and entry.get("run") in runs[-1:]]
     end = ended[-1] if ended else {}
     begun = re.search(_BEGUN.pattern.decode(), written)
@@ -157,6 +167,7 @@ def _told(state: Path, code: int | None, written: str) -> Told:
         state="nothing" if is_nothing else str(end.get("state", "")),
         at_wall_s=float(end.get("wall_s", time.time())),
         said=said,
+        checked_wall_s=steps[-1]["wall_s"] - (steps[-1].get("seconds") or 0.0) if steps else 0.0,
     )
 
 
@@ -164,15 +175,16 @@ def _with_next(told: Told, made: Scene) -> Told:
     """And what the next console says of it."""
     done = sparktop("act", "drop-caches", *made.nodes, "--dry-run", is_hurried=True, within_s=120)
     said = f"{told.said}\n--- the next console, {done.returncode}\n{done.stderr}"
-    return Told(code=told.code, state=told.state, at_wall_s=told.at_wall_s, said=said)
+    return replace(told, said=said)
 
 
 def _retried(trial: Trial, made: Scene, state: Path, hit: Hit, folder: Path) -> tuple[Told, tuple[str, ...]]:
     """The same again with nobody in the way: what it tells, and what is wrong with that."""
     before = made.boxes()
+    earlier = len(_intents(state))
     done = sparktop(*made.retry_words, is_hurried=True, within_s=END_S + OUT_S)
     quiet(made)
-    told = _told(state, done.returncode, done.stdout + done.stderr)
+    told = _told(state, done.returncode, done.stdout + done.stderr, earlier=earlier)
     if told.state != "done":  # what it can't do, it says; and what it has left was judged
         return told, ()
     return told, problems(_facts(trial, made, before, (told,), Hit(removed=hit.removed), folder))

@@ -89,9 +89,9 @@ class Terminal:
                 pytest.fail(f"{text!r} is not written within {within_s} s; what is:\n{self.text[-3000:]}")
         return at + len(text.encode())
 
-    def looks(self) -> bool:
+    def looks(self, within_s: float = 0.05) -> bool:
         """Read what is written now; whether it still runs."""
-        if not self._read(0.05):
+        if not self._read(within_s):
             time.sleep(0.01)
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -127,7 +127,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = False) -> Iterator[Terminal]:
+def terminal(
+    *words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = False, under_nohup: bool = False
+) -> Iterator[Terminal]:
     """Start sparktop at a terminal of that many rows and columns."""
     program = _HURRIED if is_hurried else _SPARKTOP
     pid, handle = pty.fork()
@@ -135,7 +137,7 @@ def terminal(*words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = 
         try:
             given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored, and by sparktop too
+            signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL)
             # Not execv: readline, where something imported it, has put a size of its own into the C library's environ.
             os.execve(program[0], [*program, *words], given | {"TERM": "xterm-256color"})
         finally:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests import bus_support
-from tests.probe_support import BROKEN_NVML, RunningProbe, processes_of
+from tests.nvml_stand_ins import BROKEN_NVML
+from tests.probe_support import RunningProbe, processes_of
 from tests.support import poll, unavailable
 
 from sparktop.model.telemetry import DesktopReading

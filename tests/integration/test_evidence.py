@@ -15,6 +15,7 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
 from tests.pictures_support import container, engine, node, picture
+from tests.support import needs
 
 from sparktop.model.engine import Endpoint, EndpointState
 from sparktop.operate.evidence.collect import collect
@@ -69,6 +70,7 @@ sleep 600
 async def test_no_canary_is_in_the_archive(
     dockerd: Dockerd, engines: Engines, line: RunnerLine, tmp_path: Path
 ) -> None:
+    needs("ps", "procps")
     served = engines.start("vllm-served", "--api-key", BY_FLAG, env={"HF_TOKEN": BY_NAME, "LANG": "C.UTF-8"})
     encoded = base64.b64encode(f"user:{BY_LABEL}".encode()).decode()
     script = SCRIPT % (quote_plus(BY_FLAG), encoded, BY_FILE, KNOWN)

@@ -132,7 +132,7 @@ async def test_a_console_that_was_closed_and_opened_follows(
         execution = at.begin(launch(at, model.transfer))
         await half_way(at)
     assert execution.run.state is RunState.ABORTED
-    assert "goes on with it by itself, and the next run follows it" in execution.run.message
+    assert "goes on by itself, and the next run follows it" in execution.run.message
     async with desk(sshd, dockerd, tmp_path, monkeypatch, name="another") as at:
         line = await ready(at)
         assert await line.lock("you@desk", "something else") is None  # nobody is locked out meanwhile
@@ -175,4 +175,4 @@ async def test_an_image_that_no_registry_gives(
         assert "localhost:9" in run.message
         run = await at.finished(at.begin(launch(at, ImagePull(image=IMAGE, limit_s=60.0))))
         assert run.state is RunState.DONE, told(run)
-        assert run.steps[0].detail == "it had been done already"
+        assert run.steps[0].detail == "was done already"

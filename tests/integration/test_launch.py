@@ -151,6 +151,7 @@ async def test_a_stopped_one_of_before_gives_its_name_up_and_gets_it_back(at_des
         failed = await launched(at, order(port, env={"ENGINE_FAILS": "ready"}))
         assert failed.state is RunState.ROLLED_BACK, told(failed)
         assert dockerd.api.inspect_container(NAME)["Id"] == before
+        await at.until(lambda: (e := at.engine(NAME)) is None or e.state is EngineState.EXITED, what="its removal")
         second = await launched(at, order(port))
         assert second.state is RunState.DONE, told(second)
     names = boxes(dockerd)

@@ -19,7 +19,9 @@ from tests.integration.spark import Spark, sparks
 from tests.integration.test_launch import NAME, at_desk, boxes, planned, sshd
 from tests.support import free_port
 
+from sparktop.documents.run import printed_lines
 from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
+from sparktop.operate.relaunch.next_try import next_try
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["at_desk", "sparks", "sshd"]
@@ -81,7 +83,7 @@ async def test_the_image_has_gone_or_is_another(at_desk: Any, dockerd: Dockerd, 
             if by == "another":
                 dockerd.api.remove_image("sparktop-engine:passing", noprune=True)
     assert run.state is RunState.FAILED, told(run)
-    assert "sparktop-engine:passing was removed, or is another one by now: plan again" in run.message
+    assert "sparktop-engine:passing was removed or replaced: plan again" in run.message
     assert is_as_it_was(dockerd, old)
 
 
@@ -142,6 +144,11 @@ async def test_what_failed_is_told_with_its_finding(
     assert run.state is RunState.ROLLED_BACK, told(run)
     assert line in run.message
     assert finding in run.message
+    offered = [one.plain for one in printed_lines(run, 100, has_steps=False)]
+    remedy = next_try(run)
+    assert remedy is not None
+    assert remedy.remedy.title in " ".join(" ".join(offered).split()), offered
+    assert (f"  {remedy.command}" in offered) == bool(remedy.command)
     assert line in logs(run)
     assert is_as_it_was(dockerd, old)
 
@@ -223,4 +230,6 @@ async def test_the_disk_is_full_in_the_middle_of_the_copy(pair: Stage) -> None:
         second.run("umount", str(there))
     assert run.state is RunState.FAILED, told(run)
     assert "No space left on device" in run.message
+    assert f"downloaded by now stay in {there}" in run.message.replace("~", str(pair.home("spark2"))), run.message
+    assert "on spark2. That disk is full: 0 bytes free." in run.message, run.message
     assert pair.boxes() == {"spark1": {}, "spark2": {}}

@@ -186,7 +186,7 @@ def test_ctrl_c_while_it_loads_leaves_nothing(pair: tuple[Spark, Spark], recipes
         at.reads("Wait until vllm-tiny answers", after=seen)
         at.types("\x03")
         assert at.ends() == 130, at.text
-        assert "It is as it was before" in " ".join(at.text.split())
+        assert "Rolled back: everything is as before" in " ".join(at.text.split())
     assert boxes(pair[0]) == {}
 
 

@@ -119,7 +119,7 @@ async def test_a_worker_that_is_killed_while_its_head_loads_is_the_end_of_both(
         kill = lambda: pair[1].dockerd.api.kill(NAME, signal.SIGKILL)  # noqa: E731
         run = await at.finished(at.begin(plan, also=once("ready@spark1", kill)))
         assert run.state is RunState.ROLLED_BACK, told(run)
-        assert f"its other rank, {NAME} on spark2, is not there any more" in run.message
+        assert f"its other rank, {NAME} on spark2, is gone" in run.message
     assert [boxes(spark) for spark in pair] == [{}, {}]
 
 

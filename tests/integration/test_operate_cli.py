@@ -130,7 +130,7 @@ def test_ctrl_c_in_a_wait_gets_out_and_the_way_back_is_offered(spark: Spark) -> 
         at.reads("Run this? (yes/no)", after=seen)
         at.types("no\r")
         assert at.ends() == 130, at.text
-        assert "the way back was not taken" in at.text
+        assert "not rolled back" in at.text
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"
     assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
 
@@ -150,7 +150,7 @@ def test_ctrl_c_twice_leaves_it_and_says_so(spark: Spark) -> None:
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
         assert process.wait(30) == 130, said
-        assert b"finishes, or is undone, by itself" in said
+        assert b"completes or reverts the current step by itself" in said
         assert b"Traceback" not in said
     poll(lambda: not engine.inspect()["State"]["Running"], what="the stop, finished without us", within_s=20)
     assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
@@ -178,7 +178,7 @@ def test_ctrl_c_while_it_connects_is_an_end_without_a_word_too_many(spark: Spark
         (("stop-engine", "spark1", "--set", "grace=5"), "did you mean grace_s?"),
         (("stop-engine",), "on which Spark?"),
         ((), "which action?"),
-        (("drop-caches", "spark1", "--yes", "--dry-run"), "contradict"),
+        (("drop-caches", "spark1", "--yes", "--dry-run"), "together"),
         (("relaunch", "spark1", "--env", "HF_TOKEN=hf_abcdefghijkl"), "--env HF_TOKEN"),
         (("relaunch", "spark1", "--flag=--api-key=abcdefghijkl"), "--env VLLM_API_KEY"),
         (("drop-caches", "spark1", "--env", "NCCL_DEBUG=INFO"), "changes nothing of a launch"),

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
-COMES = "comes again when Docker"
+COMES = "it starts again when Docker or"
 
 
 async def test_who_comes_again_with_the_docker_engine_is_told_before_the_stop(
@@ -38,3 +38,16 @@ async def test_who_comes_again_with_the_docker_engine_is_told_before_the_stop(
     poll(lambda: made["always"].inspect()["State"]["Running"], what="the one that always comes", within_s=20)
     runs = {name: made[name].inspect()["State"]["Running"] for name in policies}
     assert warned == runs == {"always": True, "on-failure": True, "unless-stopped": False}
+
+
+async def test_a_container_without_any_policy_is_seen_to_stay_stopped(
+    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker Engine 20.10 then says "" where a later one says "no"."""
+    engines.start("vllm-plain", env=QUICK)
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+        await at.serves("vllm-plain")
+        plan = await at.plan("stop-engine", "vllm-plain", grace_s="5")
+        assert isinstance(plan, Plan)
+        run = await at.finished(at.begin(plan))
+    assert run.state is RunState.DONE, told(run)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.sshd import Sshd, make_key, sshd
-from tests.support import poll
+from tests.integration.terminal import terminal
+from tests.support import needs, poll
 
 from sparktop.cli.composition import connector_for
 from sparktop.errors import AuthRefused, HostKeyRefused, LinkLost, NoBanner, NoRoute, PortClosed, TransportError
@@ -169,6 +170,7 @@ async def test_a_host_certificate_of_a_known_authority_is_trusted(sshd: Sshd, tm
     line = Path(f"{authority}.pub").read_text()
     Path(os.environ["HOME"], ".ssh/known_hosts").write_text(f"@cert-authority {sshd.known_name} {line}")
     transport = await connector("spark1").connect(patience_s=10)
+    assert transport.warnings == ()
     await transport.close()
 
 
@@ -201,6 +203,7 @@ async def test_a_missing_identity_file_and_a_broken_one_are_passed_over(sshd: Ss
     path = sshd.alias("spark1")
     path.write_text(path.read_text() + f"Host *\n    IdentityFile {tmp_path}/absent\n    IdentityFile {broken}\n")
     transport = await connector("spark1").connect(patience_s=10)
+    assert transport.warnings == ()
     await transport.close()
 
 
@@ -215,10 +218,40 @@ async def test_a_locked_key_asks_for_its_passphrase_once(sshd: Sshd, tmp_path: P
     transport = await connector("spark1", asked).connect(patience_s=10)
     await transport.close()
     assert [q.prompt for q in asked.questions if isinstance(q, SecretQuestion)] == [f"passphrase of {locked}"]
-    with pytest.raises(AuthRefused, match="its passphrase was wrong"):
-        await connector("spark1", Answers(secrets=["wrong"])).connect(patience_s=10)
-    with pytest.raises(AuthRefused, match="given up"):
+    with pytest.raises(AuthRefused, match="was cancelled"):
         await connector("spark1", Answers(secrets=[None])).connect(patience_s=10)
+
+
+async def test_a_wrong_passphrase_may_be_tried_again_twice(sshd: Sshd, tmp_path: Path) -> None:
+    locked = make_key(tmp_path / "locked", passphrase="correct horse")
+    (sshd.folder / "authorized_keys").write_bytes(Path(f"{locked}.pub").read_bytes())
+    sshd.trust()
+    sshd.alias("spark1", IdentityFile=str(locked))
+    asked = Answers(secrets=["wrong", "wrong too", "correct horse"])
+    transport = await connector("spark1", asked).connect(patience_s=10)
+    await transport.close()
+    prompts = [q.prompt for q in asked.questions if isinstance(q, SecretQuestion)]
+    again = f"that passphrase was wrong; passphrase of {locked}"
+    assert prompts == [f"passphrase of {locked}", again, again]
+    with pytest.raises(AuthRefused, match="its passphrase was wrong 3 times"):
+        await connector("spark1", Answers(secrets=["wrong"] * 3)).connect(patience_s=10)
+    with pytest.raises(AuthRefused, match="was cancelled"):
+        await connector("spark1", Answers(secrets=["wrong", None])).connect(patience_s=10)
+
+
+def test_a_wrong_passphrase_is_asked_for_again_on_a_terminal(sshd: Sshd, tmp_path: Path) -> None:
+    locked = make_key(tmp_path / "locked", passphrase="correct horse")
+    (sshd.folder / "authorized_keys").write_bytes(Path(f"{locked}.pub").read_bytes())
+    sshd.trust()
+    sshd.alias("spark1", IdentityFile=str(locked))
+    with terminal("status", "spark1") as at:
+        place = at.reads("passphrase of")
+        at.types("wrong\n")
+        place = at.reads("that passphrase was wrong; passphrase of", after=place)
+        at.types("correct horse\n")
+        at.reads("available ", after=place)
+        assert at.ends() in (0, 1)
+        assert "horse" not in at.text
 
 
 async def test_a_locked_key_of_the_newer_format_is_unlocked_or_says_what_that_takes(sshd: Sshd, tmp_path: Path) -> None:
@@ -245,12 +278,15 @@ async def test_time_spent_on_a_question_does_not_count(sshd: Sshd, tmp_path: Pat
             await asyncio.sleep(2.5)  # longer than the patience: the thing under test
             return await super().secret(question)
 
-    transport = await connector("spark1", Slow(secrets=["slow typist"])).connect(patience_s=2)
+    asked = Slow(secrets=["slow typist"])
+    transport = await connector("spark1", asked).connect(patience_s=2)
+    assert len(asked.questions) == 1
     await transport.close()
 
 
 async def test_an_agent_signs(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "agent"
+    needs("ssh-agent", "openssh-client")
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
     try:
         poll(place.exists, what="the agent's socket")
@@ -291,7 +327,7 @@ async def test_a_stopped_sshd_gives_no_banner_and_the_same_attempt_succeeds_when
     sshd.trust()
     sshd.alias("spark1")
     with sshd.frozen():
-        with pytest.raises(NoBanner, match="SSH said nothing within 1 s"):
+        with pytest.raises(NoBanner, match="SSH sent nothing within 1 s"):
             await connector("spark1").connect(patience_s=1)
         assert (await connector("spark1").reach())[0] == Reach.STARVED
         attempt = asyncio.create_task(connector("spark1").connect(patience_s=30))

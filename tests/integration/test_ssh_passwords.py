@@ -99,7 +99,7 @@ async def test_a_password_is_asked_for_and_used_once(server: Server) -> None:
 @pytest.mark.parametrize("server", ["password"], indirect=True)
 async def test_a_wrong_password_is_never_sent_twice_and_three_are_the_end(server: Server) -> None:
     asked = Answers("one", "two", "three")
-    with pytest.raises(AuthRefused, match="none of: password"):
+    with pytest.raises(AuthRefused, match=r"rejected every login method for \S+: password"):
         await server.knock(asked)
     assert server.tries == ["one", "two", "three"]
     assert [q.prompt.startswith("that password was refused") for q in asked.asked] == [False, True, True]
@@ -108,7 +108,7 @@ async def test_a_wrong_password_is_never_sent_twice_and_three_are_the_end(server
 @pytest.mark.parametrize("server", ["password"], indirect=True)
 async def test_giving_up_ends_it_without_another_question(server: Server) -> None:
     asked = Answers("one", None)
-    with pytest.raises(AuthRefused, match="given up"):
+    with pytest.raises(AuthRefused, match="was cancelled"):
         await server.knock(asked)
     assert server.tries == ["one"]
 

@@ -59,6 +59,7 @@ class Feed:
     title: str = "vllm-minimax @ spark1"
     status: str = "docker logs"
     ring: LineRing = field(default_factory=LineRing)
+    previous: Feed | None = None
 
 
 class Stage(App[None]):

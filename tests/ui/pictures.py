@@ -634,6 +634,7 @@ class FakeFeed:
         self.title = title
         self.status = status
         self.ring = LineRing()
+        self.previous = None
         self.ring.extend(LogLine(text=line) for line in lines)
 
 

@@ -26,7 +26,7 @@ from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
 
 
-@pytest.mark.parametrize("key", ["R", "D", "G"])
+@pytest.mark.parametrize("key", ["R", "D", "M"])
 @pytest.mark.parametrize("by", ["console", "operating"])
 async def test_a_read_only_console_says_so(key: str, by: str) -> None:
     side = FakeOperating(is_read_only=True)
@@ -90,7 +90,7 @@ async def test_fix_offers_the_remedies_and_names_the_finding() -> None:
         await at(pilot, ChooseScreen, "vllm-minimax on spark2")
         await pilot.press("enter")
         await at(pilot, ReviewScreen)
-    (asked,) = side.asked
+    asked = side.asked[-1]  # before it the plans that told which remedy is expected to succeed
     assert asked.action == "safe-restart"
     assert asked.finding is not None
     assert asked.finding.rule == "gpu.spin-deadlock"
@@ -103,7 +103,7 @@ async def test_a_remedy_by_hand_is_read_and_a_suspicion_is_called_one() -> None:
         await pilot.press("f")
         await at(pilot, ChooseScreen, "only suspected")
         assert "to be sure: ib_write_bw" in screen(pilot)
-        assert "No remedy is known" in screen(pilot)
+        assert "No known remedy" in screen(pilot)
         await pilot.press("enter", "1")
         await pilot.pause()
         assert isinstance(app.screen, ChooseScreen)
@@ -137,7 +137,7 @@ async def test_a_relaunch_is_edited_before_it_is_planned() -> None:
         assert "+ --enforce-eager" in screen(pilot)
         await pilot.press("o")
         await at(pilot, ChangeScreen)
-    (asked,) = side.asked
+    asked = side.asked[-1]  # before it the plans that told which remedy is expected to succeed
     assert (asked.nodes, asked.target) == (("spark2",), "vllm-minimax")
     assert asked.change.flags == {"--enforce-eager": "", "--max-num-seqs": "8"}
 
@@ -169,7 +169,7 @@ async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
     app, _ = console("one", operating=side)
     async with app.run_test(size=NARROW) as pilot:
         await ready(pilot)
-        await pilot.press("G")
+        await pilot.press("M")
         await at(pilot, OptionsScreen, "available memory below which it acts")
         await pilot.press("6", "enter")
         await at(pilot, RefusalScreen)
@@ -178,7 +178,7 @@ async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
         guard = GuardState(phase=GuardPhase.ARMED, container_name="vllm-minimax")
         app.publish(replace(state, nodes=(replace(state.nodes[0], guard=guard),)))
         await until(pilot, lambda: app.console_screen.fleet.nodes[0].guard is not None)
-        await pilot.press("G")
+        await pilot.press("M")
         await at(pilot, RefusalScreen)
     assert [dict(one.options) for one in side.asked] == [{"floor_gib": "6"}, {"off": "yes"}]
     assert [(one.nodes, one.target) for one in side.asked] == [(("spark1",), "vllm-minimax")] * 2
@@ -250,7 +250,7 @@ async def test_leaving_while_something_runs_is_asked_about() -> None:
         await open_run(pilot)
         side.executions[0].at(2)
         await pilot.press("escape", "q")
-        await at(pilot, ConfirmScreen, "finishes, or is undone")
+        await at(pilot, ConfirmScreen, "completes or reverts")
         await pilot.press("enter")
         await at(pilot, ConsoleScreen)
         await pilot.press("q")

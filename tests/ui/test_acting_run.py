@@ -45,7 +45,7 @@ async def test_an_abort_says_what_it_means_and_is_asked_for_twice() -> None:
         run = side.executions[0]
         run.at(2)
         await pilot.press("a")
-        await at(pilot, ConfirmScreen, "finished there, or undone")
+        await at(pilot, ConfirmScreen, "the rest is cancelled")
         assert isinstance(app.focused, Button)
         assert app.focused.id == "no"
         await pilot.press("enter")
@@ -71,7 +71,7 @@ async def test_a_run_that_failed_offers_its_way_back_as_a_plan() -> None:
                 evidence_path="/tmp/e.tar.gz", after={"spark1": {"available_gib": 96.4}})  # fmt: skip
         await at(pilot, RunScreen, "The memory did not come back.")
         text = screen(pilot)
-        for wanted in ("✖ failed", "3 of 8 steps done", "Reboot spark1.", "b shows the way back", "/tmp/e.tar.gz",
+        for wanted in ("✖ failed", "3 of 8 steps done", "Reboot spark1.", "b plans the rollback", "/tmp/e.tar.gz",
                        "available 45.4 → 96.4 GiB", "– Start vllm-minimax"):  # fmt: skip
             assert wanted in text
         await pilot.press("b")

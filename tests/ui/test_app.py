@@ -137,7 +137,7 @@ async def test_only_the_newest_of_many_pictures_is_drawn() -> None:
     ("error", "words", "code"),
     [
         (ConfigError("no such host", hint="check the name"), "watching has ended: no such host · check the name", 2),
-        (ValueError("odd [/] text"), "fault in sparktop: ValueError: odd [/] text", 1),
+        (ValueError("odd [/] text"), "a fault in sparktop has ended watching: ValueError: odd", 1),
     ],
 )
 @pytest.mark.parametrize("stage", ["start", "run"])
@@ -160,6 +160,18 @@ async def test_a_fault_is_seen_and_the_console_stays(error: Exception, words: st
     assert app.return_value == code
 
 
+async def test_one_key_widens_the_graphs_window_round_to_the_first() -> None:
+    app, _ = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        seen = []
+        for _ in range(5):
+            await pilot.press("h")
+            await pilot.pause()
+            seen.append(re.findall(r"\d+ (?:min|h) ago", screen(pilot))[0])
+    assert seen == ["2 min ago", "10 min ago", "1 h ago", "20 min ago", "10 min ago"]
+
+
 async def test_quitting_ends_the_watching() -> None:
     app, watch = console("idle")
     async with app.run_test() as pilot:
@@ -171,18 +183,19 @@ async def test_quitting_ends_the_watching() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_tab_walks_through_the_panes_and_back() -> None:
-    app, _ = console("decode")
+@pytest.mark.parametrize(("picture", "lower"), [("decode", ["LogPane"]), ("deadlock", ["LogPane", "KernelPane"])])
+async def test_tab_walks_through_the_panes_and_back(picture: str, lower: list[str]) -> None:
+    app, _ = console(picture)
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         board = app.console_screen
         assert isinstance(board.focused, EnginePane)
         seen = []
-        for _ in range(5):
+        for _ in range(3 + len(lower)):
             await pilot.press("tab")
             await pilot.pause()
             seen.append(board._focused_pane())
-        assert [type(pane).__name__ for pane in seen] == ["LogPane", "KernelPane", "NodePane", "NodePane", "EnginePane"]
+        assert [type(pane).__name__ for pane in seen] == [*lower, "NodePane", "NodePane", "EnginePane"]
         await pilot.press("shift+tab")
         await pilot.pause()
         assert board._focused_pane() is board.nodes[1]
@@ -358,6 +371,46 @@ async def test_a_theme_of_textuals_own_works_too() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot)
         assert app.theme == "nord"
+
+
+@pytest.mark.parametrize(("name", "full"), [("light", "sparktop-light"), ("dark", "sparktop-dark")])
+def test_our_themes_have_short_names(name: str, full: str) -> None:
+    assert console("decode", theme=name)[0].theme == full
+
+
+def test_an_unknown_theme_is_an_error_with_the_list() -> None:
+    with pytest.raises(ConfigError, match="there is no theme 'drak'") as caught:
+        console("decode", theme="drak")
+    assert caught.value.hint.startswith("themes: dark, light, ")
+    assert "nord" in caught.value.hint
+
+
+async def test_a_theme_is_chosen_by_its_name() -> None:
+    app, _ = console("decode")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("T")
+        await until(pilot, lambda: "nord" in screen(pilot) or "Search" in screen(pilot))
+        await pilot.press(*"nord")
+        await pilot.pause(0.3)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.theme == "nord")
+
+
+@pytest.mark.parametrize("picture", ["deadlock", "lost", "loading", "low"])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_plain_terminal_gets_plain_ascii(picture: str, size: tuple[int, int]) -> None:
+    app, _ = console(picture, is_ascii=True)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(0.3)
+        await until(pilot, lambda: "log" in screen(pilot))
+        for keys in ((), ("question_mark",), ("escape", "A")):
+            await pilot.press(*keys)
+            await pilot.pause(0.2)
+            rows = svg.plain(app)
+            assert "\n".join(rows).isascii()
+            assert max(len(row) for row in rows) <= size[0]
+        assert "-" * 10 in screen(pilot)
 
 
 async def test_without_colour_everything_still_has_a_sign(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,13 @@ asked = st.builds(
     width=st.integers(40, 240),
     height=st.integers(12, 80),
     view=st.sampled_from(("overview", "nodes", "engines", "log", "kernel", "findings")),
-    nodes=st.integers(1, 2),
+    nodes=st.integers(1, 6),
     is_solo=st.booleans(),
     verdict_lines=st.integers(1, 4),
     engine_lines=st.integers(2, 12),
     detail_lines=st.integers(0, 12),
     bottom=st.sampled_from(["log", "kernel"]),
+    is_kernel_quiet=st.booleans(),
 )
 
 
@@ -42,6 +43,12 @@ def test_two_nodes_stand_beside_or_below_one_another_or_one_at_a_time(
     assert (answer.columns, answer.panes) == (columns, panes)
 
 
+@pytest.mark.parametrize(("width", "nodes", "panes"), [(120, 4, 4), (120, 6, 1), (200, 6, 6), (80, 6, 1)])
+def test_no_pane_is_too_narrow_for_its_figures(width: int, nodes: int, panes: int) -> None:
+    answer = arrange(LayoutInputs(width=width, height=50, nodes=nodes, engine_lines=3))
+    assert (answer.columns, answer.panes) == (panes, panes)
+
+
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
 def test_the_overview_has_all_parts(size: tuple[int, int]) -> None:
     answer = arrange(LayoutInputs(width=size[0], height=size[1], nodes=2, engine_lines=3))
@@ -56,6 +63,13 @@ def test_log_and_kernel_share_the_bottom_where_there_is_room() -> None:
     narrow = arrange(LayoutInputs(width=80, height=24, bottom="kernel"))
     assert wide.bottom == ("log", "kernel")
     assert narrow.bottom == ("kernel",)
+
+
+def test_the_log_has_the_kernel_panes_room_while_that_is_quiet() -> None:
+    assert arrange(LayoutInputs(width=200, height=50, is_kernel_quiet=True)).bottom == ("log",)
+    asked_for = arrange(LayoutInputs(width=200, height=50, is_kernel_quiet=True, bottom="kernel"))
+    assert asked_for.bottom == ("log", "kernel")
+    assert arrange(LayoutInputs(width=120, height=40, view="kernel", is_kernel_quiet=True)).bottom == ("kernel",)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 
-from sparktop.documents.engine_table import EngineRow, choose, heading, no_figures, state_cell, table_row
+from sparktop.documents.engine_table import (
+    SORTS,
+    EngineColumn,
+    EngineRow,
+    choose,
+    heading,
+    no_figures,
+    sorted_rows,
+    state_cell,
+    table_row,
+)
 from sparktop.model.engine import Endpoint, EndpointState, EngineState
 from sparktop.ui.panes.engines import details
 
@@ -21,7 +31,7 @@ def rows(picture: str) -> list[EngineRow]:
 
 
 def titles(width: int, nodes: int = 2, picture: str = "decode") -> list[str]:
-    return [column.title for column, _ in choose(rows(picture), width, nodes=nodes)]
+    return [column.key for column, _ in choose(rows(picture), width, nodes=nodes)]
 
 
 @given(st.integers(20, 240), st.sampled_from(["decode", "loading", "spin-deadlock", "hostile"]))
@@ -134,3 +144,14 @@ def test_details_have_what_the_table_has_no_room_for() -> None:
 def test_details_fit(width: int) -> None:
     for row in rows("hostile") + rows("loading"):
         assert all(line.width <= width for line in details(row.engine, width))
+
+
+def test_rows_are_sorted_by_the_column_that_the_heading_marks() -> None:
+    idle, busy = rows("decode")[:1] * 2
+    busy = replace(busy, engine=replace(busy.engine, key="busy", uptime_s=9e9))
+    assert sorted_rows((idle, busy), EngineColumn.UP) == (busy, idle)
+    assert sorted_rows((idle, busy), None) == (idle, busy)
+    columns = choose([idle, busy], 200, nodes=2)
+    for column in SORTS:
+        assert f"{column}▼" in heading(columns, by=column).plain
+        assert heading(columns, by=column).width == heading(columns).width

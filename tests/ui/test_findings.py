@@ -13,6 +13,7 @@ from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
 
 from sparktop.clock import ManualClock
+from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, columns, family, row_line, rows
 from sparktop.model.event import Severity
@@ -132,6 +133,33 @@ def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: Manua
     assert verdict(clock, blind)[0] == (
         " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
     )
+
+
+def test_nothing_wrong_is_never_said_over_an_engine_that_is_down(clock: ManualClock) -> None:
+    down = Finding(
+        rule=ENGINE_DOWN, severity=Severity.INFO, title="vllm is down: stopped by you", nodes=("spark1",),
+        subject="vllm", since_wall_s=clock.wall() - 40,
+    )  # fmt: skip
+    meant = replace(pictures.well(clock), findings=(down,))
+    assert verdict(clock, meant)[0].startswith(
+        " • vllm is down: stopped by you (40 s ago); nothing else, 58 rules watching"
+    )
+    alarm = replace(down, severity=Severity.CRITICAL, title="vllm is down since the reboot")
+    marked = VerdictPane(clock, standing_of=lambda finding: AttentionState.ACKNOWLEDGED)
+    marked._fleet = replace(meant, findings=(alarm,))
+    assert marked.draw(118, 1)[0].plain.startswith(" • vllm is down since the reboot (40 s ago); nothing else")
+    assert marked.first is None
+    assert marked.fixable == alarm, "f starts it again"
+    over = replace(down, phase=Phase.RESOLVED)
+    assert verdict(clock, replace(meant, findings=(over,)))[0].startswith(" ✓ nothing wrong")
+
+
+def test_the_result_of_the_last_run_is_found_again_from_the_top_line(clock: ManualClock) -> None:
+    pane = VerdictPane(clock)
+    pane._fleet = pictures.well(clock)
+    assert "last run" not in pane.draw(118, 1)[0].plain
+    pane._has_run = True
+    assert pane.draw(118, 1)[0].plain.rstrip().endswith("o last run")
 
 
 def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClock) -> None:
@@ -280,7 +308,7 @@ def test_details_say_all_that_is_known(clock: ManualClock) -> None:
     assert -1 not in places
     assert places == sorted(places)
     other = plain(details(FindingView(finding=found[2], findings=found, now_wall_s=clock.wall()), 100))
-    assert "What would settle it" in other
+    assert "To be sure" in other
     assert "Follows from\n  ✖ spark1 + spark2  Spin deadlock" in other
 
 
@@ -330,6 +358,26 @@ async def test_the_list_is_walked_and_opened() -> None:
         assert isinstance(app.screen, FindingScreen)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: app.console_screen.view == "overview")
+
+
+async def test_the_list_opens_on_the_worst_open_one_and_leaves_what_is_resolved() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A", "a", "j", "escape", "A")
+        pane = app.console_screen.findings
+        await until(pilot, lambda: app.console_screen.view == "findings" and pane.selected is not None)
+        assert pane.selected is not None
+        assert pane.selected.standing is AttentionState.OPEN
+        assert pane.selected.finding.rule == "memory.apart", "what is acknowledged is behind it"
+        fleet = app.console_screen.fleet
+        over = [replace(one, phase=Phase.RESOLVED) if one.rule == "memory.apart" else one for one in fleet.findings]
+        pane.show(replace(fleet, findings=tuple(over)))
+        assert pane.selected.standing is AttentionState.OPEN
+        pane.move(99)
+        assert pane.selected.standing is AttentionState.RESOLVED
+        pane.refill()
+        assert pane.selected.standing is AttentionState.RESOLVED, "the operator went there"
 
 
 async def test_acknowledging_dims_and_snoozing_hides() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparktop.model.fleet import Holder, Ledger
 from sparktop.model.telemetry import Series
 from sparktop.text.bars import legend, memory_bar, progress, shares
-from sparktop.text.graph import area, columns, span_of, spark, time_axis
+from sparktop.text.graph import SESSION, area, columns, joined, span_of, spark, time_axis
 
 GIB = 1024**3
 
@@ -86,6 +86,11 @@ def test_a_gap_with_room_says_so() -> None:
 
 
 def test_a_young_history_gets_a_short_span() -> None:
+    assert span_of(made([5.0] * 900), 120.0) == 120
+    assert span_of(made([5.0] * 900), SESSION) == 1200
+    assert span_of(made([5.0] * 11, step=3600.0), SESSION) == 12 * 3600
+    assert span_of(made([5.0] * 30, step=3600.0), SESSION) == 48 * 3600
+    assert time_axis(40, 12 * 3600.0).plain.startswith("12 h ago")
     assert span_of(Series()) == 120
     assert span_of(made([5.0] * 60)) == 120
     assert span_of(made([5.0] * 200)) == 300
@@ -160,3 +165,18 @@ def test_progress() -> None:
     assert progress(20, 36, 6) == "▰▰▰▱▱▱"
     assert progress(0, 0, 4) == "▱▱▱▱"
     assert progress(40, 36, 4) == "▰▰▰▰"
+
+
+def test_findings_are_marked_where_they_began() -> None:
+    critical, warning = ("✖", "critical"), ("▲", "warning")
+    line = time_axis(50, 600, [(300.0, warning), (1.0, critical), (900.0, critical)])
+    assert line.width == 50
+    assert line.plain == "10 min ago" + " " * 14 + "▲" + " " * 24 + "✖"
+    assert [run for run in line.runs if run in (critical, warning)] == [warning, critical]
+
+
+def test_an_earlier_history_goes_before_the_recent_one() -> None:
+    whole = joined(made([9.0] * 10, end=500.0, step=15.0), made([5.0] * 400))
+    found = columns(whole, now_s=1000.0, count=60, span_s=600)
+    assert (found[2], found[-1]) == (9.0, 5.0)
+    assert joined(Series(), whole) is whole

@@ -60,6 +60,13 @@ def test_links_are_the_last_to_go(clock: ManualClock, picture: str, width: int) 
             assert f"{view.name} {SIGNS[view.link.state][0]} {view.link.state}" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_a_demo_is_marked_at_every_width(clock: ManualClock, width: int) -> None:
+    text = header(clock, "decode", width, title="demo: memory runs out")
+    assert text.startswith((" sparktop demo   spark1", " demo   spark1"))
+    assert ("memory runs out" in text) == (width >= 120)
+
+
 def test_every_state_has_its_own_sign_and_word() -> None:
     assert set(SIGNS) == set(LinkState)
     assert len({glyph for glyph, _ in SIGNS.values()}) == len(SIGNS)

@@ -66,7 +66,7 @@ def test_a_read_only_console_marks_the_keys_that_do_nothing_there() -> None:
     def line(title: str, *, read_only: bool) -> str:
         return next(one.plain for one in help_lines(120, read_only=read_only) if one.plain[11:].startswith(title))
 
-    for title in ("Safe restart", "Drop caches", "Guard"):
+    for title in ("Safe restart", "Drop caches", "Memory guard"):
         assert "Off, read-only" in line(title, read_only=True)
         assert "Off, read-only" not in line(title, read_only=False)
     for title in ("Fix", "Actions", "Run under way", "Details"):

@@ -63,9 +63,9 @@ def test_what_would_be_fetched_is_said_where_it_is_launched() -> None:
 
 def test_what_lies_on_every_node_spares_a_download_by_one_digit() -> None:
     found = fetching(on_both=True)
-    (sparing,) = [one for one in levers(found) if "spares the download" in one.text]
+    (sparing,) = [one for one in levers(found) if "no download needed" in one.text]
     assert applied(found.draft, sparing, found.fleet).values["model"] == "/srv/models/minimax"
-    assert not [one for one in levers(fetching(on_both=False)) if "spares" in one.text]
+    assert not [one for one in levers(fetching(on_both=False)) if "no download needed" in one.text]
 
 
 def test_what_would_be_stopped_is_said_where_it_is_launched() -> None:

@@ -75,13 +75,13 @@ async def test_the_verdict_is_first_then_the_picture_and_what_would_change_it(si
         lines = svg.plain(app)  # type: ignore[arg-type]
         assert "✖ Does not fit" in lines[1]
         text = screen(pilot)
-        for wanted in ("now", "then", "✖ short 109.9", "▶ Review and launch   ✖ not as it stands",
+        for wanted in ("now", "then", "✖ short 109.9", "▶ Review and launch   ✖ blocked",
                        "1 --set gpu_memory_utilization=0.52", "port 8000 is held by vllm-minimax"):  # fmt: skip
             assert wanted in text
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, LaunchScreen), "a refusal stays here as the picture of why"
-        assert "why is told above" in notified(app)
+        assert "the reason is above" in notified(app)
     assert len(side.asked) == 1
     assert side.executions == ()
 
@@ -250,7 +250,7 @@ async def test_what_moved_on_the_node_is_looked_at_again() -> None:
         await until(pilot, lambda: app.console_screen.fleet.nodes[0].engines == ())
         top._plan_if_changed()
         await planned(pilot, side, 2)
-        assert "vllm-minimax" not in screen(pilot).partition("Stop to make room")[2]
+        assert "vllm-minimax" not in screen(pilot).partition("Stop to free memory")[2]
 
 
 async def test_a_secret_comes_from_the_environment_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ async def test_planning_anew_after_a_failed_launch_opens_its_choices() -> None:
         await pilot.press("tab", "enter")
         await at(pilot, RunScreen)
         side.executions[0].end(RunState.FAILED, 4, message="no such image")
-        await at(pilot, RunScreen, "p plan anew")
+        await at(pilot, RunScreen, "p plan again")
         await pilot.press("p")
         await at(pilot, LaunchScreen, "✔ Fits")
         assert side.asked[-1].order is not None
@@ -337,7 +337,7 @@ async def test_leaving_during_a_fetch_says_that_it_goes_on() -> None:
         side.executions[0].at(0, "1.7 GB", 0.1)
         await pilot.press("escape", "q")
         await at(pilot, ConfirmScreen, "goes on by itself")
-        assert "or is undone" not in screen(pilot)
+        assert "completes or reverts" not in screen(pilot)
 
 
 async def test_after_the_way_back_the_log_of_what_was_removed_is_in_the_evidence() -> None:
@@ -444,12 +444,12 @@ async def test_nothing_of_a_remedy_is_left_out() -> None:
     image = f"ghcr.io/{'spark-arena-' * 9}nightly"
 
     def refused(request: Request) -> Refusal:
-        shut = launches.gates(image=(GateState.FAILED, "it isn't there", f"docker pull {image}"))
+        shut = launches.gates(image=(GateState.FAILED, "it doesn't exist", f"docker pull {image}"))
         prospect = launches.replace(launches.fitting({}, request.nodes), gates=shut)
-        return Refusal(request=request, reason="image: it isn't there", prospect=prospect)
+        return Refusal(request=request, reason="image: it doesn't exist", prospect=prospect)
 
     async with launching(answers=refused) as (_, _, pilot):
-        await opened(pilot, QWEN.id, "✖ image: it isn't there")
+        await opened(pilot, QWEN.id, "✖ image: it doesn't exist")
         text = screen(pilot)
         assert "✔ Fits" in text, "what else is known is told below the reason"
         right = [line[60:].strip("│ ") for line in text.splitlines()]

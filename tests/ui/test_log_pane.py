@@ -56,6 +56,47 @@ async def test_the_frame_says_whose_log_it_is_and_whether_it_follows() -> None:
         assert pane.log_view.visible_rows[-1].line.text == "line 1333"
 
 
+def rows_of(pane: LogPane) -> list[str]:
+    view = pane.log_view
+    return [view.render_line(y).text.rstrip() for y in range(len(view.visible_rows))]
+
+
+@pytest.mark.parametrize(
+    ("size", "row"),
+    [
+        ((50, 8), "E EngineCore encountered a fatal error."),
+        ((80, 8), "E 20:26:46 EngineCore encountered a fatal error. core.py:1091"),
+        ((120, 8), "E 20:26:46 EngineCore_DP0 EngineCore encountered a fatal error. core.py:1091"),
+    ],
+)
+async def test_the_message_comes_first_and_its_head_has_what_room_is_left(size: tuple[int, int], row: str) -> None:
+    pane, stage = staged(feed_of(from_remote(VLLM[:7])))
+    async with stage.run_test(size=size) as pilot:
+        await svg.settle(pilot, lambda: pane.log_view.visible_rows and rows_of(pane)[-1].split() == row.split())
+        await pilot.press("p")
+        await svg.settle(pilot, lambda: "(EngineCore_DP0 pid=214) ERROR 1" in rows_of(pane)[-1])
+        await pilot.press("p")
+        await svg.settle(pilot, lambda: rows_of(pane)[-1].split() == row.split())
+
+
+async def test_a_match_in_a_folded_head_unfolds_its_line() -> None:
+    pane, stage = staged(feed_of(from_remote(VLLM)))
+    async with stage.run_test(size=(80, 30)) as pilot:
+        await pilot.press("slash", *"core.py:1091", "enter")
+        await svg.settle(pilot, lambda: pane.log_view.search_status() == "2/2")
+        unfolded = [row for row in rows_of(pane) if "[core.py:1091]" in row]
+        assert len(unfolded) == 2
+        assert not any("api_server.py:1937]" in row for row in rows_of(pane))
+        await pilot.press("escape")
+        await svg.settle(pilot, lambda: not any("[core.py:1091]" in row for row in rows_of(pane)))
+
+
+async def test_a_time_without_a_stamp_is_taken_from_the_line() -> None:
+    pane, stage = staged(feed_of([LogLine(text="INFO 05-19 10:00:09 [a.py:1] ready")]))
+    async with stage.run_test(size=(80, 8)) as pilot:
+        await svg.settle(pilot, lambda: pane.log_view.visible_rows and rows_of(pane)[0].startswith("  10:00:09 ready"))
+
+
 async def test_a_title_is_never_markup() -> None:
     feed = feed_of(numbered(0, 3))
     feed.title = "[red]vllm[/x] @ [link=https://x]spark1"
@@ -111,11 +152,12 @@ async def test_searching_with_the_keys() -> None:
         assert stage.query_one(LogPane).log_view.has_focus
 
 
-async def test_a_bad_expression_is_said_and_the_last_good_one_stays() -> None:
+async def test_what_is_no_expression_is_searched_as_text() -> None:
     _, stage = staged(feed_of(numbered(0, 10)))
     async with stage.run_test(size=(80, 20)) as pilot:
-        await pilot.press("slash", *"re:(")
-        await svg.settle(pilot, lambda: "not a regular expression" in svg.plain(stage)[-2])
+        await pilot.press("slash", "(")
+        await svg.settle(pilot, lambda: "not a regex: as text" in svg.plain(stage)[-2])
+        await svg.settle(pilot, lambda: "no match" in svg.plain(stage)[-2])
         await pilot.press(*"line)")
         await svg.settle(pilot, lambda: "10/10" in svg.plain(stage)[-2])
 
@@ -132,13 +174,27 @@ async def test_the_keys_of_the_search_line_are_text() -> None:
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("slash", "w", "space", "y", "n")
         await svg.settle(pilot, lambda: stage.query_one(Input).value == "w yn")
-        assert not pane.log_view.wrap
+        assert pane.log_view.wrap_wish is None
+
+
+async def test_keys_move_as_in_a_pager() -> None:
+    pane, stage = staged(feed_of(numbered(0, 200)))
+    async with stage.run_test(size=(80, 20)) as pilot:
+        await svg.settle(pilot, lambda: pane.log_view.visible_rows)
+        await pilot.press("g")
+        assert pane.log_view.visible_rows[0].line.text == "line 0"
+        await pilot.press("G")
+        assert pane.log_view.is_following
+        assert pane.log_view.visible_rows[-1].line.text == "line 199"
 
 
 async def test_wrap_and_copy_and_save() -> None:
     feed = feed_of([LogLine(text=f"token is {SECRET} here", wall_s=1_780_000_000.0), *numbered(0, 3)])
     pane, stage = staged(feed)
     async with stage.run_test(size=(80, 20), notifications=True) as pilot:
+        assert pane.log_view.wrap, "long lines wrap where there is room"
+        await pilot.press("w")
+        assert not pane.log_view.wrap
         await pilot.press("w")
         assert pane.log_view.wrap
         await pilot.press("y")
@@ -181,6 +237,23 @@ async def test_a_log_that_cannot_be_saved_is_said_with_what_to_do(
         await pilot.press("ctrl+s")
         await svg.settle(pilot, lambda: "The log was not saved" in " ".join(svg.plain(stage)))
         assert "XDG_STATE_HOME" in " ".join(svg.plain(stage))
+
+
+async def test_the_earlier_containers_log_is_one_key_away() -> None:
+    feed = feed_of(numbered(0, 5))
+    pane, stage = staged(feed)
+    async with stage.run_test(size=(80, 20), notifications=True) as pilot:
+        await pilot.press("b")
+        await svg.settle(pilot, lambda: "No earlier container" in " ".join(svg.plain(stage)))
+        feed.previous = feed_of([LogLine(text="why it died")])
+        pane.show(feed)
+        await svg.settle(pilot, lambda: "b earlier container's" in "\n".join(svg.plain(stage)))
+        await pilot.press("b")
+        await svg.settle(pilot, lambda: "why it died" in "\n".join(svg.plain(stage)))
+        assert "earlier container" in title(pane)
+        await pilot.press("b")
+        await svg.settle(pilot, lambda: "line 4" in "\n".join(svg.plain(stage)))
+        assert "earlier container" not in title(pane)
 
 
 async def test_another_feed_replaces_the_first() -> None:

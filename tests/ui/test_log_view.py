@@ -14,7 +14,6 @@ from textual.pilot import Pilot
 
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing, PausedLines
-from sparktop.text.expression import BadExpression
 from sparktop.ui.screens.help import HelpScreen
 from sparktop.ui.widgets.log_paint import fold, level_name, window
 from sparktop.ui.widgets.log_search import MatchIndex, parse_query
@@ -130,18 +129,6 @@ async def test_a_replaced_last_line_is_redrawn_followed_or_paused() -> None:
     await staged(ring, check)
 
 
-async def test_keys_move_as_in_a_pager() -> None:
-    async def check(view: LogView, pilot: Pilot[None]) -> None:
-        await pilot.press("g")
-        assert texts(view)[0] == "line 0"
-        await pilot.press("G")
-        assert view.is_following
-        await pilot.press("g", "G")
-        assert texts(view)[-1] == "line 199"
-
-    await staged(filled(200), check)
-
-
 async def test_the_wheel_scrolls_and_pauses() -> None:
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.post_message(
@@ -210,14 +197,14 @@ async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.Monk
     ring.extend(LogLine(text=f"{n} " + "word " * 20) for n in range(50_000))
     measured: set[str] = set()
 
-    def counting(text: str, width: int) -> tuple[tuple[int, int], ...]:
+    def counting(text: str, width: int, start: int = 0) -> tuple[tuple[int, int], ...]:
         measured.add(text)
-        return fold(text, width)
+        return fold(text, width, start)
 
     monkeypatch.setattr("sparktop.ui.widgets.log_scroll.fold", counting)
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
-        view.wrap = True
+        view.wrap_wish = True
         await pilot.pause()
         assert view.visible_rows[-1].number == 49_999
         assert view.visible_rows[-1].stop == len(view.visible_rows[-1].line.text)
@@ -240,7 +227,7 @@ async def test_a_line_longer_than_the_screen_wraps_and_scrolls_row_by_row() -> N
     ring.extend([LogLine(text="x" * 4096), LogLine(text="end")])
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
-        view.wrap = True
+        view.wrap_wish = True
         await pilot.pause()
         assert texts(view)[-1] == "end"
         first = view.visible_rows[0]
@@ -295,7 +282,7 @@ async def test_times_are_a_column_that_can_be_switched_on() -> None:
     ring.extend([LogLine(text="with", wall_s=0.0), LogLine(text="without"), LogLine(text="wrong", wall_s=1e300)])
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
-        view.show_time = True
+        view.time_wish = True
         await pilot.pause()
         rows = screen_of(view)
         assert rows[0].endswith(":00 with")
@@ -371,11 +358,14 @@ def held(*lines: str) -> PausedLines:
     [
         ("error", "An Error, an ERROR", [(3, 8), (13, 18)]),
         ("Error", "An Error, an ERROR", [(3, 8)]),
-        ("[/x]", "markup [/x] here", [(7, 11)]),
-        ("a.b", "a.b axb", [(0, 3)]),
-        ("re:a.b", "a.b axb", [(0, 3), (4, 7)]),
-        (r"re:\D+5", "ab5", [(0, 3)]),
-        ("re:x*", "yxxy", [(1, 3)]),
+        (r"\[/x\]", "markup [/x] here", [(7, 11)]),
+        (r"a\.b", "a.b axb", [(0, 3)]),
+        ("a.b", "a.b axb", [(0, 3), (4, 7)]),
+        ("a b-c_d/e", "a b-c_d/e", [(0, 9)]),
+        (r"\D+5", "ab5", [(0, 3)]),
+        ("x*", "yxxy", [(1, 3)]),
+        ("oom|nccl", "NCCL or OOM", [(0, 4), (8, 11)]),
+        ("(unclosed", "an (Unclosed", [(3, 12)]),
         ("é", "naïve café É", [(9, 10), (11, 12)]),
     ],
 )
@@ -389,9 +379,17 @@ def test_a_query_finds(typed: str, line: str, spans: list[tuple[int, int]]) -> N
 
 def test_a_query_that_is_none() -> None:
     assert parse_query("") is None
-    assert parse_query("re:") is None
-    with pytest.raises(BadExpression, match="not a regular expression"):
-        parse_query("re:(unclosed")
+
+
+def test_what_is_no_regular_expression_is_text_and_says_why() -> None:
+    query = parse_query("(unclosed")
+    assert query is not None
+    assert query.why_text == "not a regex: as text"
+    plain, expression = parse_query("unclosed"), parse_query("un.losed")
+    assert plain is not None
+    assert expression is not None
+    assert (plain.why_text, expression.why_text) == ("", "")
+    assert (plain.needle, expression.needle) == ("unclosed", None)
 
 
 def test_an_index_is_built_in_slices() -> None:
@@ -491,10 +489,10 @@ async def test_anything_in_any_order_leaves_the_rows_in_order(seed: int) -> None
             view.action_first,
             view.action_last,
             view.toggle_follow,
-            lambda: setattr(view, "wrap", not view.wrap),
-            lambda: setattr(view, "show_time", not view.show_time),
+            lambda: setattr(view, "wrap_wish", not view.wrap),
+            lambda: setattr(view, "time_wish", not view.show_time),
             lambda: view.action_sideways(chance.choice([-1, 1])),
-            lambda: view.search(parse_query(chance.choice(["", "needle", "re:x+", "日"]))),
+            lambda: view.search(parse_query(chance.choice(["", "needle", "x+", "日"]))),
             view.find_next,
             view.find_previous,
             lambda: view.scroll_to(y=chance.randrange(2000), animate=False),

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ui import pictures
+from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures
 
-from sparktop.model.fleet import NodeView
-from sparktop.model.telemetry import GapReason, Pressure
-from sparktop.ui.panes.node import node_body
+from sparktop.model.fleet import Earlier, NodeView
+from sparktop.model.telemetry import GapReason, Pressure, Series
+from sparktop.text.graph import SESSION
+from sparktop.ui.panes.node import _briefest, node_body
+from sparktop.ui.panes.node_graphs import Window
 
 ROOMY = (96, 30)
 
@@ -167,3 +169,47 @@ def test_more_gpu_processes_than_room_are_counted() -> None:
     text = shown(pictures.node(clock, "n", reading=pictures.gpu(processes=rows)))
     assert "job29" in text
     assert "more GPU processes" in text
+
+
+@pytest.mark.parametrize("width", [4, 6, 8, 12, 16, 20, 30])
+def test_available_memory_is_the_last_figure_to_go(width: int) -> None:
+    assert "45.4" in body("decode", size=(width, 1))
+
+
+@pytest.mark.parametrize("width", [9, 12, 16, 24])
+def test_another_nodes_available_memory_is_the_last_of_its_tab_to_go(width: int) -> None:
+    node = pictures.decode(clock_of_pictures()).nodes[1]
+    line = _briefest(node, width)
+    assert line.width <= width
+    assert "45.4" in line.plain
+    assert line.plain.startswith("s")
+
+
+def test_a_wide_pane_has_load_power_and_tokens_beside_the_memory() -> None:
+    clock = clock_of_pictures()
+    node = pictures.decode(clock).nodes[0]
+    times = node.available_history.times
+    node = replace(node, token_history=Series(times=times, values=(32.0,) * len(times)))
+    text = shown(node, (96, 24))
+    assert [word for word in ("SM", "power", "tok/s") if any(row.endswith(word) for row in text.splitlines())] == [
+        "SM", "power", "tok/s",
+    ]  # fmt: skip
+    assert text.count("min ago") == 2
+    assert not any(row.endswith("tok/s") for row in shown(node, (60, 24)).splitlines())
+
+
+def test_the_window_reaches_back_to_the_sessions_start_and_marks_findings() -> None:
+    clock = clock_of_pictures()
+    node = pictures.decode(clock).nodes[0]
+    first_s = node.available_history.times[0]
+    earlier = Series(times=(first_s - 7000.0, first_s - 30.0), values=(5e9, 5e9))
+    node = replace(node, earlier=Earlier(available=earlier))
+    finding = claims.spin(clock.wall() - 3600.0)
+    lines = node_body(
+        node, width=70, height=30, now_s=clock.monotonic(),
+        window=Window(span_s=SESSION, findings=(finding,), wall_s=clock.wall()),
+    )  # fmt: skip
+    (axis,) = [line for line in lines if "h ago" in line.plain]
+    assert axis.plain.startswith("3 h ago")
+    assert ("✖", "critical") in axis.runs
+    assert "10 min ago" in shown(node, (70, 30))

@@ -58,3 +58,19 @@ async def test_details_mask_secrets_and_names_are_no_markup() -> None:
         assert isinstance(stage.screen, DetailsScreen)
         await svg.settle(pilot, lambda: "serve.py" in "\n".join(svg.plain(stage)))
         assert "sk-canary" not in "\n".join(svg.plain(stage))
+
+
+async def test_the_list_is_filtered_and_sorted_by_keys() -> None:
+    pane, stage = staged()
+    async with stage.run_test(size=(110, 20)) as pilot:
+        await svg.settle(pilot, lambda: len(pane.process_list.rows) > 1)
+        every = len(pane.process_list.rows)
+        await pilot.press("slash", *"serve[.]py", "enter")
+        await svg.settle(pilot, lambda: [row.pid for row in pane.process_list.rows] == [4711])
+        assert "1 found" in svg.plain(stage)[-1]
+        await pilot.press("escape")
+        await svg.settle(pilot, lambda: len(pane.process_list.rows) == every)
+        await pilot.press("S", "S")
+        await svg.settle(pilot, lambda: "by resident" in svg.plain(stage)[-1])
+        resident = [row.process.resident_bytes if row.process else 0 for row in pane.process_list.rows]
+        assert resident == sorted(resident, reverse=True)

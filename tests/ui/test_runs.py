@@ -17,7 +17,19 @@ from sparktop.documents.run import body_lines, end_text, head_lines, printed_lin
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import (
+    AwaitReady,
+    CollectEvidence,
+    Plan,
+    Remote,
+    Request,
+    Risk,
+    Run,
+    RunState,
+    Step,
+    StepRun,
+    StepState,
+)
 from sparktop.operate.run.run_text import grace_s, message, short_detail, waiting, was_killed
 from sparktop.text.lines import plain
 from sparktop.ui.console import ConsoleScreen
@@ -64,10 +76,10 @@ def test_a_stop_under_way_says_when_it_is_killed_and_afterwards_that_it_was() ->
     assert waiting(one, WALL_S + 23) == (23.0, 60.0)
     run = replace(a_run(), steps=(one,))
     told = plain(body_lines(run, 76, WALL_S + 23)[0])
-    assert "asked to end, killed after 1:00" in told
+    assert "SIGTERM sent, SIGKILL after 1:00" in told
     assert "0:23 of 1:00" in told
     assert "1 of 2 done" not in told
-    assert "its time is over" in plain(body_lines(run, 76, WALL_S + 70)[0])
+    assert "grace period over" in plain(body_lines(run, 76, WALL_S + 70)[0])
     over = replace(one, state=StepState.DONE, detail="60.4 s", ended_wall_s=WALL_S + 60.4)
     assert was_killed(over)
     told = plain(body_lines(replace(run, steps=(over,)), 76, WALL_S + 70)[0])
@@ -99,11 +111,11 @@ def test_its_end_says_how_long_it_took_and_what_came_of_it_before_its_steps() ->
 def test_what_the_steps_say_of_themselves_is_not_said_above_them_too() -> None:
     run = a_run(RunState.FAILED)
     run = replace(run, message=message(run, "It stalled", but=["The guard is armed"]), brief="The guard is armed.")
-    assert "Not begun: Start vllm" in run.message
+    assert "Not started: Start vllm" in run.message
     told = plain(head_lines(run, 76, WALL_S, limit=9))
     assert "Not begun" not in told
     assert "The guard is armed." in told
-    assert "Not begun: Start vllm" in plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ")
+    assert "Not started: Start vllm" in plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ")
 
 
 @pytest.mark.parametrize("limit", [4, 6, 9])
@@ -111,7 +123,7 @@ def test_a_long_end_leaves_its_keys_in_sight(limit: int) -> None:
     run = a_run(RunState.FAILED, message="It stalled. " * 60, hint="Look at it. " * 60, can_go_back=True)
     lines = head_lines(run, 60, WALL_S, limit=limit)
     assert len(lines) <= limit
-    assert "b shows the way back" in plain(lines)
+    assert "b plans the rollback" in plain(lines)
     assert plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ").count("It stalled.") == 60
 
 
@@ -129,7 +141,7 @@ async def test_its_state_stays_in_sight_while_it_scrolls() -> None:
             await pilot.press(key)
             await pilot.pause()
             assert "✖ failed after" in screen(pilot), key
-            assert "b shows the way back" in screen(pilot), key
+            assert "b plans the rollback" in screen(pilot), key
             seen.append(screen(pilot))
         assert "Before and after" in seen[0]
         assert "Restart policy back" not in seen[0]
@@ -253,8 +265,8 @@ async def test_the_editor_shows_what_the_engine_is_started_with_and_what_is_wron
         app.push_screen(
             ChangeScreen("change  vllm", REQUEST.change, intro=["a step " * 30] * 4, running_command="vllm serve /m")
         )
-        await at(pilot, ChangeScreen, "nothing is changed yet")
-        assert "nothing is changed yet" in screen(pilot)
+        await at(pilot, ChangeScreen, "no change yet")
+        assert "no change yet" in screen(pilot)
         await pilot.press("end", *"rubbish")
         await until(pilot, lambda: "▲ line 1" in screen(pilot))
         app.screen.query_one(TextArea).text = "\n".join(f"A{number}=1" for number in range(12))
@@ -273,3 +285,21 @@ def test_a_step_is_told_in_brief_where_there_is_little_room_and_whole_where_ther
     run = replace(a_run(), steps=(one,))
     assert "2 things missing: a/b: no; c: d" in " ".join(plain(printed_lines(run, 100, has_steps=True)).split())
     assert step_line(1, run).plain.endswith("see README.txt in it")
+
+
+def test_a_step_of_a_pairs_run_names_its_node_where_its_title_does_not() -> None:
+    request = Request(action="x", nodes=("spark1", "spark2"))
+    texts = (("spark1", "Start vllm"), ("spark2", "Start vllm"), ("spark2", "Wait for memory on spark2"))
+    steps = tuple(
+        Step(id=f"{number}", title=title, node=node, act=AwaitReady(name="vllm"))
+        for number, (node, title) in enumerate(texts)
+    )
+    plan = Plan(request=request, title="x", risk=Risk.SAFE, steps=steps)
+    pair = Run(id="r", plan=plan, steps=tuple(StepRun(step=step) for step in steps))
+    assert [step_line(number, pair).plain for number in (1, 2, 3)] == [
+        "· 1/3 spark1: Start vllm",
+        "· 2/3 spark2: Start vllm",
+        "· 3/3 Wait for memory on spark2",
+    ]
+    alone = replace(pair, steps=pair.steps[:1])
+    assert step_line(1, alone).plain == "· 1/1 Start vllm"

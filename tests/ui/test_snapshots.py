@@ -40,7 +40,7 @@ CASES = [
     ("deadlock", (80, 24), "dark", "f 2 1"),
     ("decode", (80, 24), "dark", "x"),
     ("decode", (120, 40), "dark", "x end enter enter"),
-    ("decode", (80, 24), "light", "G"),
+    ("decode", (80, 24), "light", "M"),
     ("decode", (80, 24), "dark", "R tab enter"),
     ("decode", (120, 40), "light", "R tab enter escape"),
 ]

@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.bounds import (
+    LARGEST,
+    LARGEST_IN_JSON,
     LATEST_S,
     MAX_DEPTH,
+    MAX_ROWS,
     amount,
     json_of,
     list_of,
@@ -74,6 +77,23 @@ def test_figures() -> None:
         amount(-1)
     assert [whole_or_none(value) for value in (5, 5.0, True, 10**400, "5", None)] == [5, *[None] * 5]
     assert [number_in(text) for text in ("1.5", "", "x", "9" * 400, "nan")] == [1.5, *[None] * 4]
+
+
+def test_each_bound_is_where_it_is_said_to_be() -> None:
+    assert (LARGEST, LARGEST_IN_JSON, LATEST_S, MAX_ROWS, MAX_DEPTH) == (2.0**64, 1e40, 1e11, 4096, 64)
+    assert (whole(-(2**64)), real(LARGEST), real(-LARGEST)) == (-(2**64), LARGEST, -LARGEST)
+    assert json_of("[1e40, -1e40]") == [1e40, -1e40]
+    assert json_of("9" * 40) == 10**40 - 1
+    for text in ("1.1e40", "-1.1e40", "9" * 41):
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason
+            json_of(text)
+    assert len(list_of([0] * 4096)) == 4096
+    with pytest.raises(ValueError, match="4097"):
+        list_of([0] * 4097)
+    deepest = "[" * 63 + "[], {}" + "]" * 63
+    assert json_of(deepest)
+    with pytest.raises(ValueError, match="deeply"):
+        json_of(deepest.replace("[], {}", "[[]], {}"))
 
 
 def test_lists_and_texts() -> None:

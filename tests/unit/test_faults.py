@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from sparktop import faults
@@ -64,3 +68,47 @@ def test_a_group_is_named_by_its_cause_and_without_a_folder_nothing_is_written(t
     faults.keep_in(tmp_path / "file")
     assert faults.named("x", fault("no folder")).endswith("no folder")
     faults.keep_in(None)
+
+
+async def test_a_socket_that_is_closed_as_it_can_be_read_is_no_fault(
+    log: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a link's end does to a request over its forwarded socket."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(faults.in_callback)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        stream = await anyio.connect_unix(tmp_path / "socket")
+        peer, _ = listener.accept()
+        with peer:
+            reading = asyncio.create_task(stream.receive())
+            await asyncio.sleep(0.01)
+            closing = asyncio.create_task(stream.aclose())
+            peer.send(b"x")  # found readable in the turn of the loop in which it is closed, and told after that
+            with contextlib.suppress(anyio.ClosedResourceError):
+                await reading
+            await closing
+    await asyncio.sleep(0.01)
+    assert not log.exists()
+    assert not caplog.records
+
+
+async def test_what_a_callback_raises_goes_to_the_log_and_not_to_the_terminal(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise OverflowError("too large")
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(faults.in_callback)
+    loop.call_soon(fails)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "in a callback" in log.read_text()
+    assert not caplog.records
+    faults.keep_in(None)
+    loop.call_soon(fails)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "too large" in caplog.text, "with no log it is told as ever"

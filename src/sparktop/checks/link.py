@@ -78,5 +78,5 @@ def judge_mtu(sizes: tuple[int | None, int | None]) -> Judgement:
     """Whether both ends send packets of one size, by their MTUs in bytes; None: not known."""
     first, second = sizes
     if first is None or second is None:
-        return unknown("an interface doesn't tell its MTU")
+        return unknown("an interface doesn't report its MTU")
     return passed() if first == second else warning()

@@ -33,7 +33,7 @@ def _compared(versions: Versions, judge: Callable[..., Judgement]) -> Judgement:
     gate="same-driver",
 )
 def judge_driver_parity(versions: Versions) -> Judgement:
-    """Whether both load one NVIDIA driver: each brings its own faults to shared collectives and graphs."""
+    """Whether both load one NVIDIA driver: each has its own faults to shared collectives and graphs."""
     return _compared(versions, warning)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from sparktop.cli.options import add_run_options, parser, settings
+from sparktop.cli.options import HOST_HELP, add_run_options, parser, settings
 from sparktop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from sparktop.operate.actions import Action
 
 _USAGE = (
-    "sparktop act ACTION HOST [HOST] [--engine NAME | --pid N] [--set NAME=VALUE] [--dry-run | --yes] · act --list · "
-    "act resume | restore HOST"
+    "sparktop act ACTION HOST [HOST] [--engine ENGINE | --pid N]\n"
+    "                    [--set NAME=VALUE] [--dry-run | --yes]\n"
+    "       sparktop act resume|restore HOST\n"
+    "       sparktop act --list"
 )
 
 
 def act(words: list[str]) -> int:
     """`sparktop act`."""
-    options = _arguments().parse_args(words)
+    options = act_arguments().parse_args(words)
     if options.list_actions:
         from sparktop.headless.act import list_actions
 
@@ -40,9 +42,9 @@ def act(words: list[str]) -> int:
         _check_guard(action_options)
     change = _change(options, action)
     if options.dry_run and options.yes:
-        raise UsageError("--dry-run and --yes contradict one another")
+        raise UsageError("--dry-run and --yes can't be used together")
     if options.pid is not None and options.engine:
-        raise UsageError("--engine and --pid contradict one another")
+        raise UsageError("--engine and --pid can't be used together")
     if not config.hosts:
         raise UsageError("on which Spark?", hint=f"sparktop act {action.name} spark1")
     import asyncio
@@ -67,9 +69,11 @@ def _take_up(options: argparse.Namespace, config: Config) -> int:
     verb = options.action
     changes = (options.set, options.flag, options.unset_flag, options.env, options.unset_env, options.option)
     if any(changes) or options.image or options.finding or options.pid is not None:
-        raise UsageError(f"{verb} takes the run as it was planned", hint=f"sparktop act {verb} HOST [--engine NAME]")
+        raise UsageError(
+            f"{verb} takes the run as it was planned, without changes", hint=f"sparktop act {verb} HOST [--engine NAME]"
+        )
     if options.dry_run and options.yes:
-        raise UsageError("--dry-run and --yes contradict one another")
+        raise UsageError("--dry-run and --yes can't be used together")
     if not config.hosts:
         raise UsageError("on which Spark?", hint=f"sparktop act {verb} spark1")
     import asyncio
@@ -81,54 +85,76 @@ def _take_up(options: argparse.Namespace, config: Config) -> int:
     return asyncio.run(take_up(make, verb, options.engine, output=output, secret=secret))
 
 
-def _arguments() -> argparse.ArgumentParser:
+def act_arguments() -> argparse.ArgumentParser:
+    """The arguments of `sparktop act`."""
     argument_parser = parser("act", _USAGE)
     argument_parser.add_argument(
-        "action", nargs="?", metavar="ACTION", help="what to do; --list names them. resume, restore: an interrupted run"
+        "action", nargs="?", metavar="ACTION", help="the action (see --list); resume or restore for an interrupted run"
     )
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
     argument_parser.add_argument(
         "--list", action="store_true", dest="list_actions", help="list the actions and their options"
     )
     argument_parser.add_argument(
-        "--engine", "--target", default="", metavar="NAME", help="which engine, where there are several"
+        "--engine", "--target", default="", metavar="ENGINE", help="the engine, if a node has several"
     )
-    argument_parser.add_argument("--pid", type=int, metavar="N", help="which process")
+    argument_parser.add_argument("--pid", type=int, metavar="N", help="the process, by its id")
     argument_parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the action"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the action (see --list)"
     )
     argument_parser.add_argument(
-        "--finding", default="", metavar="RULE", help="what it is to mend: has to be seen to resolve"
+        "--finding", default="", metavar="RULE", help="the finding to fix: the run fails unless it is resolved"
     )
     add_run_options(argument_parser)
-    change = argument_parser.add_argument_group("what a relaunch changes")
-    change.add_argument("--flag", action="append", default=[], metavar="--NAME=VALUE", help="--flag=--enforce-eager")
-    change.add_argument("--unset-flag", action="append", default=[], metavar="--NAME", help="takes a flag away")
+    change = argument_parser.add_argument_group("changes that a relaunch makes")
     change.add_argument(
-        "--env", action="append", default=[], metavar="NAME[=VALUE]", help="NAME alone: its value from your environment"
+        "--flag", action="append", default=[], metavar="--NAME=VALUE", help="set a flag: --flag=--enforce-eager"
     )
-    change.add_argument("--unset-env", action="append", default=[], metavar="NAME", help="takes a variable away")
-    change.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of Docker's HostConfig")
-    change.add_argument("--image", default="", help="another image")
+    change.add_argument(
+        "--unset-flag",
+        action="append",
+        default=[],
+        metavar="--NAME",
+        help="remove a flag: --unset-flag=--enforce-eager",
+    )
+    change.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="set a variable; NAME alone takes its value from your environment",
+    )
+    change.add_argument("--unset-env", action="append", default=[], metavar="NAME", help="remove a variable")
+    change.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="set a field of Docker's HostConfig"
+    )
+    change.add_argument("--image", default="", metavar="IMAGE", help="use another image")
     return argument_parser
 
 
 def audit(words: list[str]) -> int:
     """`sparktop audit`."""
-    argument_parser = parser("audit", "sparktop audit [--node NAME] [--count N] [--json] [--follow]")
-    argument_parser.add_argument("--node", default="", metavar="NAME", help="of this node alone")
-    argument_parser.add_argument("--count", type=int, default=20, metavar="N", help="the last N runs (default 20)")
-    argument_parser.add_argument(
-        "--json", action="store_true", dest="as_json", help="the entries as they stand in the file"
-    )
-    argument_parser.add_argument("--follow", action="store_true", help="go on with what comes, until interrupted")
-    options = argument_parser.parse_args(words)
+    options = audit_arguments().parse_args(words)
     settings(options)
     if options.count < 1:
-        raise UsageError("--count wants a number from 1 on")
+        raise UsageError("--count takes a number from 1 up")
     from sparktop.headless.audit import audit as tell
 
     return tell(count=options.count, node=options.node, as_json=options.as_json, follow=options.follow)
+
+
+def audit_arguments() -> argparse.ArgumentParser:
+    """The arguments of `sparktop audit`."""
+    argument_parser = parser("audit", "sparktop audit [--node HOST] [--count N] [--json] [--follow]")
+    argument_parser.add_argument("--node", default="", metavar="HOST", help="only runs on this node")
+    argument_parser.add_argument(
+        "--count", type=int, default=20, metavar="N", help="print the last N runs (default 20)"
+    )
+    argument_parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="print the entries as JSON, as they are in the file"
+    )
+    argument_parser.add_argument("--follow", action="store_true", help="keep printing new entries until interrupted")
+    return argument_parser
 
 
 def _action(name: str | None) -> Action:
@@ -171,8 +197,8 @@ def _check_guard(options: Mapping[str, str]) -> None:
     stays = options.get("stay_minutes", "").strip("0. ")
     if options.get("off") != "yes" and not stays:
         raise UsageError(
-            "a guard is disarmed when the command that armed it ends",
-            hint="--set stay_minutes=60 keeps it armed so long; in the console, G keeps it as long as that runs",
+            "the guard would be disarmed as soon as this command ends",
+            hint="--set stay_minutes=60 keeps it armed for an hour; in the console, M arms it until the console ends",
         )
 
 
@@ -206,5 +232,8 @@ def _change(options: argparse.Namespace, action: Action) -> Change:
     if problems:
         raise UsageError(f"{lines[problems[0].line - 1]!r}: {problems[0].text}")
     if not change.is_empty and action.name != "relaunch":
-        raise UsageError(f"{action.name} changes nothing of a launch", hint="relaunch does: sparktop act relaunch HOST")
+        raise UsageError(
+            f"{action.name} changes nothing of a launch: it takes no flags, variables or image",
+            hint="relaunch does: sparktop act relaunch HOST",
+        )
     return change

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,12 +17,26 @@ class Command:
 
     name: str
     module: str
-    """The module of this package whose function of the command's name runs it."""
+    """The module of this package with two functions: NAME runs the command, NAME_arguments makes its parser."""
     shape: str
     """How it is typed, in short."""
     brief: str
     examples: tuple[tuple[str, str], ...]
     """(command line, what it is for)"""
+
+    def run(self, words: list[str]) -> int:
+        """Run it with these arguments; the exit code."""
+        code: int = self._function(self.name)(words)
+        return code
+
+    def arguments(self) -> ArgumentParser:
+        """The parser of its arguments: for the command itself, completion and the man page."""
+        argument_parser: ArgumentParser = self._function(f"{self.name}_arguments")()
+        return argument_parser
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(import_module(f"sparktop.cli.{self.module}"), name)
+        return function
 
 
 COMMANDS = (
@@ -24,101 +44,115 @@ COMMANDS = (
         name="console",
         module="watch",
         shape="HOST [HOST ...]",
-        brief="the console; HOST is an ssh alias, user@host[:port], or `local`",
+        brief="open the console; HOST is an ssh alias, user@host[:port], or `local`",
         examples=(
             ("sparktop spark1 spark2", "watch two Sparks"),
-            ("sparktop --read-only spark1", "nothing can be changed from it"),
+            ("sparktop --read-only spark1", "watch, and refuse every change"),
         ),
     ),
     Command(
         name="demo",
         module="watch",
         shape="demo",
-        brief="the console on two simulated Sparks, no hardware needed",
+        brief="open the console on simulated Sparks; needs no hardware",
         examples=(
-            ("sparktop demo --scenario memory-spike", "play one of the incidents"),
-            ("sparktop demo --list", "name them all"),
+            ("sparktop demo --scenario memory-spike", "play an incident"),
+            ("sparktop demo --list", "list the incidents"),
         ),
     ),
     Command(
         name="status",
         module="watch",
         shape="status HOST...",
-        brief="one snapshot as text or JSON, or a stream of them",
+        brief="print a snapshot as text or JSON; --watch prints one after the other",
         examples=(
             ("sparktop status spark1 spark2 || echo 'look at it'", "exits with 1 if something is wrong"),
-            ("sparktop status --watch --json spark1", "one JSON object a second, one on each line"),
+            ("sparktop status --watch --json spark1", "one JSON object a second, each on its own line"),
         ),
     ),
     Command(
         name="act",
         module="act",
         shape="act ACTION HOST...",
-        brief="one action: --dry-run prints its plan, --yes runs it; --list names them",
+        brief="plan an action and run it; --dry-run only prints the plan, --list names the actions",
         examples=(
-            ("sparktop act safe-restart spark1 --engine vllm --dry-run", "the steps, nothing done"),
-            ("sparktop act relaunch spark1 --engine vllm --flag=--enforce-eager", "asks before it runs"),
-            ("sparktop act restore spark1", "the way back of a run that was cut off there"),
+            ("sparktop act safe-restart spark1 --engine vllm --dry-run", "print the steps, change nothing"),
+            ("sparktop act relaunch spark1 --engine vllm --flag=--enforce-eager", "add a flag; asks before it runs"),
+            ("sparktop act restore spark1", "undo a run that was cut off on spark1"),
         ),
     ),
     Command(
         name="launch",
         module="launch",
         shape="launch RECIPE HOST...",
-        brief="from a recipe to a served, proven model; --dry-run prints the plan",
+        brief="launch a model from a recipe and test that it serves; --dry-run only prints the plan",
         examples=(
-            ("sparktop launch qwen3.6-35b-a3b-fp8 spark1 --dry-run", "will it fit, and each step"),
-            ("sparktop launch ./my.yaml spark1 spark2 --set max_model_len=65536", "over two nodes, head first"),
+            ("sparktop launch qwen3.6-35b-a3b-fp8 spark1 --dry-run", "check that it fits, and print the steps"),
+            (
+                "sparktop launch ./my.yaml spark1 spark2 --set max_model_len=65536",
+                "on two nodes; the first is the head",
+            ),
         ),
     ),
     Command(
         name="audit",
         module="act",
         shape="audit",
-        brief="what was done to the Sparks from here, by whom, and how it ended",
+        brief="show what was done to the Sparks from here, by whom, and how it ended",
         examples=(
             ("sparktop audit --node spark1", "the last 20 runs on spark1"),
-            ("sparktop audit --follow", "go on with what comes"),
+            ("sparktop audit --follow", "keep printing new entries"),
         ),
     ),
     Command(
         name="lint",
         module="offline",
         shape="lint FILE...",
-        brief="compose files, docker run scripts, units, recipes: what is known to go wrong",
+        brief="find known mistakes in compose files, docker run scripts, systemd units and recipes",
         examples=(
-            ("sparktop lint compose.yml start.sh vllm.service", "before it runs"),
-            ("docker inspect vllm | sparktop lint -", "what runs already"),
+            ("sparktop lint compose.yml start.sh vllm.service", "check files before you launch them"),
+            ("docker inspect vllm | sparktop lint -", "check a running container"),
         ),
     ),
     Command(
         name="recipes",
         module="offline",
         shape="recipes list|show ID",
-        brief="what can be launched; `recipes validate FILE...` checks your own",
+        brief="list and show the recipes; `recipes validate FILE...` checks your own",
         examples=(
-            ("sparktop recipes list", "all, with what they need"),
-            ("sparktop recipes show qwen3.6-35b-a3b-fp8", "one, with its parameters"),
+            ("sparktop recipes list", "list all, with what they need"),
+            ("sparktop recipes show qwen3.6-35b-a3b-fp8", "show one, with its parameters"),
         ),
     ),
     Command(
         name="rules",
         module="offline",
         shape="rules list|show ID",
-        brief="every rule; `rules check` tries your own, in $XDG_CONFIG_HOME/sparktop/rules/*.toml",
+        brief="list and show the rules; `rules check` tests your own",
         examples=(
-            ("sparktop rules show gpu.spin-deadlock", "what it looks at, and what helps"),
-            ("sparktop rules check", "your own, on their examples"),
+            ("sparktop rules show gpu.spin-deadlock", "show what it checks, and what helps"),
+            ("sparktop rules check", "test your own rules on their examples"),
         ),
     ),
     Command(
         name="explain",
         module="offline",
         shape="explain [FILE|-]",
-        brief="what a log says: of an engine, the kernel, docker, nvidia-smi",
+        brief="explain the log of an engine or the kernel, or the output of docker or nvidia-smi",
         examples=(
-            ("docker logs vllm 2>&1 | sparktop explain", "why it stopped: the cause, then what follows"),
-            ("sparktop explain --json kernel.log", "findings as JSON"),
+            ("docker logs vllm 2>&1 | sparktop explain", "find why vllm stopped: the cause first"),
+            ("sparktop explain --json kernel.log", "print the findings as JSON"),
+        ),
+    ),
+    Command(
+        name="completion",
+        module="completion",
+        shape="completion SHELL",
+        brief="print the code that lets bash, zsh or fish complete sparktop's arguments on Tab",
+        examples=(
+            ('eval "$(sparktop completion bash)"', "put this line in ~/.bashrc"),
+            ('eval "$(sparktop completion zsh)"', "put this line in ~/.zshrc, after compinit"),
+            ("sparktop completion fish | source", "put this line in ~/.config/fish/config.fish"),
         ),
     ),
 )

@@ -110,7 +110,15 @@ def session(
         recalls=not is_demo,
     )
     publish_to_both = seen_by(publish, operations.see)
-    watch = monitor(connectors, publish_to_both, config, own=own, learns=not is_demo, connections=lines)
+    watch = monitor(
+        connectors,
+        publish_to_both,
+        config,
+        own=own,
+        learns=not is_demo,
+        connections=lines,
+        audit=folder / "audit.jsonl",
+    )
     return Session(watch, operations, lines)
 
 
@@ -122,13 +130,15 @@ def monitor(
     own: OwnRules | None = None,
     learns: bool = True,
     connections: Connections | None = None,
+    audit: Path | None = None,
 ) -> Monitor:
     """The Watch. `own` are the operator's rules; `learns` keeps baselines of these machines; `connections` shares each
-    connection.
+    connection; `audit` is the audit file that tells what consoles of this machine have stopped, if not the usual one.
     """
     from sparktop.diagnose.catalogue import live_rules
     from sparktop.diagnose.logs.rule import shipped
     from sparktop.observe.monitor import Monitor
+    from sparktop.operate.audit.interventions import Interventions
 
     return Monitor(
         connectors,
@@ -140,6 +150,7 @@ def monitor(
         remarks=own.remarks if own else (),
         connections=connections,
         docker_sockets=config.docker_sockets,
+        interventions=Interventions(audit),
     )
 
 
@@ -154,6 +165,9 @@ def connector_for(text: str, prompter: Prompter, seen: SeenHosts, *, config: Pat
         from sparktop.transport.local import LocalConnector
 
         return LocalConnector(name=target.name)
+    from sparktop.transport.lean import import_lean
+
+    import_lean("asyncssh")
     from sparktop.transport.ssh.connector import SshConnector
 
     return SshConnector(target, prompter=prompter, seen=seen, config=config)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparktop.cli.options import add_run_options, parser, set_pairs, settings
+from sparktop.cli.options import HOST_HELP, add_run_options, parser, set_pairs, settings
 from sparktop.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from sparktop.recipe.operator_secrets import SecretValues
 
 _USAGE = (
-    "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE] [--env-file FILE] [--no-fetch]\n"
-    "                       [--dry-run | --yes | --export compose|run|systemd] [--json]"
+    "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE]\n"
+    "                       [--env-file FILE] [--no-fetch] [--json]\n"
+    "                       [--dry-run | --yes | --export compose|run|systemd]"
 )
 EXPORTS = ("compose", "run", "systemd")
 
 
 def launch(words: list[str]) -> int:
     """`sparktop launch`."""
-    options = _arguments().parse_args(words)
+    options = launch_arguments().parse_args(words)
     config = settings(options)
     if not options.recipe:
         raise UsageError("which recipe?", hint="sparktop recipes list names all")
     if sum((options.dry_run, options.yes, bool(options.export))) > 1:
-        raise UsageError("--dry-run, --yes and --export contradict one another")
+        raise UsageError("--dry-run, --yes and --export can't be used together")
     if options.export and options.as_json:
         raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
     from sparktop.model.recipe import Order
@@ -71,33 +72,34 @@ def launch(words: list[str]) -> int:
     return asyncio.run(carry_out(make, command, output=output, secret=secret))
 
 
-def _arguments() -> argparse.ArgumentParser:
+def launch_arguments() -> argparse.ArgumentParser:
+    """The arguments of `sparktop launch`."""
     argument_parser = parser("launch", _USAGE)
     argument_parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="by its name, or a file; `recipes list` names them"
+        "recipe", nargs="?", metavar="RECIPE", help="the recipe: a name (see `sparktop recipes list`) or a file"
     )
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=f"{HOST_HELP}; the first is the head")
     argument_parser.add_argument(
-        "hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`; head first"
-    )
-    argument_parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the recipe"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the recipe"
     )
     argument_parser.add_argument(
         "--stop",
         action="append",
         default=[],
         metavar="ENGINE",
-        help="stop it to make room, on each HOST that has it",
-    )
-    argument_parser.add_argument("--env-file", type=Path, metavar="FILE", help="secrets, NAME=value lines, mode 0600")
-    argument_parser.add_argument(
-        "--no-fetch", action="store_false", dest="may_fetch", help="use what is on the disks alone"
+        help="stop this engine first, on each HOST that runs it",
     )
     argument_parser.add_argument(
-        "--grace", default="", metavar="SECONDS", help="between SIGTERM and SIGKILL of what is stopped"
+        "--env-file", type=Path, metavar="FILE", help="a file of secrets, NAME=value lines, mode 0600"
     )
     argument_parser.add_argument(
-        "--export", default="", choices=EXPORTS, help="print it as a file to keep, and change nothing"
+        "--no-fetch", action="store_false", dest="may_fetch", help="download nothing: use what is on the disks"
+    )
+    argument_parser.add_argument(
+        "--grace", default="", metavar="SECONDS", help="time between SIGTERM and SIGKILL for stopped engines"
+    )
+    argument_parser.add_argument(
+        "--export", default="", choices=EXPORTS, help="print a file that launches it, and change nothing"
     )
     add_run_options(argument_parser)
     return argument_parser

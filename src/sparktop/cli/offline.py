@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from pathlib import Path
 
 from sparktop.cli.composition import own_rules
@@ -11,12 +12,7 @@ from sparktop.errors import UsageError
 
 def explain(words: list[str]) -> int:
     """`sparktop explain`."""
-    argument_parser = parser("explain", "sparktop explain [options] [FILE ...]")
-    argument_parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="a text of any kind; - or nothing is standard input"
-    )
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="findings as JSON")
-    options = argument_parser.parse_args(words)
+    options = explain_arguments().parse_args(words)
     settings(options)
     from sparktop.diagnose.logs.rule import shipped
     from sparktop.headless.explain import explain as tell
@@ -24,25 +20,38 @@ def explain(words: list[str]) -> int:
     return tell(options.files, (*shipped(), *own_rules().strict().log), as_json=options.as_json)
 
 
+def explain_arguments() -> ArgumentParser:
+    """The arguments of `sparktop explain`."""
+    argument_parser = parser("explain", "sparktop explain [options] [FILE ...]")
+    argument_parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="a log or other output; - or no FILE reads standard input"
+    )
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
+    return argument_parser
+
+
 def lint(words: list[str]) -> int:
     """`sparktop lint`."""
-    argument_parser = parser("lint", "sparktop lint [options] FILE [FILE ...]")
-    argument_parser.add_argument("files", nargs="+", metavar="FILE", help="a launch configuration; - is standard input")
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="JSON")
-    options = argument_parser.parse_args(words)
+    options = lint_arguments().parse_args(words)
     settings(options)
     from sparktop.headless.explain import lint as tell
 
     return tell(options.files, as_json=options.as_json, own=own_rules().strict().lint)
 
 
+def lint_arguments() -> ArgumentParser:
+    """The arguments of `sparktop lint`."""
+    argument_parser = parser("lint", "sparktop lint [options] FILE [FILE ...]")
+    argument_parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a launch configuration; - reads standard input"
+    )
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
+    return argument_parser
+
+
 def rules(words: list[str]) -> int:
     """`sparktop rules`."""
-    argument_parser = parser("rules", "sparktop rules list [--json] | show ID | check [FILE ...]")
-    argument_parser.add_argument("what", choices=("list", "show", "check"), help="what to do")
-    argument_parser.add_argument("names", nargs="*", metavar="ID|FILE", help="the rule to show; the files to check")
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="the list as JSON")
-    options = argument_parser.parse_args(words)
+    options = rules_arguments().parse_args(words)
     from sparktop.config import read_rule_file, user_rule_files
     from sparktop.diagnose.catalogue import read_own
     from sparktop.headless.rules import check_files, list_rules, show_rule
@@ -60,20 +69,30 @@ def rules(words: list[str]) -> int:
     return show_rule(options.names[0], user_rules)
 
 
-_USAGE = "sparktop recipes list [--json] | show RECIPE [--set NAME=VALUE] | validate FILE|RECIPE ... [--all] [--json]"
+def rules_arguments() -> ArgumentParser:
+    """The arguments of `sparktop rules`."""
+    argument_parser = parser("rules", "sparktop rules list [--json] | show ID | check [FILE ...]")
+    argument_parser.add_argument("what", choices=("list", "show", "check"), help="list all, show one, or test your own")
+    argument_parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="ID|FILE",
+        help="the rule to show, or the files to check (default ~/.config/sparktop/rules/*.toml)",
+    )
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="list: print JSON")
+    return argument_parser
+
+
+_USAGE = (
+    "sparktop recipes list [--json]\n"
+    "       sparktop recipes show RECIPE [--set NAME=VALUE]\n"
+    "       sparktop recipes validate FILE|RECIPE ... [--all] [--json]"
+)
 
 
 def recipes(words: list[str]) -> int:
     """`sparktop recipes`."""
-    argument_parser = parser("recipes", _USAGE)
-    argument_parser.add_argument("what", choices=("list", "show", "validate"), help="what to do")
-    argument_parser.add_argument("names", nargs="*", metavar="RECIPE", help="a recipe by its name, or a file")
-    argument_parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="show: as it is with this set"
-    )
-    argument_parser.add_argument("--all", action="store_true", dest="is_all", help="validate: every recipe there is")
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="list and validate: as JSON")
-    options = argument_parser.parse_args(words)
+    options = recipes_arguments().parse_args(words)
     settings(options)
     from sparktop.headless.recipes import list_recipes, show_recipe, validate
 
@@ -92,3 +111,18 @@ def recipes(words: list[str]) -> int:
     if not options.names and not options.is_all:
         raise UsageError("which recipes?", hint="sparktop recipes validate FILE · sparktop recipes validate --all")
     return validate(options.names, is_all=options.is_all, as_json=options.as_json, own=own_rules().strict().lint)
+
+
+def recipes_arguments() -> ArgumentParser:
+    """The arguments of `sparktop recipes`."""
+    argument_parser = parser("recipes", _USAGE)
+    argument_parser.add_argument(
+        "what", choices=("list", "show", "validate"), help="list all, show one, or check files"
+    )
+    argument_parser.add_argument("names", nargs="*", metavar="RECIPE", help="a recipe's name, or a file")
+    argument_parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="show: with this parameter set"
+    )
+    argument_parser.add_argument("--all", action="store_true", dest="is_all", help="validate: check every recipe")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="list, validate: print JSON")
+    return argument_parser

@@ -7,16 +7,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 
 from sparktop import __version__
 from sparktop.cli.commands import BY_NAME, COMMANDS
 from sparktop.config import Config, check_interval, load
 from sparktop.errors import UsageError
 
-_EXIT_CODES = """\
-exit codes: 0 nothing wrong, 1 findings at warning or above (or an action refused or failed), 2 usage or configuration,
-  3 unreachable, 130 interrupted
-"""
+HOST_HELP = "an ssh alias, user@host[:port], or `local`"
+EXIT_CODES = (
+    (0, "nothing wrong, or done"),
+    (1, "a finding at warning or above; an action refused, failed or not confirmed"),
+    (2, "usage or configuration"),
+    (3, "a node can't be reached"),
+    (130, "interrupted"),
+)
 
 
 def parser(name: str, usage: str) -> argparse.ArgumentParser:
@@ -24,34 +30,74 @@ def parser(name: str, usage: str) -> argparse.ArgumentParser:
     command = BY_NAME[name]
     is_console = name == "console"
     rows = [(f"sparktop {one.shape}", one.brief) for one in COMMANDS] if is_console else command.examples
-    width = max(len(typed) for typed, _ in rows)
+    codes = _table([(str(code), meaning) for code, meaning in EXIT_CODES])
     title = "commands, each with its own --help" if is_console else "examples"
-    listed = "\n".join(f"  {typed:{width}}  {brief}" for typed, brief in rows)
     argument_parser = argparse.ArgumentParser(
         prog="sparktop",
         usage=usage,
-        description="An operations console for NVIDIA DGX Sparks." if is_console else f"{name}: {command.brief}.",
-        epilog=f"{title}:\n{listed}\n\n{_EXIT_CODES}",
+        description="An operations console for NVIDIA DGX Sparks."
+        if is_console
+        else fill(sentence(command.brief), _columns()),
+        epilog=f"{title}:\n{_table(rows)}\n\nexit codes:\n{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    argument_parser.add_argument("--config", type=Path, help="another configuration file")
-    argument_parser.add_argument("--interval", type=float, help="seconds between samples, 0.25 to 60 (default 1)")
     argument_parser.add_argument(
-        "--read-only", "--readonly", action="store_true", help="refuse everything that changes a Spark"
+        "--config", type=Path, metavar="FILE", help="the configuration file (default ~/.config/sparktop/config.toml)"
     )
-    argument_parser.add_argument("--no-color", action="store_true", help="as the NO_COLOR environment variable")
-    argument_parser.add_argument("-F", "--ssh-config", help="another file than ~/.ssh/config")
+    argument_parser.add_argument(
+        "--interval", type=float, metavar="SECONDS", help="time between samples, 0.25 to 60 (default 1)"
+    )
+    argument_parser.add_argument(
+        "--read-only", "--readonly", action="store_true", help="refuse every action that changes a Spark"
+    )
+    argument_parser.add_argument("--no-color", action="store_true", help="no colours, as with NO_COLOR set")
+    argument_parser.add_argument(
+        "-F", "--ssh-config", metavar="FILE", help="the ssh configuration file (default ~/.ssh/config)"
+    )
     argument_parser.add_argument("--version", action="version", version=f"sparktop {__version__}")
     return argument_parser
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    """Rows of two columns; the second is below the first where the terminal is too narrow for both."""
+    columns = _columns()
+    width = max(len(first) for first, _ in rows) + 4
+    is_beside = columns - width >= 40
+    indent = " " * (width if is_beside else 6)
+    lines = []
+    for first, second in rows:
+        below = fill(second, columns, initial_indent=indent, subsequent_indent=indent)
+        lines += [f"  {first:{width - 2}}{below[width:]}"] if is_beside else [f"  {first}", below]
+    return "\n".join(lines)
+
+
+def _columns() -> int:
+    return max(40, get_terminal_size().columns - 2)
+
+
+def sentence(brief: str) -> str:
+    """A brief text as a sentence of its own."""
+    return f"{brief[0].upper()}{brief[1:]}."
 
 
 def add_run_options(argument_parser: argparse.ArgumentParser) -> None:
     """Add the flags of the commands that run a plan."""
     argument_parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
-    argument_parser.add_argument("--yes", action="store_true", help="run it without a question")
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="the plan and the run as JSON")
+    argument_parser.add_argument("--yes", action="store_true", help="run the plan without asking")
     argument_parser.add_argument(
-        "--timeout", type=float, default=30.0, help="seconds to wait for the nodes (default 30)"
+        "--json", action="store_true", dest="as_json", help="print the plan and the run as JSON"
+    )
+    add_timeout(argument_parser, default_s=30.0)
+
+
+def add_timeout(argument_parser: argparse.ArgumentParser, *, default_s: float) -> None:
+    """Add the flag of the commands that wait for nodes."""
+    argument_parser.add_argument(
+        "--timeout",
+        type=float,
+        default=default_s,
+        metavar="SECONDS",
+        help=f"how long to wait for the nodes (default {default_s:.0f})",
     )
 
 

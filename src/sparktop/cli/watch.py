@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop.cli.commands import BY_NAME
 from sparktop.cli.composition import connectors, distinct, monitor, own_rules, session
-from sparktop.cli.options import parser, settings
+from sparktop.cli.options import HOST_HELP, add_timeout, parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
 
@@ -25,30 +27,40 @@ if TYPE_CHECKING:
 
 def console(words: list[str]) -> int:
     """`sparktop HOST...`."""
-    argument_parser = parser("console", "sparktop [options] HOST [HOST ...]")
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help="an ssh alias, user@host[:port], or `local`")
-    argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
-    options = argument_parser.parse_args(words)
+    options = console_arguments().parse_args(words)
     config = settings(options)
     _refuse_mistyped(options.hosts, config)
     if not config.hosts:
-        raise UsageError(
-            "which Spark?", hint="sparktop spark1 spark2 · sparktop local · or, without any: sparktop demo"
-        )
+        from sparktop.cli.no_host import no_host
+
+        raise no_host("sparktop", config, options.config)
     if not sys.stdout.isatty():
         return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
     names = distinct(config.hosts)
     sessions: list[Session] = []
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
-        def make() -> Session:
-            return session(connectors(names, prompter, config.ssh_config), publish, config, own=own_rules())
+        from sparktop.transport.early import EarlyConnector
 
-        # In a thread: importing asyncssh and the rules takes longer than the first paint.
-        sessions.append(await asyncio.to_thread(make))
+        # In threads: importing asyncssh and the rules takes longer than the first paint.
+        links = await asyncio.to_thread(connectors, names, prompter, config.ssh_config)
+        begun = [EarlyConnector(link) for link in links]
+        try:
+            sessions.append(await asyncio.to_thread(lambda: session(begun, publish, config, own=own_rules())))
+        except BaseException:
+            await asyncio.gather(*(link.abandon() for link in begun))
+            raise
         return sessions[0]
 
     return _run_app(start, names, config, operating=lambda: sessions[0].operations if sessions else None)
+
+
+def console_arguments() -> ArgumentParser:
+    """The arguments of `sparktop HOST...`."""
+    argument_parser = parser("console", "sparktop [options] HOST [HOST ...]")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
+    _add_theme(argument_parser)
+    return argument_parser
 
 
 def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
@@ -74,11 +86,7 @@ def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
 
 def demo(words: list[str]) -> int:
     """`sparktop demo`."""
-    argument_parser = parser("demo", "sparktop demo [options]")
-    argument_parser.add_argument("--scenario", default="healthy", help="which incident to play (see --list)")
-    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the scenarios")
-    argument_parser.add_argument("--theme", help="sparktop-dark, sparktop-light, or any theme of Textual's")
-    options = argument_parser.parse_args(words)
+    options = demo_arguments().parse_args(words)
     from sparktop.sim.scenario import scenario as scenarios
 
     if options.list_scenarios:
@@ -113,22 +121,46 @@ def demo(words: list[str]) -> int:
     )
 
 
+def demo_arguments() -> ArgumentParser:
+    """The arguments of `sparktop demo`."""
+    argument_parser = parser("demo", "sparktop demo [options]")
+    argument_parser.add_argument(
+        "--scenario", default="healthy", metavar="SCENARIO", help="the incident to play (default healthy; see --list)"
+    )
+    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the scenarios")
+    _add_theme(argument_parser)
+    return argument_parser
+
+
+def _add_theme(argument_parser: ArgumentParser) -> None:
+    argument_parser.add_argument(
+        "--theme", metavar="THEME", help="dark, light, or any theme of Textual's; a wrong name lists them"
+    )
+
+
 def status(words: list[str]) -> int:
     """`sparktop status`."""
-    argument_parser = parser("status", "sparktop status [options] HOST [HOST ...]")
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST")
-    argument_parser.add_argument(
-        "--json", action="store_true", dest="as_json", help="JSON; with --watch one object a line"
-    )
-    argument_parser.add_argument("--watch", action="store_true", help="a snapshot every interval until interrupted")
-    argument_parser.add_argument(
-        "--timeout", type=float, default=15.0, help="seconds to wait for an answer (default 15)"
-    )
-    options = argument_parser.parse_args(words)
+    options = status_arguments().parse_args(words)
     config = settings(options)
     if not config.hosts:
-        raise UsageError("which Spark?", hint="sparktop status spark1 spark2 · sparktop status local")
+        from sparktop.cli.no_host import no_host
+
+        raise no_host("sparktop status", config, options.config)
     return _snapshot(config, as_json=options.as_json, watch=options.watch, timeout_s=options.timeout)
+
+
+def status_arguments() -> ArgumentParser:
+    """The arguments of `sparktop status`."""
+    argument_parser = parser("status", "sparktop status [options] HOST [HOST ...]")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
+    argument_parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="print JSON; with --watch one object a line"
+    )
+    argument_parser.add_argument(
+        "--watch", action="store_true", help="print a snapshot every interval until interrupted"
+    )
+    add_timeout(argument_parser, default_s=15.0)
+    return argument_parser
 
 
 def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
@@ -154,6 +186,7 @@ def _run_app(
     is_demo: bool = False,
 ) -> int:
     from sparktop.clock import SystemClock
+    from sparktop.text.ascii import wants_ascii
     from sparktop.ui.app import SparktopApp
     from sparktop.ui.attention import Attention
     from sparktop.ui.notify import NotifyOptions
@@ -168,6 +201,7 @@ def _run_app(
         protected=frozenset(config.protected),
         operating=operating,
         theme=config.theme,
+        is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
         attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
     )

@@ -95,7 +95,7 @@ def _refuse_unknown(arguments: Sequence[str | None], loose: Sequence[int], open_
         return
     is_model = unknown[0] == loose[0] and unknown[0] not in open_at
     if unknown[1:] or not is_model:
-        raise CannotEdit("part of its flags come from a shell variable, so nobody can tell from here what they are")
+        raise CannotEdit("part of its flags come from a shell variable, so sparktop can't know what they are")
 
 
 class _Editor:

@@ -6,20 +6,18 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from sparktop.diagnose import container_exit
 from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel import xid
-from sparktop.diagnose.lint import catalogue as lint_catalogue
-from sparktop.diagnose.lint import lifetimes, user_rules
-from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs import engine_state
 from sparktop.diagnose.logs import rule as log_rule
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule
-from sparktop.diagnose.rules.engine import config, ended, guard, progress
+from sparktop.diagnose.rules.engine import config, down, ended, guard, progress
 from sparktop.diagnose.rules.gpu import capture, power, spin
 from sparktop.diagnose.rules.host import blind, desktop, kernel_log, system
 from sparktop.diagnose.rules.memory import held, low, starvation
@@ -35,6 +33,9 @@ from sparktop.diagnose.rules.pair import (
 from sparktop.errors import ConfigError, SparktopError
 from sparktop.model.event import Severity
 from sparktop.model.fleet import Notice
+
+if TYPE_CHECKING:  # the lints are imported when there is an engine, or a file to check
+    from sparktop.diagnose.lint.user_rules import LintRule
 
 TABLES = ("rule", "lint")
 
@@ -100,6 +101,8 @@ def read_own(files: Iterable[tuple[str, str]]) -> OwnRules:
 
 
 def _parse(text: str, name: str) -> tuple[tuple[LogRule, ...], tuple[LintRule, ...]]:
+    from sparktop.diagnose.lint import user_rules
+
     rules = log_rule.parse(text, name, user=True), user_rules.parse(text, name, user=True)
     unknown_keys = [key for key in tomllib.loads(text) if key not in TABLES]
     if unknown_keys:
@@ -196,7 +199,8 @@ _LIVE_RULES = (
     progress.kv_cache_full,
     progress.load_stalled,
     progress.not_answering,
-    ended.ended_badly,
+    down.engine_down,
+    ended.ended,
     ended.restart_loop,
     ended.too_soon,
     ended.policies_fight,
@@ -220,10 +224,18 @@ def live_rules(own: tuple[LintRule, ...] = ()) -> tuple[LiveRule, ...]:
 
 
 def read_ahead() -> None:
-    """Load the shipped tables now, so that the first kernel line and the first engine don't wait about 100 ms."""
+    """Load the tables of the kernel log now, so that its first line doesn't wait."""
     kernel_line.words()
     kernel_line.bursts()
     xid.catalogue()
+
+
+def read_ahead_for_engines() -> None:
+    """Load what is applied to engines, so that the first one's first picture doesn't wait about 100 ms."""
+    from sparktop.diagnose.lint import catalogue as lint_catalogue
+    from sparktop.diagnose.lint import lifetimes
+    from sparktop.diagnose.lint.read import running  # noqa: F401 - only imported
+
     engine_state.wordings()
     container_exit.endings()
     lint_catalogue.lints()
@@ -234,6 +246,7 @@ def read_ahead() -> None:
 def cards() -> tuple[Rule, ...]:
     """The cards of all shipped rules: live, log, kernel, lint and document rules."""
     from sparktop.diagnose.kernel import findings
+    from sparktop.diagnose.lint import catalogue as lint_catalogue
     from sparktop.diagnose.outputs import reader as outputs_reader
 
     live_cards = tuple(rule.card for rule in live_rules())

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sparktop.diagnose import rule_file
@@ -31,7 +31,7 @@ def exit_detail(container: Container) -> str:
         return f"killed, out of memory (exit code {code})"
     meaning = _raw()["short"].get(str(code))
     if meaning is None:
-        meaning = f"killed by signal {code - 128}" if 128 < code < 160 else "failed: its log says why"
+        meaning = f"killed by signal {code - 128}" if 128 < code < 160 else "failed"
     return f"{meaning} (exit code {code})"
 
 
@@ -74,13 +74,13 @@ def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "N
         return None
     by_code = endings()
     ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])
-    shell_name = _shell_name(name)
+    typed_name = shell_name(name)
     return replace(
         ending,
         says=ending.says.replace("{code}", str(exit_code)),
-        settles=ending.settles.replace("NAME", shell_name),
+        settles=ending.settles.replace("NAME", typed_name),
         remedies=tuple(
-            replace(remedy, steps=tuple(step.replace("NAME", shell_name) for step in remedy.steps))
+            replace(remedy, steps=tuple(step.replace("NAME", typed_name) for step in remedy.steps))
             for remedy in ending.remedies
         ),
     )
@@ -120,23 +120,23 @@ def cards() -> tuple[Rule, ...]:
 
 def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:
     """The finding for a container that Docker restarts again and again."""
-    times = f"{restarts} times so far" if restarts else "again and again"
+    count = f": {restart_count(restarts)}" if restarts else ""
     return Finding(
         rule="restart.loop",
         severity=Severity.CRITICAL,
-        title=f"{name} is in a restart loop: started {times}",
+        title=f"{name} is in a restart loop{count}",
         explanation=(
-            f"It ends, and its restart policy{f' ({policy})' if policy else ''} starts it again without waiting for "
-            "memory: Docker's pause between two starts is at most a minute, and is back to 0.1 s once a run lasted 10 "
-            "s. Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
-            "does so for ever. What ends it stands in its log."
+            f"It exits, and its restart policy{f' ({policy})' if policy else ''} restarts it without waiting for "
+            "memory. Docker's pause between two starts is at most a minute, and is 0.1 s again after a run of 10 s. "
+            "Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
+            "never stops doing so. Its log says why it exits."
         ),
         evidence=evidence,
         remedies=(
             Remedy(
-                title="Stop the loop, then read why it ends",
+                title="Stop the loop, then read why it exits",
                 steps=tuple(
-                    step.replace("NAME", _shell_name(name))
+                    step.replace("NAME", shell_name(name))
                     for step in (
                         "docker update --restart=no NAME",
                         "docker stop -t 60 NAME",
@@ -152,11 +152,16 @@ def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[E
     )
 
 
-def _shell_name(name: str) -> str:
+def restart_count(restarts: int) -> str:
+    """ "1 restart", "9 restarts"."""
+    return f"{restarts} restart{'s' * (restarts != 1)}"
+
+
+def shell_name(name: str) -> str:
     """The name if a shell needs no quotes for it, else NAME: it comes from another machine and isn't trusted."""
     return name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
 
 
 @cache
 def _raw() -> dict[str, Any]:
-    return tomllib.loads(files("sparktop.diagnose").joinpath("container_exit.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("container_exit.toml").read_text("utf-8"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.findings import Key, ordered, roots
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -31,8 +31,6 @@ MAX_CLAIMS = 200
 """Of one rule: what one node sends can't make more."""
 Faulted = Callable[[str, BaseException], str]
 """Where a fault was, and the exception; returns its text."""
-
-Key = tuple[str, tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,8 @@ class Diagnosis:
         self._histories: dict[Key, _History] = {}
         self._failures: dict[str, tuple[float, Finding]] = {}
         """By rule: when it last raised, and the finding that says so."""
+        self._roots: tuple[Key, ...] = ()
+        """Of the roots as they were shown last, those that fire."""
 
     @property
     def watching(self) -> int:
@@ -82,7 +82,9 @@ class Diagnosis:
         for key in [key for key in self._histories if key not in claimed]:
             self._unclaimed(key, fleet)
         failures = [finding for _, finding in self._failures.values()]
-        return ordered([*_with_causes(list(self._visible(fleet))), *failures])
+        shown = ordered([*_with_causes(list(self._visible(fleet))), *failures], before=self._roots)
+        self._roots = roots(shown)
+        return shown
 
     def _claims(self, rule: LiveRule, fleet: FleetState) -> tuple[Finding, ...]:
         """What the rule claims; where it raises, of the nodes it can judge alone."""
@@ -107,11 +109,12 @@ class Diagnosis:
         history = self._histories.get(claim.key)
         if history is None or history.resolved_s is not None:
             history = _History(rule, claim, now_s, claim.since_wall_s or fleet.wall_s, now_s)
-        self._histories[claim.key] = replace(
-            history,
+        self._histories[claim.key] = _History(
+            rule=history.rule,
             finding=claim,
-            seen_s=now_s,
+            first_s=history.first_s,
             first_wall_s=claim.since_wall_s or history.first_wall_s,
+            seen_s=now_s,
             has_fired=history.has_fired or now_s - history.first_s >= rule.hold_s,
         )
 
@@ -137,13 +140,13 @@ class Diagnosis:
         for history in self._histories.values():
             if not history.has_fired:
                 continue
-            since_s = history.first_wall_s
-            if history.resolved_s is None:
-                yield replace(history.finding, phase=Phase.FIRING, since_wall_s=since_s), history.rule
-            else:
+            finding, since_s = history.finding, history.first_wall_s
+            if history.resolved_s is not None:
                 ended_s = fleet.wall_s - (fleet.monotonic_s - history.resolved_s)
-                resolved = replace(history.finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
-                yield resolved, history.rule
+                finding = replace(finding, phase=Phase.RESOLVED, since_wall_s=since_s, resolved_wall_s=ended_s)
+            elif finding.phase is not Phase.FIRING or finding.since_wall_s != since_s:
+                finding = replace(finding, phase=Phase.FIRING, since_wall_s=since_s)
+            yield finding, history.rule
 
 
 def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:

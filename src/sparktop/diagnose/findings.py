@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sparktop.model.finding import Confidence, Evidence, Finding
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase
+
+ENGINE_DOWN = "engine.down"
+"""The rule that tells of an engine that served and is down, whoever meant it."""
 
 
-def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+Key = tuple[str, tuple[str, ...], str]
+"""Of a finding: `Finding.key`."""
+
+
+def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple[Finding, ...]:
     """The findings, worst first, each consequence after its cause; equals keep their order.
 
     A finding whose cause is missing, or that is part of a circle of causes, counts as a root.
+
+    Args:
+        before: keys of the roots as they were shown last: one keeps its place unless something worse or surer comes.
     """
     children: dict[int, list[Finding]] = {}
     roots: list[Finding] = []
+    by_rule = _by_rule(findings)
     for finding in findings:
-        cause = cause_of(finding, findings)
-        if cause is None or _is_circle(finding, findings):
+        cause = _cause(finding, by_rule)
+        if cause is None or _is_circle(finding, by_rule):
             roots.append(finding)
         else:
             children.setdefault(id(cause), []).append(finding)
@@ -28,15 +39,37 @@ def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         return [finding, *(member for consequence in consequences for member in family(consequence))]
 
     # A root is as bad as the worst of its consequences.
-    families = sorted(map(family, roots), key=lambda members: min(map(_rank, members)))
+    places = {key: place for place, key in enumerate(before)}
+    families = sorted(
+        map(family, roots), key=lambda members: (*min(map(_rank, members)), places.get(members[0].key, len(places)))
+    )
     return tuple(chain.from_iterable(families))
+
+
+def roots(findings: Sequence[Finding]) -> tuple[Key, ...]:
+    """The keys of the firing findings that nothing shown has caused, in their order."""
+    by_rule = _by_rule(findings)
+    return tuple(
+        finding.key for finding in findings if finding.phase is Phase.FIRING and _cause(finding, by_rule) is None
+    )
 
 
 def cause_of(finding: Finding, findings: Sequence[Finding]) -> Finding | None:
     """The finding that caused this one: of the rule in `caused_by`, on one of the same nodes; None if there is none."""
+    return _cause(finding, _by_rule(findings))
+
+
+def _by_rule(findings: Sequence[Finding]) -> Mapping[str, Sequence[Finding]]:
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    return by_rule
+
+
+def _cause(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> Finding | None:
     if finding.caused_by is None:
         return None
-    candidates = [other for other in findings if other.rule == finding.caused_by and other is not finding]
+    candidates = [other for other in by_rule.get(finding.caused_by, ()) if other is not finding]
     on_same_node = [other for other in candidates if set(other.nodes) & set(finding.nodes)]
     return next(iter(on_same_node or [other for other in candidates if not other.nodes or not finding.nodes]), None)
 
@@ -45,14 +78,14 @@ def _rank(finding: Finding) -> tuple[int, int]:
     return (-finding.severity.weight, 0 if finding.confidence is Confidence.CONFIRMED else 1)
 
 
-def _is_circle(finding: Finding, findings: Sequence[Finding]) -> bool:
+def _is_circle(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> bool:
     seen_ids = {id(finding)}
-    cause = cause_of(finding, findings)
+    cause = _cause(finding, by_rule)
     while cause is not None:
         if id(cause) in seen_ids:
             return True
         seen_ids.add(id(cause))
-        cause = cause_of(cause, findings)
+        cause = _cause(cause, by_rule)
     return False
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
+from sparktop.engines.pair import pair_of
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -47,11 +49,32 @@ class EngineRow:
     """Severity of the finding that the engine makes no progress; None without one."""
 
 
+class EngineColumn(StrEnum):
+    """The columns of the engines' table, by their titles."""
+
+    ENGINE = "ENGINE"
+    NODE = "NODE"
+    STATE = "STATE"
+    MODEL = "MODEL"
+    RUN = "RUN"
+    WAIT = "WAIT"
+    TOK_S = "TOK/S"
+    KV = "KV"
+    PREFIX = "PREFIX"
+    TTFT = "TTFT"
+    ITL = "ITL"
+    PROMPT_S = "PROMPT/S"
+    PREEMPT = "PREEMPT"
+    GPU_MEM = "GPU MEM"
+    UP = "UP"
+    RESTARTS = "RESTARTS"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column; those of the highest `rank` are left out first, 0 never."""
 
-    title: str
+    key: EngineColumn
     rank: int
     cell: Callable[[EngineRow], Line]
     width: int
@@ -88,17 +111,33 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 
 
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
-    """The engines of all nodes."""
+    """The engines of all nodes; a worker rank is ready when its pair serves, as it answers nobody itself."""
+    pair = pair_of(fleet)
+    worker = pair.worker.engine if pair is not None and pair.is_up and pair.worker.engine.progress is None else None
     return tuple(
         EngineRow(
             node=view.name,
-            engine=engine,
+            engine=replace(engine, state=EngineState.READY) if engine is worker else engine,
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
             stalled=stall_of(engine, view.name, fleet.findings),
         )
         for view in fleet.nodes
         for engine in view.engines
     )
+
+
+SORTS: Mapping[EngineColumn, Callable[[EngineRow], float]] = {
+    EngineColumn.TOK_S: lambda row: (row.engine.rates.generation_tokens_per_s or 0.0) if row.engine.rates else 0.0,
+    EngineColumn.KV: lambda row: (row.engine.metrics.kv_cache_ratio or 0.0) if row.engine.metrics else 0.0,
+    EngineColumn.GPU_MEM: lambda row: row.engine.gpu_bytes or 0,
+    EngineColumn.UP: lambda row: row.engine.uptime_s or 0.0,
+}
+"""Columns that the table may be sorted by, the highest first."""
+
+
+def sorted_rows(rows: Sequence[EngineRow], by: EngineColumn | None) -> tuple[EngineRow, ...]:
+    """The rows in the order of this column; without one, as they are."""
+    return tuple(rows) if by is None else tuple(sorted(rows, key=SORTS[by], reverse=True))
 
 
 def stall_of(engine: Engine, node: str, findings: Sequence[Finding]) -> Severity | None:
@@ -174,27 +213,39 @@ _preempted = _metric("preemptions")
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        title="ENGINE", rank=0, width=10, widest=28, is_left=True, cell=lambda r: Line.of((r.engine.name, "strong"))
+        key=EngineColumn.ENGINE,
+        rank=0,
+        width=10,
+        widest=28,
+        is_left=True,
+        cell=lambda r: Line.of((r.engine.name, "strong")),
     ),
-    Column(title="NODE", rank=2, width=6, widest=14, is_left=True, cell=lambda r: Line.of(r.node)),
-    Column(title="STATE", rank=0, width=9, widest=26, is_left=True, cell=state_cell),
-    Column(title="MODEL", rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model_cell(r.engine)),
-    Column(title="RUN", rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),
-    Column(title="WAIT", rank=3, width=4, is_figure=True, cell=lambda r: _count_cell(_wait(r), "warning")),
-    Column(title="TOK/S", rank=1, width=6, is_figure=True, cell=_tokens_cell),
-    Column(title="KV", rank=4, width=5, is_figure=True, cell=_kv_cell),
-    Column(title="PREFIX", rank=9, width=6, is_figure=True, cell=lambda r: _figure_cell(ratio(_prefix(r)))),
-    Column(title="TTFT", rank=6, width=7, is_figure=True, cell=_latency_cell("ttft_p50_s")),
-    Column(title="ITL", rank=8, width=7, is_figure=True, cell=_latency_cell("itl_p50_s")),
-    Column(title="PROMPT/S", rank=11, width=8, is_figure=True, cell=lambda r: _figure_cell(speed(_prompted(r)))),
-    Column(title="PREEMPT", rank=12, width=7, is_figure=True, cell=lambda r: _count_cell(_preempted(r), "value")),
-    Column(title="GPU MEM", rank=13, width=9, cell=lambda r: _figure_cell(size(r.engine.gpu_bytes))),
-    Column(title="UP", rank=7, width=9, cell=lambda r: _figure_cell(duration(r.engine.uptime_s))),
-    Column(title="RESTARTS", rank=10, width=8, cell=lambda r: _restarts_cell(r.engine)),
+    Column(key=EngineColumn.NODE, rank=2, width=6, widest=14, is_left=True, cell=lambda r: Line.of(r.node)),
+    Column(key=EngineColumn.STATE, rank=0, width=9, widest=26, is_left=True, cell=state_cell),
+    Column(key=EngineColumn.MODEL, rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model_cell(r.engine)),
+    Column(key=EngineColumn.RUN, rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),
+    Column(key=EngineColumn.WAIT, rank=3, width=4, is_figure=True, cell=lambda r: _count_cell(_wait(r), "warning")),
+    Column(key=EngineColumn.TOK_S, rank=1, width=6, is_figure=True, cell=_tokens_cell),
+    Column(key=EngineColumn.KV, rank=4, width=5, is_figure=True, cell=_kv_cell),
+    Column(key=EngineColumn.PREFIX, rank=9, width=6, is_figure=True, cell=lambda r: _figure_cell(ratio(_prefix(r)))),
+    Column(key=EngineColumn.TTFT, rank=6, width=7, is_figure=True, cell=_latency_cell("ttft_p50_s")),
+    Column(key=EngineColumn.ITL, rank=8, width=7, is_figure=True, cell=_latency_cell("itl_p50_s")),
+    Column(
+        key=EngineColumn.PROMPT_S, rank=11, width=8, is_figure=True, cell=lambda r: _figure_cell(speed(_prompted(r)))
+    ),
+    Column(
+        key=EngineColumn.PREEMPT, rank=12, width=7, is_figure=True, cell=lambda r: _count_cell(_preempted(r), "value")
+    ),
+    Column(key=EngineColumn.GPU_MEM, rank=13, width=9, cell=lambda r: _figure_cell(size(r.engine.gpu_bytes))),
+    Column(key=EngineColumn.UP, rank=7, width=9, cell=lambda r: _figure_cell(duration(r.engine.uptime_s))),
+    Column(key=EngineColumn.RESTARTS, rank=10, width=8, cell=lambda r: _restarts_cell(r.engine)),
 )
 
 
 GAP = 2
+
+
+_GROWING = (EngineColumn.ENGINE, EngineColumn.STATE, EngineColumn.MODEL)
 
 
 FIGURES_BEFORE_NAMES = 4
@@ -217,43 +268,43 @@ def _restarts_cell(engine: Engine) -> Line:
 
 def choose(rows: Sequence[EngineRow], width: int, *, nodes: int) -> list[tuple[Column, int]]:
     """The columns that fit, with their widths: the lowest ranks first; growing columns share the remaining cells."""
-    chosen: dict[str, int] = {}
-    full_widths: dict[str, int] = {}
+    chosen: dict[EngineColumn, int] = {}
+    full_widths: dict[EngineColumn, int] = {}
     free = width + GAP
     for column in sorted(COLUMNS, key=lambda column: column.rank):
-        if column.title == "NODE" and nodes < 2:
+        if column.key is EngineColumn.NODE and nodes < 2:
             continue
         content = max((column.cell(row).width for row in rows), default=0)
-        full_widths[column.title] = min(column.widest, max(column.width, content)) if column.widest else column.width
-        min_width = full_widths[column.title] if column.title == "NODE" else column.width
-        if column.title == "STATE":
+        full_widths[column.key] = min(column.widest, max(column.width, content)) if column.widest else column.width
+        min_width = full_widths[column.key] if column.key is EngineColumn.NODE else column.width
+        if column.key is EngineColumn.STATE:
             min_width = max([column.width, *(state_cell(row, bar=False).width for row in rows)])
         # Rather leave out a column of figures than cut a name or a state.
         if column.rank > FIGURES_BEFORE_NAMES:
-            for title in ("ENGINE", "STATE", "MODEL"):
-                if title in chosen:
+            for key in _GROWING:
+                if key in chosen:
                     grown = min(
-                        full_widths[title], chosen[title] + max(0, free), MODEL_FIRST if title == "MODEL" else 99
+                        full_widths[key], chosen[key] + max(0, free), MODEL_FIRST if key is EngineColumn.MODEL else 99
                     )
-                    free -= max(0, grown - chosen[title])
-                    chosen[title] = max(chosen[title], grown)
+                    free -= max(0, grown - chosen[key])
+                    chosen[key] = max(chosen[key], grown)
         if min_width + GAP <= free:
-            chosen[column.title] = min_width
+            chosen[column.key] = min_width
             free -= min_width + GAP
-    for title in ("ENGINE", "STATE", "MODEL"):
-        if title in chosen:
-            grown = min(full_widths[title], chosen[title] + free)
-            free -= grown - chosen[title]
-            chosen[title] = grown
-    return [(column, chosen[column.title]) for column in COLUMNS if column.title in chosen]
+    for key in _GROWING:
+        if key in chosen:
+            grown = min(full_widths[key], chosen[key] + free)
+            free -= grown - chosen[key]
+            chosen[key] = grown
+    return [(column, chosen[column.key]) for column in COLUMNS if column.key in chosen]
 
 
-def heading(columns: Sequence[tuple[Column, int]], hidden: int = 0) -> Line:
-    """The line of column titles; `hidden` is the number of rows that have no room."""
+def heading(columns: Sequence[tuple[Column, int]], hidden: int = 0, by: EngineColumn | None = None) -> Line:
+    """The line of column titles; `hidden` is the number of rows that have no room, `by` the column sorted by."""
     cells: list[Line] = []
     for column, width in columns:
-        title = f"{column.title} +{hidden}" if hidden and column.title == "ENGINE" else column.title
-        cell = Line.of((title, "quiet"))
+        title = f"{column.key} +{hidden}" if hidden and column.key is EngineColumn.ENGINE else column.key.value
+        cell = Line.of((f"{title}▼", "strong")) if column.key is by else Line.of((title, "quiet"))
         cells.append(cell.fit(width) if column.is_left else cell.right(width))
     return joined(cells, " " * GAP)
 
@@ -272,7 +323,7 @@ def table_row(row: EngineRow, columns: Sequence[tuple[Column, int]]) -> Line:
                 is_reason_shown = True
             continue
         cell = column.cell(row)
-        if column.title == "STATE" and cell.width > width:
+        if column.key is EngineColumn.STATE and cell.width > width:
             cell = state_cell(row, bar=False)
         cells.append(cell.fit(width) if column.is_left else cell.right(width))
     line = joined(cells, " " * GAP)

@@ -82,13 +82,13 @@ def _details_body(view: FindingView, width: int, *, is_printed: bool = False) ->
     lines = indented(wrapped(finding.explanation, width - INDENT)) if finding.explanation else []
     lines += _section("What was seen", _evidence(finding.evidence, width - INDENT))
     if finding.confidence is Confidence.SUSPECTED and finding.settles:
-        lines += _section("What would settle it", wrapped(finding.settles, width - INDENT))
+        lines += _section("To be sure", wrapped(finding.settles, width - INDENT))
     remedies = [
         line
         for number, remedy in enumerate(finding.remedies, 1)
         for line in remedy_lines(number, remedy, width - INDENT, is_printed=is_printed)
     ]
-    lines += _section("What to do, the surest and cheapest first" if finding.remedies[1:] else "What to do", remedies)
+    lines += _section("What to do, surest and cheapest first" if finding.remedies[1:] else "What to do", remedies)
     lines += _section("Why this and nothing else", _points(finding.distinction, width - INDENT))
     lines += _section("Holds for", wrapped(finding.scope, width - INDENT) if finding.scope else [])
     lines += _relations(view, width)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from rich.cells import cell_len
 
-from sparktop.diagnose.findings import cause_of
+from sparktop.diagnose.findings import ENGINE_DOWN, cause_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
 from sparktop.text.lines import Line
@@ -234,6 +234,11 @@ def since_text(row: FindingRow, now_wall_s: float) -> str:
     if row.standing is AttentionState.RESOLVED:
         return "" if finding.resolved_wall_s is None else f"{duration(now_wall_s - finding.resolved_wall_s)} ago"
     return "" if finding.since_wall_s is None else duration(now_wall_s - finding.since_wall_s)
+
+
+def missing(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of engines that are down, also where that was meant: while there is one, nothing is not wrong."""
+    return tuple(finding for finding in findings if finding.rule == ENGINE_DOWN and finding.phase is Phase.FIRING)
 
 
 def counts(findings: Sequence[Finding], standing_of: StandingOf) -> list[str]:

@@ -85,6 +85,11 @@ def summary(visible: Sequence[EventRow]) -> Line:
     return joined(texts, " · ", "quiet")
 
 
+def is_quiet(visible: Sequence[EventRow]) -> bool:
+    """Whether none of these events is to be looked at."""
+    return all(row.event.severity is Severity.INFO for row in visible)
+
+
 def troubles(fleet: FleetState) -> list[tuple[str, str]]:
     """(node, why its kernel log can't be read and how to permit it), for each such node."""
     unreadable = []

@@ -1,45 +1,45 @@
 """A plan or a refusal as lines of a width, for the review and for `act` and `launch`; as text for the clipboard. Pure.
 
 `is_printed` is the plan of the command line: with its title and all of a launch's prospect, for there is no screen
-before it, and with each command on one line, to be pasted.
+before it, and with each command on one line, to be pasted. What decides (verdict, risk, warnings) comes last, where the
+question is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines
-from sparktop.documents.step_text import masked, step_lines
+from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
+from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
 from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
 from sparktop.text.units import duration
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
-    Risk.SAFE: ("✓", "ok", "nothing that runs is disturbed"),
-    Risk.DISRUPTIVE: ("▲", "warning", "what runs is interrupted"),
-    Risk.DESTRUCTIVE: ("✖", "critical", "what is lost doesn't come back"),
+    Risk.SAFE: ("✓", "ok", "interrupts nothing"),
+    Risk.DISRUPTIVE: ("▲", "warning", "interrupts running requests"),
+    Risk.DESTRUCTIVE: ("✖", "critical", "can't be undone"),
 }
 """Risk -> (sign, tone, what it means)."""
 
 
-def plan_lines(plan: Plan, width: int, *, is_printed: bool = False) -> list[Line]:
-    """The whole plan; a launch begins with whether it fits."""
+LONG = 24
+"""Lines from which a launch's verdict is told again at the end."""
+
+
+def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bool = False) -> list[Line]:
+    """The whole plan without its closing_lines, which printed are its end; a launch begins with whether it fits.
+
+    `is_exact`: with every call and check, else with what a person would type.
+    """
     prospect = masked_prospect(plan.prospect, plan.secrets) if plan.prospect is not None else None
     lines = _wrapped_masked(plan.title, width, plan.secrets, "title") if is_printed else []
     lines += [*compact_lines(prospect, width, is_printed=is_printed), BLANK] if prospect is not None else []
-    lines += _head(plan, width)
     if plan.effect:
-        lines += [BLANK, *_wrapped_masked(plan.effect, width, plan.secrets)]
+        lines += _wrapped_masked(plan.effect, width, plan.secrets)
     if plan.outcome:
-        lines += _wrapped_masked(f"When all of it is done it {plan.outcome}.", width, plan.secrets)
-    gate_sentences = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
-    if warnings := [
-        item for item in plan.warnings if item not in gate_sentences
-    ]:  # the gates' own warnings are shown below, with their remedies
-        lines += [BLANK]
-        for warning in warnings:
-            lines += hanging(Line.of(("▲ ", "warning")), masked(warning, plan.secrets), width)
-    if prospect is not None:  # after the effect and warnings, which must not scroll out of sight
+        lines += _wrapped_masked(f"Result: {plan.outcome}.", width, plan.secrets)
+    if prospect is not None:  # after the effect, which must not scroll out of sight
         levers = prospect.budget.levers if prospect.budget is not None else ()
         checks = printed_lines(prospect, width, levers=levers) if is_printed else plan_gate_lines(prospect, width)
         lines += [BLANK, *checks] if checks else []
@@ -49,17 +49,32 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False) -> list[Line
     count = len(plan.steps)
     lines += [BLANK, Line.of((f"{count} steps in this order" if count > 1 else "One step", "title"))]
     for number, step in enumerate(plan.steps, 1):
-        lines += _step(number, step, plan, width, is_printed=is_printed)
+        lines += _step(number, step, plan, width, is_printed=is_printed, is_exact=is_exact)
     if plan.way_back:
-        lines += [BLANK, Line.of(("If it goes wrong, the way back", "title"))]
+        lines += [BLANK, Line.of(("Rollback, if it fails", "title"))]
         for number, step in enumerate(plan.way_back, 1):
-            lines += _step(number, step, plan, width, is_short=not is_printed, is_printed=is_printed)
-    if plan.equivalent:
+            lines += _step(number, step, plan, width, is_short=not is_exact, is_printed=is_printed, is_exact=is_exact)
+    if plan.equivalent and (is_exact or is_printed or creates_container(plan)):
         lines += [BLANK, *_commands("The same by hand", plan.equivalent, width, plan.secrets, is_printed=is_printed)]
     if plan.outcome_command:
         lines += [BLANK, Line.of(("To ask it then", "title"))]
         lines += _command(plan.outcome_command, width, plan.secrets, is_printed=is_printed)
-    return lines
+    return [*lines, BLANK, *closing_lines(plan, width, is_long=len(lines) > LONG)] if is_printed else lines
+
+
+def closing_lines(plan: Plan, width: int, *, is_long: bool = False, limit: int = 0) -> list[Line]:
+    """What decides: risk, nodes and time, then the warnings; `limit`: most lines, 0 for any number.
+
+    `is_long`: also a launch's verdict, which a long plan has scrolled out of sight.
+    """
+    prospect = masked_prospect(plan.prospect, plan.secrets) if plan.prospect is not None and is_long else None
+    lines = [*verdict_lines(prospect, width), *_head(plan, width)]
+    # The gates' own warnings stand with their remedies.
+    gate_sentences = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
+    for warning in plan.warnings:
+        if warning not in gate_sentences:
+            lines += hanging(Line.of(("▲ ", "warning")), masked(warning, plan.secrets), width)
+    return lines if not limit or len(lines) <= limit else [*lines[: limit - 1], Line.of(("  …", "quiet"))]
 
 
 def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> list[Line]:
@@ -76,7 +91,7 @@ def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> 
         lines = hanging(Line.of(("✖ ", "critical")), reason, width, "strong")
     lines += [BLANK, Line.of(("Nothing was done.", "quiet"))]
     if refusal.remedies:
-        title = "What would make it possible"
+        title = "To make it possible"
         lines += [BLANK, *_commands(title, refusal.remedies, width, secrets, is_printed=is_printed)]
     return lines
 
@@ -110,7 +125,14 @@ def _head(plan: Plan, width: int) -> list[Line]:
 
 
 def _step(
-    number: int, step: Step, plan: Plan, width: int, *, is_short: bool = False, is_printed: bool = False
+    number: int,
+    step: Step,
+    plan: Plan,
+    width: int,
+    *,
+    is_short: bool = False,
+    is_printed: bool = False,
+    is_exact: bool = False,
 ) -> list[Line]:
     head = f"{number:>2}  "
     node = Line.of((masked(step.node), "quiet")) if len(plan.nodes) > 1 else BLANK
@@ -119,8 +141,10 @@ def _step(
     lines = [spread(width, Line.of((head, "info")) + first, node), *indented(rest, len(head))]
     if is_short:
         return lines
-    for command in step_lines(step, plan):
+    for command in step_lines(step, plan) if is_exact else typed_lines(step, plan):
         lines += _command(command, width, (), cells=len(head), is_printed=is_printed)
+    if not is_exact:
+        return lines
     notes = [("verified: ", step.verifies), ("undone by: ", step.undone_by)]
     for word, text in notes:
         if text:

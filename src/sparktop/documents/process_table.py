@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import GpuProcess, Process
@@ -36,10 +37,31 @@ class ProcessRow:
         return own + ((self.gpu.used_bytes or 0) if self.gpu is not None else 0)
 
 
-def rows(fleet: FleetState) -> tuple[ProcessRow, ...]:
-    """The processes of all nodes, the largest holder first."""
+def rows(fleet: FleetState, by: ProcessColumn | None = None) -> tuple[ProcessRow, ...]:
+    """The processes of all nodes, the largest in this column of SORTS first; without one, the largest holder."""
     every = [row for view in fleet.nodes for row in _node_rows(view)]
-    return tuple(sorted(every, key=lambda row: (-row.held_bytes, row.node, row.pid)))
+    return tuple(sorted(every, key=lambda row: (-_sort_figure(row, by), row.node, row.pid)))
+
+
+def _sort_figure(row: ProcessRow, by: ProcessColumn | None) -> float:
+    process = row.process
+    match by:
+        case ProcessColumn.GPU:
+            return (row.gpu.used_bytes or 0) if row.gpu is not None else 0
+        case ProcessColumn.RESIDENT:
+            return process.resident_bytes if process is not None else 0
+        case ProcessColumn.SWAP:
+            return process.swapped_bytes or 0 if process is not None else 0
+        case ProcessColumn.AGE:
+            return row.age_s or 0.0
+        case _:
+            return row.held_bytes
+
+
+def searched_text(row: ProcessRow) -> str:
+    """What a filter of the table looks at: node, pid, user, name, engine and command line."""
+    argv = row.process.argv if row.process is not None else ()
+    return " ".join((row.node, str(row.pid), row.user, row.name, row.engine, *argv))
 
 
 def _node_rows(view: NodeView) -> list[ProcessRow]:
@@ -82,17 +104,38 @@ def _age_s(process: Process | None, view: NodeView) -> float | None:
     return max(0.0, view.sample.boot_s - process.started_boot_s)
 
 
+class ProcessColumn(StrEnum):
+    """The columns of the processes' table, by their titles."""
+
+    NODE = "NODE"
+    PID = "PID"
+    USER = "USER"
+    S = "S"
+    GPU = "GPU"
+    RESIDENT = "RESIDENT"
+    SWAP = "SWAP"
+    AGE = "AGE"
+    PROCESS = "PROCESS"
+
+
 _COLUMNS = (
-    Column("NODE", 9),
-    Column("PID", 8, True),
-    Column("USER", 9),
-    Column("S", 2),
-    Column("GPU", 10, True),
-    Column("RESIDENT", 10, True),
-    Column("SWAP", 10, True),
-    Column("AGE", 9, True),
+    Column(ProcessColumn.NODE, 9),
+    Column(ProcessColumn.PID, 8, True),
+    Column(ProcessColumn.USER, 9),
+    Column(ProcessColumn.S, 2),
+    Column(ProcessColumn.GPU, 10, True),
+    Column(ProcessColumn.RESIDENT, 10, True),
+    Column(ProcessColumn.SWAP, 10, True),
+    Column(ProcessColumn.AGE, 9, True),
 )
-_SHOWN_FROM = {"NODE": 48, "SWAP": 100, "USER": 90, "AGE": 84}
+SORTS = (None, ProcessColumn.GPU, ProcessColumn.RESIDENT, ProcessColumn.SWAP, ProcessColumn.AGE)
+"""What the table may be sorted by; None: what a process's end would release."""
+_SHOWN_FROM: dict[StrEnum, int] = {
+    ProcessColumn.NODE: 48,
+    ProcessColumn.SWAP: 100,
+    ProcessColumn.USER: 90,
+    ProcessColumn.AGE: 84,
+}
 """Columns that a narrow table does without, and the width from which each is shown: names come first."""
 
 
@@ -101,9 +144,10 @@ def columns(width: int, *, nodes: int) -> tuple[Column, ...]:
     shown = [
         column
         for column in _COLUMNS
-        if width >= _SHOWN_FROM.get(column.title, 0) and (nodes > 1 or column.title != "NODE")
+        if width >= _SHOWN_FROM.get(ProcessColumn(column.key), 0)
+        and (nodes > 1 or column.key is not ProcessColumn.NODE)
     ]
-    return (*shown, Column("PROCESS", max(0, width - sum(column.cells + 1 for column in shown))))
+    return (*shown, Column(ProcessColumn.PROCESS, max(0, width - sum(column.cells + 1 for column in shown))))
 
 
 def row_line(row: ProcessRow, columns: Sequence[Column]) -> Line:
@@ -112,15 +156,15 @@ def row_line(row: ProcessRow, columns: Sequence[Column]) -> Line:
     swapped = size(process.swapped_bytes) if process is not None and process.swapped_bytes else ""
     is_stuck = process is not None and process.state == "D"
     values = {
-        "NODE": Line.of((row.node, "quiet")),
-        "PID": Line.of((str(row.pid), "value")),
-        "USER": Line.of((row.user, "quiet")),
-        "S": Line.of((process.state if process is not None else "", "warning" if is_stuck else "quiet")),
-        "GPU": Line.of((size(row.gpu.used_bytes) if row.gpu is not None else "", "value")),
-        "RESIDENT": Line.of(size(process.resident_bytes) if process is not None else ""),
-        "SWAP": Line.of((swapped, "warning")),
-        "AGE": Line.of((duration(row.age_s) if row.age_s is not None else "", "quiet")),
-        "PROCESS": Line.of(row.name, *([(f"  {row.engine}", "title")] if row.engine else [])),
+        ProcessColumn.NODE: Line.of((row.node, "quiet")),
+        ProcessColumn.PID: Line.of((str(row.pid), "value")),
+        ProcessColumn.USER: Line.of((row.user, "quiet")),
+        ProcessColumn.S: Line.of((process.state if process is not None else "", "warning" if is_stuck else "quiet")),
+        ProcessColumn.GPU: Line.of((size(row.gpu.used_bytes) if row.gpu is not None else "", "value")),
+        ProcessColumn.RESIDENT: Line.of(size(process.resident_bytes) if process is not None else ""),
+        ProcessColumn.SWAP: Line.of((swapped, "warning")),
+        ProcessColumn.AGE: Line.of((duration(row.age_s) if row.age_s is not None else "", "quiet")),
+        ProcessColumn.PROCESS: Line.of(row.name, *([(f"  {row.engine}", "title")] if row.engine else [])),
     }
     return table_row(columns, values, " ")
 

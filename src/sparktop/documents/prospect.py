@@ -158,7 +158,7 @@ def printed_lines(prospect: Prospect, width: int, *, levers: Sequence[Lever] = (
     return spaced(
         [
             titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
-            titled("What would change it", lever_lines),
+            titled("Options", lever_lines),
             titled("On disk already", _on_disk_lines(prospect.on_disk, width)),
             titled("Would be fetched first", fetch_lines(prospect, width)),
             titled("Known risks", risk_lines(prospect.risks, width)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -68,7 +69,7 @@ def recipe_row(entry: shelf.Entry) -> RecipeRow:
         recipe=entry.recipe,
         problems=tuple(text(problem) for problem in entry.problems if problem.is_error),
         notes=(
-            *((f"it stands in for {entry.covers}",) if entry.covers else ()),
+            *((f"it replaces {entry.covers}",) if entry.covers else ()),
             *(text(problem) for problem in entry.problems if not problem.is_error),
         ),
     )
@@ -104,21 +105,35 @@ def speed_text(expected: Expected) -> str:
     )
 
 
+class RecipeColumn(StrEnum):
+    """The columns of the recipes' table, by their titles."""
+
+    RECIPE = "RECIPE"
+    ENGINE = "ENGINE"
+    NODES = "NODES"
+    QUANT = "QUANT"
+    TOK_S = "TOK/S"
+    FROM = "FROM"
+    FIT = "FIT"
+    MODEL = "MODEL"
+    TITLE = "TITLE"
+
+
 def columns(rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, has_titles: bool = False) -> list[Column]:
     """The columns that fit: the name first, the model in the remaining cells; `has_fits` adds the verdicts,
     `has_titles` titles where the models leave room."""
     name = min(max([len("RECIPE"), *(len(one_line(row.id)) for row in rows)]), max(12, width * 2 // 5))
-    shown = [Column("RECIPE", name)]
+    shown = [Column(RecipeColumn.RECIPE, name)]
     used = name
     for column in (
-        Column("ENGINE", 6),
-        Column("NODES", 5, True),
-        Column("QUANT", 6),
-        Column("TOK/S", 6, True),
-        Column("FROM", 7),
-        Column("FIT", 3),
+        Column(RecipeColumn.ENGINE, 6),
+        Column(RecipeColumn.NODES, 5, True),
+        Column(RecipeColumn.QUANT, 6),
+        Column(RecipeColumn.TOK_S, 6, True),
+        Column(RecipeColumn.FROM, 7),
+        Column(RecipeColumn.FIT, 3),
     ):
-        if column.title == "FIT" and not has_fits:
+        if column.key is RecipeColumn.FIT and not has_fits:
             continue
         if used + len(GAP) + column.cells <= width:
             shown.append(column)
@@ -128,11 +143,11 @@ def columns(rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, ha
         return shown
     recipes = [row.recipe for row in rows if row.recipe is not None]
     model = max((cell_len(one_line(recipe.model)) for recipe in recipes), default=0)
-    shown.insert(3, Column("MODEL", min(room, max(16, model)) if has_titles else room))
+    shown.insert(3, Column(RecipeColumn.MODEL, min(room, max(16, model)) if has_titles else room))
     room -= shown[3].cells + len(GAP)
     if has_titles and room >= 16:
         title = max((cell_len(one_line(recipe.title)) for recipe in recipes), default=0)
-        shown.append(Column("TITLE", min(room, max(5, title))))
+        shown.append(Column(RecipeColumn.TITLE, min(room, max(5, title))))
     return shown
 
 
@@ -146,17 +161,17 @@ def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mappin
     recipe = row.recipe
     sign, tone = FIT_SIGNS[fits[row.id]] if row.id in fits else ("", "")
     values = {
-        "RECIPE": (one_line(row.id), "value"),
-        "ENGINE": (str(recipe.engine), ""),
-        "NODES": (nodes_text(recipe), ""),
-        "MODEL": (one_line(recipe.model), "quiet"),
-        "QUANT": (quantisation(recipe) or "–", ""),
-        "TOK/S": (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet"),
-        "FROM": (row.origin, "quiet" if row.origin == "shipped" else "info"),
-        "FIT": (sign, tone),
-        "TITLE": (one_line(recipe.title), "quiet"),
+        RecipeColumn.RECIPE: (one_line(row.id), "value"),
+        RecipeColumn.ENGINE: (str(recipe.engine), ""),
+        RecipeColumn.NODES: (nodes_text(recipe), ""),
+        RecipeColumn.MODEL: (one_line(recipe.model), "quiet"),
+        RecipeColumn.QUANT: (quantisation(recipe) or "–", ""),
+        RecipeColumn.TOK_S: (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet"),
+        RecipeColumn.FROM: (row.origin, "quiet" if row.origin == "shipped" else "info"),
+        RecipeColumn.FIT: (sign, tone),
+        RecipeColumn.TITLE: (one_line(recipe.title), "quiet"),
     }
-    return table_row(columns, {title: Line.of(value) for title, value in values.items()})
+    return table_row(columns, {key: Line.of(value) for key, value in values.items()})
 
 
 def matches(row: RecipeRow, typed: str) -> bool:

@@ -84,13 +84,18 @@ def summary(run: Run) -> Line:
     if run.state is RunState.CUT_OFF:  # what it left comes first, as a narrow screen cuts the rest
         return Line.of((f"{sign} {run.state}  ", tone), (run.remains, "strong"), (f"  {run.plan.title}", "quiet"))
     line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
+    if run.cause is not None:  # what was learnt comes first
+        learnt = Line.of((f"{sign} ", tone), (run.cause.finding.title, "strong"), (f"  {run.plan.title}", "quiet"))
+        return learnt + Line.of((f"  {run.state}{_spent_text(run)}", tone))
     if run.state.is_over:
-        return line + Line.of((f"  {run.state}{_spent_text(run)}", tone), (f"  {brief(run)}" if brief(run) else "", ""))
+        end = Line.of((f"  {run.state}{_spent_text(run)}", tone), (f"  {brief(run)}" if brief(run) else "", ""))
+        return line + end + Line.of((f"  {'; '.join(_key_figures(run))}" if run.after else "", "quiet"))
     if run.state is not RunState.RUNNING:
         line += Line.of((f"  {run.state}", tone))
     if (step := current(run)) is not None:
         # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
-        text = step.step.title if isinstance(step.step.act, Remote) or not step.detail else step.detail
+        is_title = isinstance(step.step.act, Remote) or not step.detail
+        text = _title(step, run) if is_title else _with_node(step.detail, step, run)
         line += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
     return line
 
@@ -98,14 +103,19 @@ def summary(run: Run) -> Line:
 def end_text(run: Run) -> str:
     """How the run ended, for a notification: "✓ Safe restart of vllm on spark1: done in 4:22"."""
     sign, _ = RUN_SIGNS[run.state]
-    figures = [
-        f"{node}: {figures_text(before, run.after.get(node, {}), only=KEY_FIGURES)}"
-        for node, before in run.before.items()
-    ]
+    figures = _key_figures(run)
     serves = run.plan.outcome if run.state is RunState.DONE else ""
     head = f"{sign} {run.plan.title}: {run.state}{_spent_text(run)}"
     lines = [head, serves, brief(run), *(figures if run.after else [])]
     return "\n".join(line for line in lines if line)
+
+
+def _key_figures(run: Run) -> list[str]:
+    """ "spark1: available 45.4 → 108.0 GiB" of each node."""
+    return [
+        f"{node}: {figures_text(before, run.after.get(node, {}), only=KEY_FIGURES)}"
+        for node, before in run.before.items()
+    ]
 
 
 def _spent_text(run: Run) -> str:
@@ -122,7 +132,12 @@ def head_lines(run: Run, width: int, now_wall_s: float, *, limit: int = 0, has_k
     lines = [state_line(run, now_wall_s).cut(width)]
     if not run.state.is_over:
         return lines
-    tail = [*_outcome(run, width), *_measurement(run, width), *_last_lines(run, width, has_keys=has_keys)]
+    tail = [
+        *_outcome(run, width),
+        *_next_try(run, width, is_whole=not has_keys),
+        *_measurement(run, width),
+        *_last_lines(run, width, has_keys=has_keys),
+    ]
     room = max(2, limit - 1 - len(tail)) if limit else 0
     next_words = run.hint if run.brief_hint is None or not limit else run.brief_hint
     text = brief(run) if limit or run.state is RunState.DONE else run.message  # the state line has a success's time
@@ -145,6 +160,25 @@ def _outcome(run: Run, width: int) -> list[Line]:
     ]
 
 
+def _next_try(run: Run, width: int, *, is_whole: bool) -> list[Line]:
+    """The remedy for why the engine didn't start, and the command that applies it, else the steps by hand.
+
+    `is_whole`: each command on one line, to be pasted.
+    """
+    if run.cause is None:
+        return []
+    from sparktop.operate.relaunch.next_try import next_try  # only a run that failed needs it
+
+    attempt = next_try(run)
+    if attempt is None:
+        return []
+    lines = hanging(Line.of(("to fix    ", "quiet")), attempt.remedy.title, width, "strong", 3)
+    commands = (attempt.command,) if attempt.command else attempt.remedy.steps
+    if is_whole:
+        return [*lines, *(Line.of("  ", command) for command in commands)]
+    return [*lines, *indented((line for command in commands for line in wrapped(command, width - 10)), 10)]
+
+
 def _measurement(run: Run, width: int) -> list[Line]:
     """The result of a launch's measurement."""
     measured = next((step for step in run.steps if isinstance(step.step.act, Measure) and step.detail), None)
@@ -156,7 +190,7 @@ def _measurement(run: Run, width: int) -> list[Line]:
 def _last_lines(run: Run, width: int, *, has_keys: bool) -> list[Line]:
     lines = []
     if run.can_go_back and has_keys:
-        lines.append(Line.of(("b", "key"), (" shows the way back", "")))
+        lines.append(Line.of(("b", "key"), (" plans the rollback", "")))
     if run.evidence_path:
         path = f"evidence: {run.evidence_path}"
         lines += [Line.of((path[start : start + width], "quiet")) for start in range(0, len(path), max(10, width))]
@@ -175,7 +209,7 @@ def body_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = Fals
     plan_step_count = len(run.plan.steps)
     for index, step in enumerate(run.steps):
         if index == plan_step_count:
-            lines += [BLANK, Line.of(("The way back", "title"))]
+            lines += [BLANK, Line.of(("Rollback", "title"))]
         lines += _step(step, width, now_wall_s, names_node=several, is_whole=is_whole)
         if step.state in (StepState.RUNNING, StepState.UNKNOWN) and not run.state.is_over:
             watched = len(lines) - 1
@@ -201,8 +235,18 @@ def step_line(number: int, run: Run) -> Line:
     step = run.steps[number - 1]
     sign, tone = STEP_SIGNS[step.state]
     detail = short_detail(step)
-    text = f"{number}/{len(run.steps)} {step.step.title}{': ' if detail else ''}{detail}"
+    text = f"{number}/{len(run.steps)} {_title(step, run)}{': ' if detail else ''}{detail}"
     return Line.of((f"{sign} ", tone), (text, ""))
+
+
+def _title(step: StepRun, run: Run) -> str:
+    return _with_node(step.step.title, step, run)
+
+
+def _with_node(text: str, step: StepRun, run: Run) -> str:
+    """The text, after its node where a run of several nodes has steps that don't name theirs."""
+    is_told = len({other.step.node for other in run.steps}) < 2 or step.step.node in text.split()
+    return text if is_told else f"{step.step.node}: {text}"
 
 
 def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_whole: bool) -> list[Line]:
@@ -227,7 +271,7 @@ def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_
         limit = 0 if is_whole or is_now or step.state is StepState.FAILED else ENDED_DETAIL_LINES
         lines += indented(wrapped(detail, width - 4, tone, limit), 4)
     elif step.state is StepState.UNKNOWN:
-        lines.append(Line.of(("    the link broke here; the node is asked when it is back", "warning")).cut(width))
+        lines.append(Line.of(("    the link broke here; sparktop asks the node when it is back", "warning")).cut(width))
     if is_now and step.ratio is not None:
         share = f"{min(1.0, max(0.0, step.ratio)) * 100:.0f} %"
         is_wait = not isinstance(step.step.act, Remote | CollectEvidence)
@@ -238,7 +282,7 @@ def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_
 def _stop_lines(since_s: float, grace_s: float, width: int) -> list[Line]:
     """A stop under way: a bar of its grace period."""
     text = (
-        f"asked to end, killed after {countdown(grace_s)}" if since_s <= grace_s else "its time is over: it is killed"
+        f"SIGTERM sent, SIGKILL after {countdown(grace_s)}" if since_s <= grace_s else "grace period over: killing it"
     )
     share = min(1.0, since_s / grace_s)
     return [

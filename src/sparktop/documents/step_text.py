@@ -1,6 +1,6 @@
-"""A plan's acts as text: the exact commands and calls, one line each, secrets masked, remote text sanitised. Pure.
+"""A plan's acts as text: as a person would type them, or as the exact commands and calls. Pure.
 
-Both the review and `sparktop act --dry-run` print these lines, so they can't differ.
+Secrets are masked, remote text is sanitised. The review and `sparktop act --dry-run` print the same lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from sparktop import sanitise
 from sparktop.masking import MASK, is_secret_name, mask_argv
@@ -39,6 +39,7 @@ from sparktop.operate.secrets.masking import Masker
 from sparktop.text.lines import Line
 from sparktop.text.units import gib
 
+CREATE = "/containers/create"
 MAX_BODY_CHARS = 300
 """A longer body is shown by its size only: it is docker inspect's, with the differences that the review shows."""
 _SHOWN_VARIABLE = re.compile(r"HF_\w+=(?:\d{1,3}|/[\w./-]*)")
@@ -67,8 +68,85 @@ def masked_lines(lines: Iterable[Line], secrets: Sequence[str]) -> list[Line]:
 
 
 def step_lines(step: Step, plan: Plan) -> tuple[str, ...]:
-    """The commands and calls of a step."""
+    """The exact commands and calls of a step, with its checks and what is done if it fails."""
     return tuple(masked(line, plan.secrets) for line in _act(step.act))
+
+
+def typed_lines(step: Step, plan: Plan) -> tuple[str, ...]:
+    """What a step changes, as a person would type it; its checks are left out, and so is a wait, which the title
+    tells."""
+    if not isinstance(step.act, Remote):
+        return ()
+    names = _container_names(plan)
+    lines = (line for operation in step.act.operations for line in _typed(operation, names))
+    return tuple(masked(line, plan.secrets) for line in lines)
+
+
+def creates_container(plan: Plan) -> bool:
+    """Whether a step creates a container, whose settings are too many for a step's line."""
+    operations = (operation for step in plan.steps if isinstance(step.act, Remote) for operation in step.act.operations)
+    return any(isinstance(operation, DockerCall) and operation.path == CREATE for operation in operations)
+
+
+def _container_names(plan: Plan) -> dict[str, str]:
+    """Container id, or the placeholder of one that is made -> its name, from what the plan's steps check and create."""
+    names: dict[str, str] = {}
+    for step in (*plan.steps, *plan.way_back):
+        for operation in step.act.operations if isinstance(step.act, Remote) else ():
+            match operation:
+                case Expect() if "Name" in operation.equals:
+                    names[_container_in(operation.path)] = str(operation.equals["Name"]).lstrip("/")
+                case DockerCall() if operation.path == CREATE:
+                    names[f"{{{operation.saves}}}"] = operation.query.get("name", operation.saves)
+    return names
+
+
+def _container_in(path: str) -> str:
+    """The container in a path of Docker's API: "/containers/ID/stop"; "" without one."""
+    parts = path.split("/")
+    return unquote(parts[2]) if len(parts) > 2 and parts[1] == "containers" else ""
+
+
+def _typed(operation: Operation, names: Mapping[str, str]) -> Iterator[str]:
+    match operation:
+        case Expect():
+            return
+        case Signal():
+            yield f"{_sudo(operation.privilege)}kill -s {operation.signal} {operation.pid}"
+        case DockerCall():
+            key = _container_in(operation.path)
+            name = shlex.quote(sanitise.line(names.get(key, _short(key))))
+            yield from _typed_call(operation, name)
+        case _:
+            yield from _operation(operation)
+
+
+def _typed_call(call: DockerCall, name: str) -> Iterator[str]:
+    """The docker command that makes this call; one that only reads or waits has none."""
+    verb, query, body = call.path.rpartition("/")[2], call.query, call.body or {}
+    if call.method == "GET" or verb == "wait":
+        return
+    if call.method == "DELETE" and call.path.count("/") == 2:
+        flags = "".join(f"-{flag[0]} " for flag in ("force", "v") if query.get(flag) == "true")
+        yield f"docker rm {flags}{name}"
+    elif verb == "create":
+        made, image = (sanitise.line(str(text)) for text in (query.get("name", ""), body.get("Image", "")))
+        yield f"docker create --name {shlex.quote(made)} … {shlex.quote(image) if image else ''}".rstrip()
+    elif verb in ("stop", "restart") and "t" in query:
+        yield f"docker {verb} -t {query['t']} {name}"
+    elif verb == "kill":
+        signal = query.get("signal", "KILL")
+        yield f"docker kill {'' if signal == 'KILL' else f'-s {signal} '}{name}"
+    elif verb == "rename":
+        yield f"docker rename {name} {shlex.quote(sanitise.line(query.get('name', '')))}"
+    elif verb == "update" and set(body) == {"RestartPolicy"}:
+        policy = body["RestartPolicy"]
+        most = f":{policy['MaximumRetryCount']}" if policy.get("MaximumRetryCount") else ""
+        yield f"docker update --restart={shlex.quote(sanitise.line(str(policy['Name'])))}{most} {name}"
+    elif verb in ("start", "stop", "restart", "pause", "unpause"):
+        yield f"docker {verb} {name}"
+    else:
+        yield from _operation(call)
 
 
 def abort_means(run: Run) -> str:
@@ -80,18 +158,15 @@ def abort_means(run: Run) -> str:
     title = masked(current.step.title, run.plan.secrets)
     if only_fetches(act):
         return (
-            f"{title}: it is ended on {node}. What has come stays, and it goes on from there the next time. "
-            f"Nothing is begun after it.{_rollback_sentence(run)}"
+            f"{title}: stopped on {node}. What was downloaded stays; the next try goes on from there. "
+            f"No further steps will start.{_rollback_sentence(run)}"
         )
     if isinstance(act, Remote):
-        return (
-            f"{title}: this step is on {node} and is not cut in half. "
-            f"It is finished there, or undone; nothing is begun after it.{_rollback_sentence(run)}"
-        )
+        return f"{title}: {node} completes or reverts this step; the rest is cancelled.{_rollback_sentence(run)}"
     if isinstance(act, AwaitBack):
-        return "The waiting ends; the node goes on booting. Nothing is begun after it."
-    stays = _rollback_sentence(run) or " What has been done stays done; nothing is begun after it."
-    return f"{title}: the waiting ends at once.{stays}"
+        return "The wait ends; the node keeps booting. No further steps will start."
+    stays = _rollback_sentence(run) or " Finished steps stay as they are; no further steps will start."
+    return f"{title}: the wait ends at once.{stays}"
 
 
 def _rollback_sentence(run: Run) -> str:
@@ -100,7 +175,7 @@ def _rollback_sentence(run: Run) -> str:
     has_changed = any(isinstance(act, Remote) and not only_fetches(act) for act in acts)
     if not (has_changed and run.plan.is_all_or_nothing and run.plan.way_back):
         return ""
-    return " Then the way back is taken by itself, as half of it is worse than none."
+    return " Then sparktop rolls back by itself: half of this plan is worse than none of it."
 
 
 _OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
@@ -125,7 +200,7 @@ def _act(act: Act) -> Iterator[str]:
         case AwaitReady():
             yield f"until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}"
         case AwaitServing():
-            yield f"{act.name} runs in the start that became ready" + ("" if act.is_worker else ", and answers")
+            yield f"{act.name} still runs, in the start that became ready" + ("" if act.is_worker else ", and answers")
         case AwaitResolved():
             yield f"until {act.finding[0]} is no longer found"
         case AwaitBack():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sparktop import sanitise
@@ -20,6 +21,16 @@ CHANGED = "sparktop.changed"
 """JSON of the names that a relaunch has changed outside of parameters; absent where there are none."""
 SPARKRUN_LOG = "/tmp/sparkrun_serve.log"  # noqa: S108 - a path inside a container
 """Where an engine writes that sparkrun has put into a container by `docker exec`."""
+
+
+_SET_ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
+"""Names of containers that a relaunch has set aside (operate.relaunch)."""
+
+
+def name_set_aside(name: str) -> str:
+    """The engine's own name, of a container that a relaunch has set aside; empty for any other."""
+    match = _SET_ASIDE.fullmatch(name)
+    return match[1] if match else ""
 
 
 def recipe_of(labels: Mapping[str, str] | None) -> str:

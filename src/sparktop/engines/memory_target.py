@@ -39,6 +39,8 @@ class Target:
     sentence: str
     """Where the figure comes from, for the review."""
     warnings: tuple[str, ...] = ()
+    is_short: bool = False
+    """The engine takes more than can be available: its own check will most likely refuse."""
 
 
 def gib_option(text: str) -> int | None:
@@ -87,8 +89,7 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
     need = asked_size + overhead + HOST_BYTES
     ceiling = max(GIB, (total if reachable is None else reachable) - SLACK_BYTES)
     breakdown = (
-        f"{gib(asked_size)} by {source}, {gib(overhead)} beside that for {words_for(overhead)}, "
-        f"{gib(HOST_BYTES)} for the host"
+        f"{gib(asked_size)} by {source}, {gib(overhead)} more for {words_for(overhead)}, {gib(HOST_BYTES)} for the host"
     )
     if need <= ceiling:
         return Target(target_bytes=need, asked_bytes=asked_size, sentence=breakdown)
@@ -107,6 +108,7 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
         asked_bytes=asked_size,
         sentence=f"{gib(target)}, what can be reached there; {breakdown} would be {gib(need)}",
         warnings=(warning,),
+        is_short=asked_size > most,
     )
 
 
@@ -209,7 +211,7 @@ def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
         reserve, reason = reserve_bytes(facts.is_graphical if facts is not None else None)
         overhead = overhead_of(rank.engine)
         left_text = f"{gib(reserve)} are left to the host ({reason})"
-        left_text += f" and {gib(overhead)} to what it takes beside its share"
+        left_text += f" and {gib(overhead)} to what it takes outside its share"
         base = min(reachable for reachable, _ in limits) if kind is EngineKind.SGLANG else total
         figure = math.floor((most - reserve - overhead) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
         figures.append((figure, f"{gib(most)} can be available on {node} without it, {left_text}, of {gib(base)}"))

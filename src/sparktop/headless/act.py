@@ -18,6 +18,7 @@ from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.documents.run import printed_lines, step_line
 from sparktop.documents.step_text import masked, masked_lines
 from sparktop.errors import TransportError, UsageError
+from sparktop.headless.audit import last_run_on
 from sparktop.headless.plan_data import JSON_VERSION, plan_data, refusal_data, run_data
 from sparktop.headless.status import comes_true, settled
 from sparktop.headless.terminal import agreed, answered, draw, say, width_of, written
@@ -46,8 +47,8 @@ def interruptible(execution: Execution) -> Iterator[None]:
             aborted()
             return
         say(
-            "left: the step on the node finishes, or is undone, by itself, and nothing is done after it;\n"
-            "  `sparktop audit` has what was done, and the way back where there is one"
+            "left: the Spark completes or reverts the current step by itself; the rest is cancelled.\n"
+            "  `sparktop audit` lists what was done; `sparktop act restore HOST` rolls it back where that is possible"
         )
         if task is not None:
             task.cancel()
@@ -56,7 +57,7 @@ def interruptible(execution: Execution) -> Iterator[None]:
         nonlocal is_aborted
         if not is_aborted:
             is_aborted = True
-            say("aborting: what is under way is finished or undone first; Ctrl-C again leaves it alone")
+            say("aborting: the current step is completed or reverted first. Ctrl-C again leaves that to the Spark")
             execution.abort()
 
     handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: interrupted, signal.SIGTERM: aborted}
@@ -164,7 +165,7 @@ async def tell_cut_off(operating: Operating, fleet: FleetState) -> None:
     for interrupted in await operating.interrupted_runs():
         run = run_report(interrupted, fleet)
         if run is not None:
-            back = f", or its way back: sparktop act {RESTORE} {nodes}" if run.can_go_back else ""
+            back = f", or to roll it back: sparktop act {RESTORE} {nodes}" if run.can_go_back else ""
             hint = f" To plan it again: sparktop act {RESUME} {nodes}{back}"
             say(f"sparktop: {one_line(run)}{hint}")
 
@@ -236,7 +237,7 @@ async def _remedy_targets(
         rules = sorted({item.rule for item in watch.state.findings})
         raise UsageError(
             f"{arguments.rule} is not found on these nodes",
-            hint=nearest(arguments.rule, rules) or "leave --finding out, or give it more time with --timeout",
+            hint=nearest(arguments.rule, rules) or "leave out --finding, or wait longer: --timeout 60",
         )
     remedy = next((item for item in finding.remedies if item.action == arguments.action.name), None)
     if remedy is None:
@@ -271,7 +272,8 @@ def _named_target(arguments: ActArguments, targets: Sequence[TargetChoice], flee
     if not matching:
         if action.target == "engine":
             check_engines_known(fleet)
-        hint = nearest(arguments.target, [wish.request.target for wish in targets])
+        gone = last_run_on(arguments.target, names) if arguments.target else ""
+        hint = gone or nearest(arguments.target, [wish.request.target for wish in targets])
         message = f"there is no {noun} {arguments.target!r} on" if arguments.target else f"there is no {noun} on"
         raise UsageError(f"{message} {' and '.join(names)}", hint=hint or None)
     if len(matching) > 1:
@@ -327,14 +329,14 @@ async def carry_out(operating: Operating, plan: Plan, output: OutputOptions, sec
             rollback_run = await _run(operating, rollback, secret, clock)
             _show(replace(output, as_json=True), _run_page(rollback_run))
         else:
-            say("the way back was not taken")
+            say("not rolled back")
     return 0 if run.state is RunState.DONE else INTERRUPTED if run.state is RunState.ABORTED else 1
 
 
 async def _is_agreed(plan: Plan) -> bool:
     """Ask whether to run the plan; no is the default, and a destructive plan needs a name typed."""
     if plan.typed:
-        return await answered(f"Type {plan.typed} to run this, anything else to leave it: ") == plan.typed
+        return await answered(f"Type {plan.typed} to confirm, anything else to cancel: ") == plan.typed
     return await agreed("Run this?")
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from sparktop import sanitise
 from sparktop.documents.run import RUN_SIGNS
 from sparktop.headless.terminal import draw, width_of
-from sparktop.operate.audit.audit import READ_AT_MOST_BYTES, audit_path, entries, is_under_way
+from sparktop.operate.audit.audit import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
 from sparktop.operate.run.run_text import figures_text
 from sparktop.text.lines import Line, hanging, wrapped
 from sparktop.text.units import span
@@ -64,6 +64,28 @@ def audit(
     if follow:
         _follow(path or audit_path(), node, printed_count=len(log_entries), as_json=as_json, out=out)
     return 0
+
+
+def last_run_on(target: str, nodes: Collection[str]) -> str:
+    """How the last run on that engine ended, and where its log and settings are: a hint where the engine is gone.
+
+    Empty where none is known on these nodes, or the audit can't be read.
+    """
+    try:
+        log_entries, _ = entries()
+    except AuditError:
+        return ""
+    last, evidence_path = "", ""
+    for run in _runs(log_entries, ""):
+        intent = next((entry for entry in run if entry["kind"] == "intent"), {})
+        end = next((entry for entry in run if entry["kind"] == "end"), {})
+        if intent.get("target") != target or not set(_texts(intent.get("nodes"))) & set(nodes):
+            continue
+        evidence_path = next((_text(entry["evidence"]) for entry in run if entry.get("evidence")), evidence_path)
+        how = f"{_text(end.get('state')) or 'not ended'}. {_text(end.get('message')).partition('. ')[0].rstrip('.')}"
+        last = f"The last run on it, {_when(run[0])}: {_text(intent.get('title'))}: {how.rstrip('. ')}."
+    kept = f" Its log and settings from before: {evidence_path}" if last and evidence_path else ""
+    return last + kept
 
 
 def _runs(log_entries: Iterable[Entry], node: str) -> list[list[Entry]]:

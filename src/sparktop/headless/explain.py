@@ -70,9 +70,7 @@ def _explanation(name: str, rules: Sequence[LogRule], stdin: BinaryIO | None) ->
             return _feed(Explanation(name, rules, mask=mask_text), file, name)
     if stdin is None:
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            raise UsageError(
-                "what shall be explained? Standard input is a terminal, and no file is named", hint=_EXAMPLE
-            )
+            raise UsageError("nothing to explain: no file is named, and standard input is a terminal", hint=_EXAMPLE)
         stdin = sys.stdin.buffer
     return _feed(Explanation("stdin", rules, mask=mask_text), stdin, "standard input")
 
@@ -128,7 +126,7 @@ def _nothing_found(explanations: Sequence[Explanation], rules: int) -> str:
     kinds_text = f" of {' and '.join(kinds)}" if kinds else ", of no kind that is known here"
     counted = f"{lines:,} line{'' if lines == 1 else 's'}"
     return (
-        f"nothing found in {counted}{kinds_text}: {rules} log rules, the kernel's and those for documents have read it"
+        f"nothing found in {counted}{kinds_text}: {rules} log rules, and those for kernel and command output checked it"
     )
 
 

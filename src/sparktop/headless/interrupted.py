@@ -5,6 +5,7 @@ What the console does with `o`, and with `b` there.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Run
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
+from sparktop.operate.audit.request_codec import whole_request
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
 
@@ -87,7 +89,7 @@ def _way_back(operating: Operating, run: Run) -> Plan | Refusal:
     plan = operating.way_back(run)
     if plan is not None:
         return plan
-    reason = "Its way back can't be planned from here: it was not kept whole, or needs a node that isn't named."
+    reason = "Its rollback can't be planned from here: the audit has only part of it, or it needs another node too."
     return Refusal(request=run.plan.request, reason=reason, remedies=(run.hint,) if run.hint else ())
 
 
@@ -95,7 +97,11 @@ async def _again(operating: Operating, run: Run) -> Plan | Refusal:
     """The same action anew; what the interrupted run owes is carried into it."""
     request = run.plan.request
     if request.action in HALF_AUDITED:
-        reason = f"What this {request.action} was to change is not kept whole in the audit: type it again."
-        nodes = " ".join(request.nodes)
-        return Refusal(request=request, reason=reason, remedies=(f"its way back: sparktop act {RESTORE} {nodes}",))
+        whole = whole_request(request, run.asked, os.environ)
+        if whole is None:
+            reason = f"What this {request.action} was to change is not kept whole in the audit: type it again."
+            nodes = " ".join(request.nodes)
+            remedy = f"to roll it back: sparktop act {RESTORE} {nodes}"
+            return Refusal(request=request, reason=reason, remedies=(remedy,))
+        request = whole
     return await operating.plan(replace(request, finding=None))

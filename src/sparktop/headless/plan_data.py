@@ -10,6 +10,7 @@ from sparktop.documents.prospect import masked_prospect
 from sparktop.documents.step_text import masked, step_lines
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, Step
 from sparktop.model.prospect import Budget, NodeBudget, Prospect, Slice
+from sparktop.operate.relaunch.next_try import next_try
 from sparktop.text.units import bare_gib
 
 JSON_VERSION = 1
@@ -97,6 +98,7 @@ def run_data(run: Run) -> dict[str, Any]:
         "message": masked_or_none(run.message),
         "hint": masked_or_none(run.hint),
         **({"outcome": masked_or_none(run.plan.outcome)} if run.plan.outcome and run.state is RunState.DONE else {}),
+        "cause": _cause(run),
         "can_go_back": run.can_go_back,
         "evidence_path": run.evidence_path or None,
         "steps": [
@@ -112,6 +114,21 @@ def run_data(run: Run) -> dict[str, Any]:
         ],
         "before": {node: dict(figures) for node, figures in run.before.items()},
         "after": {node: dict(figures) for node, figures in run.after.items()},
+    }
+
+
+def _cause(run: Run) -> dict[str, Any] | None:
+    """Why an engine didn't start, with the remedy; None where that isn't known."""
+    attempt = next_try(run)
+    if attempt is None:
+        return None
+    secrets = run.plan.secrets
+    return {
+        "rule": attempt.finding.rule,
+        "title": masked(attempt.finding.title, secrets),
+        "evidence": [masked(evidence.text, secrets) for evidence in attempt.finding.evidence[:1]],
+        "remedy": masked(attempt.remedy.title, secrets),
+        "command": masked(attempt.command, secrets) or None,
     }
 
 

@@ -145,7 +145,7 @@ def _document_sections(rule: str) -> Iterator[Section]:
     sign = {"oom": "Docker's OOMKilled", "other": "any exit code without a rule of its own"}
     yield "Looks for", [f"{sign.get(code, f'exit code {code}')} of a container that ended in the last minutes"]
     yield "What it says", [ending.explanation]
-    yield "What would settle it", [ending.settles]
+    yield "To be sure", [ending.settles]
     yield "What to do", ending.remedies
 
 
@@ -160,7 +160,7 @@ def _log_sections(rule: LogRule) -> Iterator[Section]:
     yield "Signals", _verbatim(signs)
     yield "What it says", [rule.explanation]
     yield "Why this and nothing else", [("· ", text) for text in rule.distinction]
-    yield "What would settle it", [rule.settles]
+    yield "To be sure", [rule.settles]
     yield "Follows from", rule.follows
     yield "What to do", rule.remedies
     yield "Examples it reads", _examples(rule.examples)
@@ -176,7 +176,7 @@ def _lint_sections(rule: LintRule) -> Iterator[Section]:
     signs += [f"not where {' or '.join(rule.unless)} is given"] if rule.unless else []
     yield "Signals", _verbatim(signs)
     yield "What it says", [rule.explanation]
-    yield "What would settle it", [rule.settles]
+    yield "To be sure", [rule.settles]
     yield "What to do", rule.remedies
     yield "Examples it finds something in", _examples([rule.examples])
     yield "Examples it leaves alone", _examples([rule.quiet])
@@ -240,7 +240,7 @@ def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) 
         faults = [(rule.id, fault) for rule in own.log for fault in log_faults(rule)]
         faults += [(rule.id, fault) for rule in own.lint for fault in lint_faults(rule)]
         faults += [
-            (rule.id, f"{file_of_rule[rule.id]} has a rule of this id") for rule in own.every if rule.id in file_of_rule
+            (rule.id, f"{file_of_rule[rule.id]} has this rule id") for rule in own.every if rule.id in file_of_rule
         ]
         file_of_rule |= {rule.id: name for rule in own.every}
         for rule_id, fault in faults:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from sparktop.text.ascii import ascii_text, wants_ascii
 from sparktop.text.lines import PAGE_CELLS, UNCUT, Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 
@@ -93,7 +94,7 @@ class TerminalPrompter:
         if question.same_key_hosts:
             lines.append(f"  the same key as {', '.join(question.same_key_hosts)}: two units, or one?")
         async with self._one_at_a_time:
-            return await agreed("\n".join(lines) + "\nTrust it and write it down?")
+            return await agreed("\n".join(lines) + "\nTrust it and save it?")
 
     async def secret(self, question: SecretQuestion) -> str | None:
         """Ask a server's question, without echo unless it allows it; None without a terminal."""
@@ -121,7 +122,7 @@ class TerminalPrompter:
 
 def say(text: str) -> None:
     """Print a message on standard error."""
-    written(text, sys.stderr)
+    written(ascii_text(text) if wants_ascii(os.environ) else text, sys.stderr)
 
 
 def written(text: str, out: TextIO, *, end: str = "\n") -> None:
@@ -176,9 +177,10 @@ def width_of(out: TextIO, *, most: int = PAGE_CELLS) -> int:
 
 
 def drawn(lines: Iterable[Line], out: TextIO) -> str:
-    """The lines as text for a stream: in colour for a terminal, unless NO_COLOR is set."""
+    """The lines as text for a stream: in colour for a terminal, unless NO_COLOR is set, and in ASCII where it must."""
     is_coloured = out.isatty() and not os.environ.get("NO_COLOR")
-    return "\n".join(_coloured(line) if is_coloured else line.plain.rstrip() for line in lines)
+    text = "\n".join(_coloured(line) if is_coloured else line.plain.rstrip() for line in lines)
+    return ascii_text(text) if wants_ascii(os.environ) else text
 
 
 def draw(lines: Iterable[Line], out: TextIO) -> None:

@@ -42,10 +42,48 @@ class Change:
                 )
         return merged
 
+    def joined(self, other: Change) -> Change | None:
+        """Both changes in one; None where they contradict each other."""
+        pairs = [
+            (self.environment, other.environment),
+            (self.flags, other.flags),
+            ({"": self.image} if self.image else {}, {"": other.image} if other.image else {}),
+        ]
+        if any(mine[name] != theirs[name] for mine, theirs in pairs for name in mine.keys() & theirs.keys()):
+            return None
+        options = _both(self.options, other.options)
+        if any(
+            self.options[name] != other.options[name] and not isinstance(options[name], list)
+            for name in self.options.keys() & other.options.keys()
+        ):
+            return None
+        by_engine, by_node = _joined(self.by_engine, other.by_engine), _joined(self.by_node, other.by_node)
+        if by_engine is None or by_node is None:
+            return None
+        return Change(
+            environment={**self.environment, **other.environment},
+            flags={**self.flags, **other.flags},
+            options=options,
+            image=self.image or other.image,
+            by_engine=by_engine,
+            by_node=by_node,
+        )
+
+
+def _joined(first: Mapping[str, Change], second: Mapping[str, Change]) -> Mapping[str, Change] | None:
+    merged = dict(first)
+    for name, change in second.items():
+        both = merged[name].joined(change) if name in merged else change
+        if both is None:
+            return None
+        merged[name] = both
+    return merged
+
 
 def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Lists (devices, limits) of both; of other values the second one's."""
-    lists = {name: [*first[name], *value] for name, value in second.items()
+    lists = {name: [*first[name], *(item for item in value if item not in first[name])]
+             for name, value in second.items()
              if isinstance(value, list) and isinstance(first.get(name), list)}  # fmt: skip
     return {**first, **second, **lists}
 

@@ -10,6 +10,9 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import GapReason, no_gaps
 
+RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
+"""Docker's restart policies by which a container starts again."""
+
 
 class EngineKind(StrEnum):
     VLLM = "vllm"
@@ -160,6 +163,8 @@ class LogFacts:
     failure: str = ""
     """The first line that says that the engine died or couldn't start."""
     is_stopping: bool = False
+    has_served: bool = False
+    """It was ready or serving in this run."""
     findings: tuple[Finding, ...] = ()
     """Findings of the log rules, with nodes and subject filled in."""
 
@@ -167,6 +172,16 @@ class LogFacts:
     def critical_finding(self) -> Finding | None:
         """The first critical one."""
         return next((finding for finding in self.findings if finding.severity is Severity.CRITICAL), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """An engine as it last served."""
+
+    wall_s: float
+    """Node time."""
+    requests: int | None = None
+    """Running and waiting, by its last figures; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +210,8 @@ class Engine:
     exit_detail: str = ""
     exited_wall_s: float | None = None
     """When it exited, node time; None while it runs."""
+    served: Served | None = None
+    """When this console last saw it serve, in this run or an earlier one; None: never."""
     log: LogFacts | None = None
     """None where its log can't be read, or hasn't been read yet."""
     environment: tuple[str, ...] = ()

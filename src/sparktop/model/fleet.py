@@ -142,6 +142,16 @@ class Baseline:
     """GPU power while tokens are generated (31-45 W on most units); a median."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What came before a node's histories begin, back to the session's start: the lowest value of each stretch."""
+
+    available: Series = Series()
+    utilisation: Series = Series()
+    power: Series = Series()
+    tokens: Series = Series()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
     """Everything known about one node at one moment."""
@@ -178,6 +188,9 @@ class NodeView:
     power_history: Series = Series()
     clock_history: Series = Series()
     """SM clock in MHz."""
+    token_history: Series = Series()
+    """Tokens a second that the node's engines generate together."""
+    earlier: Earlier = Earlier()
     swap_bytes_per_s: float | None = None
     """Swapped in and out together, between the last two samples."""
     rdma_bytes_per_s: float | None = None
@@ -245,6 +258,32 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intervention:
+    """A stop or a reboot that a sparktop console sent to a node; times on the operator's clock."""
+
+    node: str
+    containers: tuple[str, ...] = ()
+    """Full ids of the containers it stopped."""
+    engine: str = ""
+    """Name of the engine it stopped; empty with no containers either: a reboot."""
+    action: str
+    """One of operate.actions.ACTIONS."""
+    who: str = ""
+    """user@machine; empty: this operator."""
+    began_wall_s: float
+    ended_wall_s: float | None = None
+    """When the step ended; None: it still runs."""
+    is_under_way: bool = False
+    """The run goes on: what it stopped may come back."""
+    is_meant: bool = False
+    """The run was to leave it stopped."""
+
+    @property
+    def is_reboot(self) -> bool:
+        return not self.containers and not self.engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One line at the top of the console that comes from no rule: an observed problem."""
 
@@ -263,7 +302,9 @@ class FleetState:
     notices: tuple[Notice, ...] = ()
     """Problems with the links: a node that is lost, refused, or the twin of another."""
     findings: tuple[Finding, ...] = ()
-    """Root cause first; firing ones and recently resolved ones."""
+    """Root cause first; firing ones and recently resolved ones. To a rule: those of the picture before."""
+    interventions: tuple[Intervention, ...] = ()
+    """What sparktop consoles have stopped on these nodes, oldest first."""
     rules_watching: int = 0
 
     def node(self, name: str) -> NodeView | None:

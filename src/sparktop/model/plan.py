@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from sparktop.model.change import Change
+from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.operation import ImagePull, Operation, Transfer
-from sparktop.model.prospect import Prospect
-from sparktop.model.recipe import Expected, Order
+
+if TYPE_CHECKING:
+    from sparktop.model.prospect import Prospect
+    from sparktop.model.recipe import Expected, Order
 
 
 class Risk(StrEnum):
@@ -112,7 +116,7 @@ class AwaitReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitServing:
-    """Check that this engine still is what the plan promised: it runs in the start that became ready, and answers."""
+    """Check that this engine still is what the plan promised: it runs, in the start that became ready, and answers."""
 
     name: str
     """As in AwaitReady, like the next two."""
@@ -200,6 +204,8 @@ class OnFailure(StrEnum):
     """The rollback starts at once."""
     GO_ON = "go on"
     """The failure is reported, and the run continues."""
+    FAIL_AT_END = "fail at the end"
+    """The run continues, and has failed in the end: what the plan promises is not all so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +223,8 @@ class Step:
     """What must be true afterwards, in words."""
     undone_by: str = ""
     """How to undo it, in words or as a command."""
+    by_hand: str = ""
+    """The command that does it by hand, where the run could not; empty: there is none."""
     has_no_undo: bool = False
     """Nothing undoes it by hand, or has to; `undone_by` says why."""
     undoes: tuple[str, ...] = ()
@@ -250,6 +258,8 @@ class Plan:
     steps: tuple[Step, ...]
     way_back: tuple[Step, ...] = ()
     """The steps of the rollback; started automatically after a step with ROLL_BACK, else offered."""
+    is_way_back: bool = False
+    """Its steps lead back from another plan."""
     is_all_or_nothing: bool = False
     """If the operator aborts, the rollback starts at once: a partial result is worse than none."""
     effect: str = ""
@@ -260,6 +270,8 @@ class Plan:
     """A command line that shows the result; secrets named, never written."""
     warnings: tuple[str, ...] = ()
     """What is lost, and what the plan won't fix."""
+    doubt: str = ""
+    """Why it is expected to fail now, also the first of `warnings`; empty: nothing says so."""
     differences: tuple[Difference, ...] = ()
     equivalent: tuple[str, ...] = ()
     """The same as command lines to paste; secrets masked."""
@@ -304,6 +316,14 @@ class StepState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What ended an engine that a step started, by its log."""
+
+    finding: Finding
+    engine: EngineKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
     """The state of one step in a run."""
 
@@ -317,6 +337,8 @@ class StepRun:
     """Progress from 0 to 1, where known."""
     began_wall_s: float | None = None
     ended_wall_s: float | None = None
+    cause: Cause | None = None
+    """Of a failed step that started an engine, waited for it or asked it; None where its log names no known problem."""
 
 
 class RunState(StrEnum):
@@ -363,12 +385,20 @@ class Run:
     remains: str = ""
     """Of a run that was cut off: what is still as it left it."""
     can_go_back: bool = False  # the way back is there to be taken
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Of a run that was cut off: what a launch or relaunch was asked for (`operate.audit.request_codec`)."""
     evidence_path: str = ""
     before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
     after: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node: ids that its steps saved, for later steps and the rollback (`operate.run.placeholders`)."""
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the engine didn't start, by its log; None for a run that is done, and where it isn't known."""
+        causes = (step_run.cause for step_run in self.steps if step_run.state is StepState.FAILED)
+        return None if self.state is RunState.DONE else next(filter(None, causes), None)
 
 
 def only_fetches(act: Act) -> bool:

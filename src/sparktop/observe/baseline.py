@@ -7,7 +7,6 @@ another version or not writable, only the learned figures are lost. Figures: doc
 from __future__ import annotations
 
 import json
-import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -230,7 +229,9 @@ def _median(readings: deque[float], old: float | None) -> float | None:
     """The median; the old value while there are too few readings or it hardly moved, to avoid writing the file."""
     if len(readings) < READINGS_NEEDED:
         return old
-    median = round(statistics.median(readings), 1)
+    from statistics import median as median_of  # with fractions and random numbers of its own, first after minutes
+
+    median = round(median_of(readings), 1)
     return old if old is not None and abs(median - old) < 1.0 else median
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,16 @@ from sparktop.cmdline.engine_command import (
 )
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.engines import labels
-from sparktop.model.engine import Container, Containers, Endpoint, EndpointState, Engine, EngineKind, EngineState
+from sparktop.model.engine import (
+    Container,
+    Containers,
+    Endpoint,
+    EndpointState,
+    Engine,
+    EngineKind,
+    EngineState,
+    Served,
+)
 from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, Process, ProcessTable
 
 _WORKER_TITLES: Mapping[str, EngineKind] = {
@@ -137,10 +145,6 @@ _ENDED_STATUSES = ("exited", "dead")
 _LIVE_STATUSES = ("running", "paused", "restarting", "removing")
 
 
-_SET_ASIDE_NAME = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
-"""Names of containers that a relaunch has set aside (operate.relaunch)."""
-
-
 _STILL_RUNS = "its process ended and the container still runs: see its log, or start it again there"
 
 
@@ -187,7 +191,20 @@ def discover(
             if engine is not None:
                 live[engine.key] = engine
     exited = _ended_engines(previous_by_key, live, by_id, containers, node_wall_s)
-    return (*sorted(live.values(), key=lambda engine: (engine.started_boot_s or 0.0, engine.key)), *exited)
+    running = sorted(live.values(), key=lambda engine: (engine.started_boot_s or 0.0, engine.key))
+    return tuple(
+        replace(engine, served=_served(previous_by_key.get(engine.key), node_wall_s)) for engine in (*running, *exited)
+    )
+
+
+def _served(previous: Engine | None, node_wall_s: float) -> Served | None:
+    """When an engine was last seen to serve; its last known requests stay while its figures are missing."""
+    if previous is None or previous.state not in (EngineState.READY, EngineState.SERVING):
+        return previous.served if previous is not None else None
+    metrics = previous.metrics
+    if metrics is None or metrics.running is None:
+        return Served(wall_s=node_wall_s, requests=previous.served.requests if previous.served else None)
+    return Served(wall_s=node_wall_s, requests=int(metrics.running + (metrics.waiting or 0.0)))
 
 
 def _running_engine(
@@ -344,7 +361,17 @@ def _ended_engines(
         for exited_engine in exited.values()
         if node_wall_s - (exited_engine.exited_wall_s or 0.0) <= _listed_for_s(exited_engine)
     ]
-    return tuple(sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))[:MAX_EXITED])
+    newest_first = sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))
+    # Those that only failed to start leave the list first.
+    kept = sorted(newest_first, key=lambda engine: not _has_served(previous_by_key.get(engine.key)))[:MAX_EXITED]
+    return tuple(engine for engine in newest_first if engine in kept)
+
+
+def _has_served(previous: Engine | None) -> bool:
+    if previous is None:
+        return False
+    is_up = previous.state in (EngineState.READY, EngineState.SERVING)
+    return is_up or previous.served is not None or bool(previous.log and previous.log.has_served)
 
 
 def _listed_for_s(engine: Engine) -> float:
@@ -374,9 +401,7 @@ def _set_aside_keys(live: Mapping[str, Engine], by_id: Mapping[str, Container]) 
     return frozenset(
         container.container_id[:12]
         for container in by_id.values()
-        if container.status in (*_ENDED_STATUSES, "created")
-        and (match := _SET_ASIDE_NAME.fullmatch(container.name))
-        and match[1] in names
+        if container.status in (*_ENDED_STATUSES, "created") and labels.name_set_aside(container.name) in names
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,12 +13,12 @@ from sparktop.diagnose.logs.rule import LogRule
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.masking import mask_text
 from sparktop.model.engine import Engine, EngineKind, LogFacts
+from sparktop.model.finding import Finding
 from sparktop.model.telemetry import NOTE, LogLine
+from sparktop.observe.frames import FrameReader
 from sparktop.observe.log_ring import LineRing
 
 CAPACITY = 50_000
-FRAME_S = 0.008
-"""So long rules may read at a time: on the loop that answers keys, where a batch of hostile lines takes 0.2 s."""
 
 
 class Feed:
@@ -35,15 +34,18 @@ class Feed:
     ) -> None:
         """`rules` are the log rules to match; `now` tells how long that takes."""
         self.title = title
+        self.previous: Feed | None = None
+        """The log of the container that had the engine's name before."""
         self.status = "not followed yet"
         self.ring = LineRing(CAPACITY)
         self.said = EngineLogState()
         self._kind = kind
         self._reader = LogReader(rules, kind, mask=mask_text)
+        self._findings_before: tuple[Finding, ...] = ()
+        """Of the last run that had any."""
         self._last_line_wall_s: float | None = None
-        self._now = now
-        self._unread: deque[tuple[int, LogLine]] = deque()
-        """Lines in the ring, with their numbers, that the rules haven't read yet."""
+        self._rules = FrameReader[tuple[int, LogLine]](self._read, now=now)
+        """Reads the ring's lines, with their numbers."""
 
     def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> bool:
         """Append lines, and read for one frame at most; whether all is read, else call it again with ().
@@ -55,21 +57,25 @@ class Feed:
         self.ring.extend(lines)
         for line in lines:
             number += 0 if line.replaces_last and number else 1
-            self._unread.append((number, line))
+            self._rules.add([(number, line)])
         if lines:
             self._last_line_wall_s = lines[-1].wall_s or arrived_wall_s or self._last_line_wall_s
-        unread, deadline = self._unread, self._now() + FRAME_S
-        while unread:
-            number, line = unread.popleft()
-            self.said = advance(self.said, line, self._kind)
-            self._reader.feed(line.text, line=number, wall_s=line.wall_s)
-            if self._now() >= deadline:
-                break
-        return not unread
+        return self._rules.read_frame()
 
-    def facts(self) -> LogFacts:
-        """What the log says about the current run, as input for the live rules."""
+    def _read(self, numbered: tuple[int, LogLine]) -> None:
+        number, line = numbered
+        self.said = advance(self.said, line, self._kind)
+        self._reader.feed(line.text, line=number, wall_s=line.wall_s)
+
+    def facts(self, *, is_restarted: bool = False) -> LogFacts:
+        """What the log says about the current run, as input for the live rules.
+
+        Args:
+            is_restarted: Docker has started it again after a failure: what ended the run before stays told until this
+                one serves, or tells of something itself.
+        """
         said = self.said
+        findings = self._reader.findings(self.title)
         return LogFacts(
             phase=said.phase,
             progress=said.progress,
@@ -77,12 +83,14 @@ class Feed:
             last_line_wall_s=self._last_line_wall_s,
             failure=said.failure,
             is_stopping=said.stopping,
-            findings=self._reader.findings(self.title),
+            has_served=said.has_served,
+            findings=findings or (self._findings_before if is_restarted and not said.has_served else ()),
         )
 
     def forget(self) -> None:
         """Reset the state read from the log, at the end of a run; the lines stay."""
-        self._unread.clear()
+        self._findings_before = self._reader.findings(self.title) or self._findings_before
+        self._rules.clear()
         self.said = EngineLogState()
         self._reader.reset()
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from sparktop import sanitise
 from sparktop.bounds import json_of
+from sparktop.diagnose.catalogue import read_ahead_for_engines
 from sparktop.diagnose.logs.engine_state import resolve_state
 from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rule import LogRule
@@ -28,7 +29,8 @@ from sparktop.model.engine import (
 )
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.discovery import discover
-from sparktop.observe.engine_log import FRAME_S, Feed, LogSource, log_source
+from sparktop.observe.engine_log import Feed, LogSource, log_source
+from sparktop.observe.frames import FRAME_S
 from sparktop.observe.metrics import NotMetrics, Scrapes, advance, parse
 from sparktop.observe.node_state import NodeBook
 from sparktop.transport.base import Transport
@@ -76,7 +78,7 @@ class Followers:
         rules: Callable[[], Sequence[LogRule]] = tuple,
         docker_socket: str = "",
     ) -> None:
-        """`rules` loads the log rules; called in a thread, once the node sends samples."""
+        """`rules` loads the log rules; called in a thread, once the node has an engine."""
         self._book = book
         self._docker_socket = docker_socket
         self._rules = rules
@@ -86,6 +88,10 @@ class Followers:
         self._engines: tuple[Engine, ...] = ()
         self._has_looked = False
         self._feeds: dict[str, Feed] = {}
+        self._names: dict[str, str] = {}
+        """Engine's key -> its name when it was first seen: a relaunch renames the old container."""
+        self._last_feeds: dict[str, Feed] = {}
+        """Engine's name -> the log of its last container that is gone."""
         self._scraped: dict[str, _Scraped] = {}
 
     def start(self, transport: Transport) -> None:
@@ -125,7 +131,17 @@ class Followers:
 
     def feed(self, engine_key: str) -> Feed | None:
         """The log of an engine; None for one never seen."""
-        return self._feeds.get(engine_key)
+        feed = self._feeds.get(engine_key)
+        if feed is not None:
+            feed.previous = self._earlier_feed(engine_key)
+        return feed
+
+    def _earlier_feed(self, key: str) -> Feed | None:
+        """The log of the container that had this engine's name before: kept beside it, or gone."""
+        name = self._names[key]
+        keys = list(self._names)
+        others = [other for other in keys[: keys.index(key)] if self._names[other] == name]
+        return self._feeds[others[-1]] if others else self._last_feeds.get(name)
 
     async def _run(self, transport: Transport) -> None:
         docker = DockerEngine(transport, socket_path=self._docker_socket)
@@ -154,10 +170,10 @@ class Followers:
         tasks: dict[_Target, asyncio.Task[None]] = {}
         while self._book.wall_s is None:  # noqa: ASYNC110 - asked of the picture, which changes as a whole
             await asyncio.sleep(ENGINES_EVERY_S / 10)
-        # Several hundred rules: loaded after the first figures are on screen, and not on the event loop.
-        await in_thread(self._load_lexicon)
         while True:
             try:
+                if self._lexicon is None and self._discovered():
+                    await in_thread(self._load_lexicon)  # several hundred rules: not on the event loop
                 self._discover()
             except Exception as error:  # noqa: BLE001 - the engines known so far are followed on
                 self._book.fault("engines", error)
@@ -174,20 +190,31 @@ class Followers:
                     tasks[target] = group.create_task(self._contained(f"endpoint of {engine.name}", scrape))
             await asyncio.sleep(ENGINES_EVERY_S)
 
+    def _discovered(self) -> tuple[Engine, ...]:
+        """The node's engines now, without what their endpoints and logs report."""
+        book = self._book
+        if book.wall_s is None:
+            return ()
+        return discover(
+            book.process_table, book.gpu_reading, book.known_containers, self._engines, node_wall_s=book.wall_s
+        )
+
     def _discover(self) -> None:
         book = self._book
         if book.wall_s is None:
             return
         has_looked = book.can_look_for_engines
-        discovered = discover(
-            book.process_table, book.gpu_reading, book.known_containers, self._engines, node_wall_s=book.wall_s
-        )
+        discovered = self._discovered()
         for key in self._feeds.keys() - {engine.key for engine in discovered}:
-            del self._feeds[key]
+            gone = self._last_feeds[self._names.pop(key)] = self._feeds.pop(key)
+            gone.previous = None
             self._scraped.pop(key, None)
         for engine in discovered:
+            title = f"{engine.name} @ {book.name}"
             if engine.key not in self._feeds:
-                self._feeds[engine.key] = Feed(f"{engine.name} @ {book.name}", engine.kind, self._load_lexicon())
+                self._feeds[engine.key] = Feed(title, engine.kind, self._load_lexicon())
+                self._names[engine.key] = engine.name
+            self._feeds[engine.key].title = title  # its container's name is known some seconds after its process
         engines = tuple(self._with_observations(engine) for engine in discovered)
         if engines != self._engines or (has_looked and not self._has_looked):
             self._engines, self._has_looked = engines, has_looked
@@ -196,6 +223,7 @@ class Followers:
     def _load_lexicon(self) -> Lexicon:
         if self._lexicon is None:
             with _LEXICON_LOCK:  # loaded once for all nodes, even when they start together
+                read_ahead_for_engines()
                 self._lexicon = lexicon(tuple(self._rules()))
         return self._lexicon
 
@@ -217,7 +245,8 @@ class Followers:
         if self._is_quiet_worker(engine, state):
             state, progress = EngineState.UNKNOWN, None
         version = log_state.version or engine.version
-        engine = replace(engine, state=state, progress=progress, version=version, log=feed.facts())
+        facts = feed.facts(is_restarted=bool(engine.restarts))
+        engine = replace(engine, state=state, progress=progress, version=version, log=facts)
         if state is not EngineState.EXITED and engine.metrics is None:
             engine = self._with_log_statistics(engine)
         return engine

@@ -43,12 +43,49 @@ class Placement:
         return boot_s + self._offset if self._offsets else None
 
 
+class Thinned:
+    """A figure's older values, the lowest of each stretch of time; the stretches grow with the session."""
+
+    def __init__(self, *, stretch_s: float = 15.0, most: int = 960) -> None:
+        self._stretch_s = stretch_s
+        self._most = most
+        self._points: list[tuple[float, float | None]] = []
+        self._series: Series | None = None
+
+    def add(self, time_s: float, value: float | None) -> None:
+        """Take the next older value; None ends a stretch as a gap."""
+        last = self._points[-1] if self._points else None
+        if last is not None and last[1] is not None and value is not None and self._is_same_stretch(last[0], time_s):
+            self._points[-1] = (last[0], min(last[1], value))
+            return
+        if value is None and (last is None or last[1] is None):
+            return
+        self._points.append((time_s, value))
+        if len(self._points) > self._most:
+            points, self._points = self._points, []
+            self._stretch_s *= 2
+            for point in points:
+                self.add(*point)
+        self._series = None
+
+    def _is_same_stretch(self, one_s: float, other_s: float) -> bool:
+        return one_s // self._stretch_s == other_s // self._stretch_s
+
+    def series(self) -> Series:
+        """The values as frozen data; built anew only when a stretch has begun, so the last one may be behind."""
+        if self._series is None:
+            times, values = zip(*self._points, strict=True) if self._points else ((), ())
+            self._series = Series(times=times, values=values)
+        return self._series
+
+
 class History:
-    """One figure over the last minutes, with gaps as None."""
+    """One figure over the last minutes, with gaps as None, and thinned out from before that."""
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
         self._points: deque[tuple[float, float | None]] = deque()
+        self._older = Thinned()
 
     def add(self, time_s: float, value: float | None, *, expected_s: float = 1.0) -> None:
         """Append a value; a pause of over three intervals before it becomes a gap."""
@@ -60,7 +97,11 @@ class History:
                 self._points.append(((time_s + last_s) / 2, None))
         self._points.append((time_s, value))
         while self._points[0][0] < time_s - self._kept_s:
-            self._points.popleft()
+            self._older.add(*self._points.popleft())
+
+    def earlier(self) -> Series:
+        """What came before the series begins."""
+        return self._older.series()
 
     def cut(self) -> None:
         """End the current stretch: the next value doesn't join on (another boot)."""

@@ -19,7 +19,7 @@ from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice, Reach
+from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, Notice, Reach
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
@@ -103,6 +103,11 @@ COALESCE_S = 0.25
 """Delay after any other change, to combine changes: at most about five pictures a second per node."""
 
 
+FIGURES_FIRST_S = 2.0
+"""How long the runner, the containers and the engines wait for a connection's first sample: on a starved host, where
+none may come, they are still opened while the connection is young."""
+
+
 class _WatchedNode:
     """One node's supervisor, state and followers, wired together."""
 
@@ -119,11 +124,15 @@ class _WatchedNode:
         self.book = book
         self._name = connector.name
         self._connections = connections
+        self._transport: Transport | None = None
+        self._later: asyncio.TimerHandle | None = None
+        """Set from a connection's opening until it is followed."""
         self.followers = Followers(book, rules=log_rules, docker_socket=docker_socket)
         self.supervisor = Supervisor(
             connector,
             book,
             opened=self._opened,
+            sampled=self._follow,
             closed=self._closed,
             interval_s=interval_s,
             docker_socket=docker_socket,
@@ -131,11 +140,23 @@ class _WatchedNode:
 
     def _opened(self, transport: Transport) -> None:
         self.book.connection(transport.host_key_fingerprint, transport.warnings)
+        self._transport = transport
+        self._later = asyncio.get_running_loop().call_later(FIGURES_FIRST_S, self._follow)
+
+    def _follow(self) -> None:
+        """Start on this connection what waits for its first sample: the runner, containers, engines."""
+        if self._later is None or self._transport is None:
+            return
+        self._later.cancel()
+        self._later = None
         if self._connections is not None:
-            self._connections.opened(self._name, transport)
-        self.followers.start(transport)
+            self._connections.opened(self._name, self._transport, self.book.fault)
+        self.followers.start(self._transport)
 
     def _closed(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        self._later = self._transport = None
         if self._connections is not None:
             self._connections.closed(self._name)
         self.followers.stop()
@@ -156,13 +177,15 @@ class Monitor:
         remarks: tuple[Notice, ...] = (),
         connections: Connections | None = None,
         docker_sockets: Mapping[str, str] = MappingProxyType({}),
+        interventions: Callable[[], tuple[Intervention, ...]] = tuple,
     ) -> None:
         """`rules` are the live rules; by default all that are shipped. `log_rules` loads the log rules, called in a
         thread when they are first needed.
 
         `baselines` is the file of learned baselines; without one they are lost at exit. `remarks` are notices by
         sparktop itself, added to each picture. `connections` is notified of each connection. `docker_sockets`: node ->
-        socket path, for nodes whose Docker Engine doesn't listen at the default one.
+        socket path, for nodes whose Docker Engine doesn't listen at the default one. `interventions` returns what
+        sparktop consoles have stopped.
         """
         self._clock = SystemClock()
         self._publish = publish
@@ -172,6 +195,7 @@ class Monitor:
         self._nodes: dict[str, _WatchedNode] = {}
         self._baselines = BaselineFile(baselines)
         self._remarks = remarks
+        self._interventions = interventions
         self._contained = Contained(self._clock)
         self._findings: tuple[Finding, ...] = ()
         for connector in connectors:
@@ -181,6 +205,7 @@ class Monitor:
                 changed=self._changed,
                 baselines=self._baselines,
                 contained=self._contained,
+                later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             )
             self._nodes[connector.name] = _WatchedNode(
                 connector,
@@ -204,6 +229,7 @@ class Monitor:
 
     async def run(self) -> None:
         """Watch every node until cancelled, then clean up."""
+        asyncio.get_running_loop().set_exception_handler(faults.in_callback)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_ahead())
@@ -276,7 +302,7 @@ class Monitor:
         try:
             self._publish(self._state)
         except Exception as error:  # noqa: BLE001 - the next picture may be shown
-            self._contained.add("", "what takes the picture", error)
+            self._contained.add("", "the picture", error)
 
     def _picture(self) -> FleetState:
         nodes = tuple(line.book.view() for line in self._nodes.values())
@@ -284,7 +310,12 @@ class Monitor:
         nothing: tuple[Notice, ...] = ()
         observed = own.outcome("", "the notices", lambda: notices(nodes), nothing)
         picture = FleetState(
-            nodes=nodes, wall_s=self._clock.wall(), monotonic_s=self._clock.monotonic(), notices=observed
+            nodes=nodes,
+            wall_s=self._clock.wall(),
+            monotonic_s=self._clock.monotonic(),
+            notices=observed,
+            findings=self._findings,
+            interventions=own.outcome("", "the audit", self._interventions, ()),
         )
         self._findings = own.outcome("", "the rules", lambda: self._diagnosis.update(picture), self._findings)
         return replace(

@@ -10,7 +10,7 @@ from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
-from sparktop.model.fleet import Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.fleet import Earlier, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
@@ -20,6 +20,7 @@ from sparktop.model.telemetry import (
     Hello,
     HostFacts,
     KernelLines,
+    LogLine,
     Message,
     NetworkReading,
     ProcessTable,
@@ -27,6 +28,7 @@ from sparktop.model.telemetry import (
 )
 from sparktop.observe.baseline import BaselineFile, BaselineLearner
 from sparktop.observe.contained import Contained
+from sparktop.observe.frames import FRAME_S, FrameReader, Later
 from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.memory_ledger import bandwidth, ledger
@@ -35,6 +37,8 @@ LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
 MAX_COLLECTORS = 32
 """The probe has six; the names come from the node."""
+UNREAD_KERNEL_LINES = 20_000
+"""As many as the probe sends at its start; a Spark that sends more loses the oldest, which the pane shows unread."""
 
 
 class NodeBook:
@@ -48,9 +52,11 @@ class NodeBook:
         changed: Callable[[bool], None],
         baselines: BaselineFile | None = None,
         contained: Contained | None = None,
+        later: Later | None = None,
     ) -> None:
         """`changed(urgent)` is called after each change; a sample is urgent. `baselines`: the stored baselines.
-        `contained` takes the faults in this node's data."""
+        `contained` takes the faults in this node's data. `later` has kernel lines read a frame at a time; without it
+        they are read at once."""
         self.name = name
         self._contained = contained or Contained(clock)
         self._baseline_learner = BaselineLearner(baselines)
@@ -74,6 +80,7 @@ class NodeBook:
         self._utilisation = History()
         self._power = History()
         self._sm_clock = History()
+        self._tokens = History()
         self._network: NetworkReading | None = None
         self._rdma_bytes_per_s: float | None = None
         self._swap_bytes_per_s: float | None = None
@@ -84,6 +91,9 @@ class NodeBook:
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
         self._folder = Folder()
+        self._later = later
+        self._kernel_rules = FrameReader[LogLine](self._read_kernel_line, most_unread=UNREAD_KERNEL_LINES)
+        self._reads_later = False
         self._garbled = 0
         self.known_containers = NOT_ASKED
         self._containers_at_s: float | None = None
@@ -250,6 +260,13 @@ class NodeBook:
             utilisation_history=self._utilisation.series(),
             power_history=self._power.series(),
             clock_history=self._sm_clock.series(),
+            token_history=self._tokens.series(),
+            earlier=Earlier(
+                available=self._available.earlier(),
+                utilisation=self._utilisation.earlier(),
+                power=self._power.earlier(),
+                tokens=self._tokens.earlier(),
+            ),
             network=self._network,
             swap_bytes_per_s=self._swap_bytes_per_s,
             rdma_bytes_per_s=self._rdma_bytes_per_s,
@@ -270,11 +287,12 @@ class NodeBook:
                 LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
             )
             self._folder = Folder()
+            self._kernel_rules.clear()
             self._last_kernel_boot_s = -1.0
             self.process_table = self.gpu_reading = None
             self._network = self._desktop = self._rdma_bytes_per_s = None
             self._growth = GrowthWatch()
-            for history in (self._available, self._utilisation, self._power, self._sm_clock):
+            for history in (self._available, self._utilisation, self._power, self._sm_clock, self._tokens):
                 history.cut()
         self._facts = hello.facts
         if self._guard is not None and not self._guard.has_acted:
@@ -292,6 +310,10 @@ class NodeBook:
         placed_s = self._placement.place(sample.boot_s, arrived_s)
         self._sample_at_s = placed_s
         self._available.add(placed_s, float(sample.memory.available_bytes), expected_s=sample.interval_s)
+        rates = [engine.rates.generation_tokens_per_s for engine in self._engines if engine.rates is not None]
+        known = [rate for rate in rates if rate is not None]
+        if known:
+            self._tokens.add(placed_s, sum(known), expected_s=sample.interval_s)
         if before is not None:
             self._compare(before, sample)
         if self._link.state is not LinkState.LIVE:
@@ -355,5 +377,23 @@ class NodeBook:
         for line in fresh:
             if line.boot_s is not None:
                 self._last_kernel_boot_s = max(self._last_kernel_boot_s, line.boot_s)
-            if (event := kernel_line.read(line)) is not None:
-                self._folder.add(event)
+        self._kernel_rules.add(fresh)
+        if not self._reads_later:
+            self._read_kernel_lines()
+
+    def _read_kernel_lines(self) -> None:
+        """Read for a frame, and the rest between what else the loop has to do."""
+        is_read = self._reads_later = False
+        while not is_read and not self._reads_later:
+            try:
+                is_read = self._kernel_rules.read_frame()
+            except Exception as error:  # noqa: BLE001 - the next lines are read
+                self.fault("kernel lines", error)
+            if not is_read and self._later is not None:
+                self._reads_later = True
+                self._later(FRAME_S, self._read_kernel_lines)
+        self._notify(False)
+
+    def _read_kernel_line(self, line: LogLine) -> None:
+        if (event := kernel_line.read(line)) is not None:
+            self._folder.add(event)

@@ -91,7 +91,7 @@ class ProbeSession:
                 beat.cancel()
                 await channel.close()
             if fruitless >= RESTARTS_AT_MOST:
-                raise ProbeError("the probe starts and ends again at once", hint=channel.error_tail())
+                raise ProbeError("the probe starts and ends at once", hint=channel.error_tail())
             await asyncio.sleep(min(0.2 * 2**fruitless, 3.0))
 
     async def _listen(self, channel: Channel, launch: bundle.Launch) -> bool:

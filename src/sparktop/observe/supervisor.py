@@ -27,10 +27,8 @@ from sparktop.model.telemetry import Message, Sample
 from sparktop.observe.node_state import NodeBook
 from sparktop.observe.probe_session import ProbeSession
 from sparktop.probe.bundle import SLOW_START_HINT
-from sparktop.transport.base import Connector, Transport
+from sparktop.transport.base import PATIENCE_S, Connector, Transport
 
-PATIENCE_S = 120.0
-"""Limit for banner and login together: a handshake took 22-30 s under thrash (docs/facts/reliability.md section 0)."""
 STALE_INTERVALS = 3.0
 STALE_AT_LEAST_S = 3.0
 REACH_SPACING_S = 30.0
@@ -76,14 +74,16 @@ class Supervisor:
         book: NodeBook,
         *,
         opened: Callable[[Transport], None],
+        sampled: Callable[[], None],
         closed: Callable[[], None],
         interval_s: float,
         docker_socket: str = "",
     ) -> None:
-        """`opened` and `closed` are told of each connection: followers may use it in between."""
+        """`opened` and `closed` are told of each connection, `sampled` of its first sample."""
         self._connector = connector
         self._book = book
         self._opened = opened
+        self._sampled = sampled
         self._closed = closed
         self._interval_s = interval_s
         self._docker_socket = docker_socket
@@ -188,9 +188,12 @@ class Supervisor:
 
         def on_message(message: Message, arrived_s: float) -> None:
             nonlocal was_live
-            if not was_live and isinstance(message, Sample):
+            is_first = not was_live and isinstance(message, Sample)
+            if is_first:
                 was_live = self._ever_live = True
             self._book.message(message, arrived_s)
+            if is_first:
+                self._sampled()
 
         session = ProbeSession(
             transport,

@@ -12,6 +12,9 @@ from sparktop.transport.base import Transport
 Publish = Callable[[FleetState], None]
 """Called on the event loop with each new picture, at most about five times a second per node."""
 
+OnFault = Callable[[str, BaseException], object]
+"""Called with a place in a node's data and what is wrong there; the console names it among its notices."""
+
 
 class LogFeed(Protocol):
     """One engine's log, followed live and across reconnections."""
@@ -27,12 +30,16 @@ class LogFeed(Protocol):
     @property
     def ring(self) -> LineRing: ...
 
+    @property
+    def previous(self) -> LogFeed | None:
+        """The log of the container that had this engine's name before; None where none was seen in this session."""
+
 
 class Connections(Protocol):
     """Notified when connections open and close: code that changes a Spark runs its own process over them."""
 
-    def opened(self, node: str, transport: Transport) -> None:
-        """A connection to the node is open, and its checks are done."""
+    def opened(self, node: str, transport: Transport, fault: OnFault) -> None:
+        """A connection to the node is open, and its checks are done; `fault` tells what is wrong with its data."""
 
     def closed(self, node: str) -> None:
         """The connection is closed, or about to be."""

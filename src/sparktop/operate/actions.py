@@ -87,7 +87,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="relaunch",
         title="Relaunch with a change",
-        description="Start an engine anew with other flags, environment or container options, and go back if it fails.",
+        description="Restart an engine with other flags, environment or container options; roll back if it fails.",
         risk=Risk.DISRUPTIVE,
         target="engine",
         planner="relaunch.relaunch",
@@ -218,11 +218,13 @@ RESUME = "resume"
 RESTORE = "restore"
 RUN_COMMANDS = {
     RESUME: "Show what an interrupted run has left, and plan the same action again.",
-    RESTORE: "Show what an interrupted run has left, and plan its way back.",
+    RESTORE: "Show what an interrupted run has left, and plan its rollback.",
 }
 """What `sparktop act` takes in place of an action: commands about a run that was cut off."""
+STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
+"""Actions that intend to leave stopped what they stop."""
 HALF_AUDITED = ("launch", "relaunch")
-"""Actions of whose request the audit holds only a part: a recipe's order and a change may hold secrets."""
+"""Actions whose request is more than options: the audit keeps it where it holds no secret (`audit.request_codec`)."""
 
 
 def action(name: str) -> Action | None:

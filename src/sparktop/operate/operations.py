@@ -15,27 +15,29 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Run
+from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, Step
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, HubModel, ModelsOnDisk, Output, Survey
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
-from sparktop.operate.audit.interrupted_runs import READ, InterruptedRun, interrupted_runs
-from sparktop.operate.audit.obligations import obligations, owed_guards, owed_notes
 from sparktop.operate.refused import Refused
-from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, unreachable_refusal
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.placeholders import fill_placeholders
+from sparktop.operate.run.placeholders import fill_command, fill_placeholders
 from sparktop.operate.run.run_context import OwnPerformers, Performers, Picture, RunContext, Tell
 from sparktop.operate.run.run_text import brief, stops
 from sparktop.operate.runner.api import AskSecret, NodeLines
 from sparktop.transport.threads import in_thread
+
+if TYPE_CHECKING:  # the executor and the audit's readers are imported with the first plan or run that needs them
+    from sparktop.operate.audit.interrupted_runs import InterruptedRun
+    from sparktop.operate.run.executor import PlanExecution
 
 LINE_LIMIT_S = 10.0
 """How long a survey waits for a node's runner."""
@@ -128,6 +130,8 @@ class Operations:
         except ModuleNotFoundError as error:
             raise Refused(f"This sparktop can't {chosen.title.lower()} yet ({error.name}).") from error
         survey = await self._survey(planner, request, picture)
+        from sparktop.operate.audit.obligations import owed_notes
+
         plan = planner.plan(request, picture, survey)
         return replace(plan, warnings=(*plan.warnings, *owed_notes(plan, survey.owed)))
 
@@ -167,6 +171,8 @@ class Operations:
     # running
 
     def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> PlanExecution:
+        from sparktop.operate.run.executor import PlanExecution
+
         execution = PlanExecution(self._new_id(), plan, context=self._context, secret=secret, changed=changed)
         refusal = plan_refusal(
             plan,
@@ -204,6 +210,10 @@ class Operations:
             audit_entries, _ = entries(path, limit_bytes=RECALLED_BYTES)
         except SparktopError:
             return ()
+        if not audit_entries:
+            return ()
+        from sparktop.operate.audit.interrupted_runs import interrupted_runs
+
         now_s = self._context.clock.wall()
         return interrupted_runs(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
 
@@ -215,12 +225,16 @@ class Operations:
             audit_entries, _ = entries(path, limit_bytes=RECALLED_BYTES)
         except SparktopError:
             return Survey()
+        from sparktop.operate.audit.obligations import obligations, owed_guards
+
         now_s = self._context.clock.wall()
         owed = obligations(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
         return Survey(owed=owed.containers, owed_guards=owed_guards(owed, picture))
 
     def read(self, run_id: str) -> None:
         """Note that the operator has read how the run was left: it is not reported again."""
+        from sparktop.operate.audit.interrupted_runs import READ
+
         with contextlib.suppress(SparktopError):
             self._context.audit.note("note", {"run": run_id, "text": "how it was left has been read", READ: True})
 
@@ -228,20 +242,25 @@ class Operations:
         if not run.can_go_back or not run.state.is_over or not run.plan.way_back:
             return None
         plan = run.plan
-        filled_steps = [(step, fill_placeholders(step.act, run.saved.get(step.node, {}))) for step in plan.way_back]
-        acts = [act for _, act in filled_steps if act is not None]
+        filled_steps = [_filled(step, run.saved.get(step.node, {})) for step in plan.way_back]
+        steps = tuple(step for step in filled_steps if step is not None)
+        stops_any = any(stops(step.act) for step in steps)
         return replace(
             plan,
             request=replace(plan.request, finding=None),
-            title=f"Way back: {plan.title}",
-            risk=Risk.SAFE if plan.risk is Risk.SAFE and not any(map(stops, acts)) else Risk.DISRUPTIVE,
-            steps=tuple(replace(step, act=act) for step, act in filled_steps if act is not None),
+            title=f"Rollback: {plan.title}",
+            risk=Risk.SAFE if plan.risk is Risk.SAFE and not stops_any else Risk.DISRUPTIVE,
+            steps=steps,
             way_back=(),
-            effect="It leads back to how it was before.",
+            is_way_back=True,
+            effect="Restores the state from before the run.",
             outcome="",  # what was to be there then, and what a launch would find, is no more of this
             outcome_command="",
             prospect=None,
-            warnings=(f"It undoes: {brief(run) or plan.title}",),
+            warnings=(
+                f"Rolls back: {brief(run) or plan.title}",
+                *((f"Log and settings from before it are in {run.evidence_path}.",) if run.evidence_path else ()),
+            ),
             differences=tuple(
                 replace(difference, before=difference.after, after=difference.before) for difference in plan.differences
             ),
@@ -249,6 +268,12 @@ class Operations:
             typed="",
             seen_monotonic_s=self._context.picture().monotonic_s,
         )
+
+
+def _filled(step: Step, saved: Mapping[str, str]) -> Step | None:
+    """The step with the ids that the run saved; None where its container was never created."""
+    act = fill_placeholders(step.act, saved)
+    return None if act is None else replace(step, act=act, by_hand=fill_command(step.by_hand, saved))
 
 
 def _unanswered(asks: Sequence[Ask], problem: str) -> Mapping[Ask, Answer]:

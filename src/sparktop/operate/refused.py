@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from sparktop.model.plan import Refusal, Request
-from sparktop.model.prospect import Prospect
+
+if TYPE_CHECKING:
+    from sparktop.model.prospect import Prospect
 
 
 class Refused(Exception):

@@ -285,7 +285,7 @@ def _comments(
         names = ", ".join(container.secret_names)
         where = {
             "run": "export them before, or read them from a file: set -a; . ./.env; set +a",
-            "compose": "in a file .env beside this one, mode 0600, NAME=value a line",
+            "compose": "in a file .env next to this one, mode 0600, one NAME=value a line",
             "systemd": f"in /etc/sparktop/{container.name}.env, mode 0600, NAME=value a line",
         }[kind]
         lines.append(f"Secrets ({names}): {where}")

@@ -63,6 +63,8 @@ class ModelCopy:
     size_bytes: int = 0
     folder_bytes: int | None = None
     """Of a model in the cache: all its revisions, without incomplete files."""
+    partial_bytes: int = 0
+    """What its incomplete files take on the disk: a download that goes on from there."""
     is_complete: bool = True
     missing: tuple[str, ...] = ()
     """Names of missing files, where the node reported them."""
@@ -187,6 +189,7 @@ def _model_copy(row: Mapping[str, Any]) -> ModelCopy | None:
         refs=tuple(_strings(row.get("refs"))),
         size_bytes=size,
         folder_bytes=_count(row.get("folder_bytes")),
+        partial_bytes=_count(row.get("partial_bytes")) or 0,
         is_complete=is_complete,
         missing=tuple(sanitise.line(text) for text in _strings(row.get("missing"))),
         is_writable=row.get("writable") is not False,

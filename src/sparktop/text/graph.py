@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from sparktop.model.telemetry import Series
 from sparktop.text.bars import merged
@@ -12,6 +14,18 @@ from sparktop.text.lines import Line, Run
 SPANS_S = (120.0, 300.0, 600.0)
 """The time spans of a graph; a short history gets a short span, which shows changes within seconds."""
 SPAN_S = SPANS_S[-1]
+SESSION = float("inf")
+"""The window that reaches back to the session's start."""
+WINDOWS_S = (None, 120.0, 600.0, 3600.0, SESSION)
+"""The windows to choose from; None: the shortest of SPANS_S that the history fills."""
+_SESSION_SPANS_S = (
+    *SPANS_S,
+    1200.0,
+    1800.0,
+    2700.0,
+    *(3600.0 * hours for hours in (1, 1.5, 2, 3, 4, 6, 8, 12, 18, 24)),
+)
+"""Spans of a whole session: few, so that a growing one doesn't move all columns with each second."""
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 """Braille dots of one half cell, filled from below; the index is the number of filled levels, 0 to 4."""
@@ -21,12 +35,29 @@ CARRY = 3.0
 """A value is carried on for this many intervals; then the history has a gap."""
 
 Column = float | None
+Cell = tuple[int | None, int | None, str]
+"""Filled levels of its two moments, and the tone of its upper edge."""
 
 
-def span_of(series: Series) -> float:
-    """The shortest span of SPANS_S that covers this history, else the longest."""
+def span_of(series: Series, window_s: float | None = None) -> float:
+    """Seconds that a graph of this history covers, in a window of WINDOWS_S.
+
+    Without one it is the shortest span of SPANS_S that covers the history, else the longest.
+    """
     known_s = series.times[-1] - series.times[0] if series.times else 0.0
-    return next((span_s for span_s in SPANS_S if known_s <= span_s), SPAN_S)
+    if window_s is None:
+        return next((span_s for span_s in SPANS_S if known_s <= span_s), SPAN_S)
+    if window_s != SESSION:
+        return window_s
+    days_s = -(-known_s // 86400.0) * 86400.0
+    return next((span_s for span_s in _SESSION_SPANS_S if known_s <= span_s), days_s)
+
+
+def joined(earlier: Series, recent: Series) -> Series:
+    """One history of the two; the earlier one ends where the recent one begins."""
+    return (
+        Series(times=earlier.times + recent.times, values=earlier.values + recent.values) if earlier.times else recent
+    )
 
 
 def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S) -> list[Column]:
@@ -78,14 +109,22 @@ def area(
 ) -> list[Line]:
     """A filled curve of `rows` lines, two moments per cell; `tone` colours its upper edge by value."""
     levels = rows * 4
-    cells = [
-        (
-            _level(moments[index], top, levels),
-            _level(moments[index + 1], top, levels),
-            _lowest_tone(moments[index : index + 2], tone),
-        )
-        for index in range(0, len(moments) - 1, 2)
-    ]
+    cells = tuple(
+        [
+            (
+                _level(moments[index], top, levels),
+                _level(moments[index + 1], top, levels),
+                _lowest_tone(moments[index : index + 2], tone),
+            )
+            for index in range(0, len(moments) - 1, 2)
+        ]
+    )
+    return list(_drawn(cells, rows, fill))
+
+
+@lru_cache(maxsize=32)
+def _drawn(cells: tuple[Cell, ...], rows: int, fill: str) -> tuple[Line, ...]:
+    """The lines of these cells; kept, as most samples change no cell of a graph."""
     lines: list[Line] = []
     for row in range(rows):
         floor = (rows - 1 - row) * 4
@@ -99,7 +138,7 @@ def area(
             glyph = chr(0x2800 + _LEFT[a] + _RIGHT[b]) if a or b else " "
             runs.append((glyph, edge if high <= low + 4 or edge != "graph" else fill))
         lines.append(_labelled(Line(merged(runs)), cells, row, rows))
-    return lines
+    return tuple(lines)
 
 
 def _level(value: Column, top: float, levels: int) -> int | None:
@@ -115,7 +154,7 @@ def _lowest_tone(pair: Sequence[Column], tone: Callable[[float], str]) -> str:
     return "gap" if any(value is not None for value in pair) else ""
 
 
-def _labelled(line: Line, cells: Sequence[tuple[int | None, int | None, str]], row: int, rows: int) -> Line:
+def _labelled(line: Line, cells: Sequence[Cell], row: int, rows: int) -> Line:
     """The line with "no data" written into wide gaps, in the middle row."""
     if row != max(0, rows // 2 - (rows > 2)) or rows < 2:
         return line
@@ -151,17 +190,35 @@ def spark(moments: Sequence[Column], *, top: float, tone: str) -> Line:
     return area(moments, top=top, rows=1, tone=lambda _: tone, fill=tone)[0]
 
 
-def time_axis(cells: int, span_s: float = SPAN_S) -> Line:
-    """The labels of the time axis: "10 min ago      5 min       now"."""
-    minutes = f"{span_s / 60:g}"
-    left, right = f"{minutes} min ago", "now"
+Mark = tuple[float, Run]
+"""(seconds ago, sign and tone)."""
+
+
+def time_axis(cells: int, span_s: float = SPAN_S, marks: Sequence[Mark] = ()) -> Line:
+    """The labels of the time axis: "10 min ago      5 min       now", with marks where something began."""
+    labels = _labels(cells, span_s)
+    signs = {cells - 1 - int(ago_s / span_s * cells): sign for ago_s, sign in marks if 0 <= ago_s < span_s}
+    if not signs:
+        return Line.of((labels, "faint"))
+    for label in re.finditer(r"\S+(?: \S+)*", labels):  # one with a mark in it can't be read
+        if any(label.start() <= cell < label.end() for cell in signs):
+            labels = labels[: label.start()] + " " * len(label[0]) + labels[label.end() :]
+    return Line(merged([signs.get(cell, (char, "faint")) for cell, char in enumerate(labels)]))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds < 3600 else f"{seconds / 3600:g} h"
+
+
+def _labels(cells: int, span_s: float) -> str:
+    left, right = f"{_duration(span_s)} ago", "now"
     if cells < len(left) + len(right) + 2:
-        return Line.of((right.rjust(cells)[:cells], "faint"))
-    middle = f"{span_s / 120:g} min"
+        return right.rjust(cells)[:cells]
+    middle = _duration(span_s / 2)
     room = cells - len(left) - len(right)
     if cells >= 40:
         before = cells // 2 - len(left) - len(middle) // 2
         gap = " " * before + middle + " " * (room - before - len(middle))
     else:
         gap = " " * room
-    return Line.of((left + gap + right, "faint"))
+    return left + gap + right

@@ -6,7 +6,7 @@ Markup is never parsed, so remote text can't style anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.cells import cell_len, set_cell_size
 
@@ -35,6 +35,8 @@ class Line:
     """One line on the screen: runs of text, each with a tone."""
 
     runs: tuple[Run, ...] = ()
+    _cells: int = field(default=-1, init=False, compare=False, repr=False)
+    """The width once it is counted: a line is cut, fitted and framed, and each asks for it."""
 
     @staticmethod
     def of(*parts: str | Run) -> Line:
@@ -44,7 +46,9 @@ class Line:
     @property
     def width(self) -> int:
         """Width in terminal cells."""
-        return sum(cell_len(text) for text, _ in self.runs)
+        if self._cells < 0:
+            object.__setattr__(self, "_cells", sum([cell_len(text) for text, _ in self.runs]))
+        return self._cells
 
     @property
     def plain(self) -> str:

@@ -14,6 +14,9 @@ from typing import Protocol
 
 from sparktop.model.fleet import Reach
 
+PATIENCE_S = 120.0
+"""Limit for banner and login together: a handshake took 22-30 s under thrash (docs/facts/reliability.md section 0)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostKeyQuestion:

@@ -257,7 +257,7 @@ class _Answer:
         """Add one piece of a stream, or a whole answer."""
         message_part = mapping(raw)
         if message_part.get("error") and not message_part.get("choices"):
-            self._error = _message(message_part) or "an error without words"
+            self._error = _message(message_part) or "an error without a message"
             return
         used = mapping(message_part.get("usage")).get("completion_tokens")
         if isinstance(used, int) and not isinstance(used, bool) and used >= 0:
@@ -331,7 +331,9 @@ def _message(raw: Mapping[str, Any]) -> str:
 
 
 def _denied(status: int, path: str) -> Completion:
-    return _failed(CompletionState.DENIED, f"{path} answers status {status}: it wants a key, or another one", path=path)
+    return _failed(
+        CompletionState.DENIED, f"{path} answers status {status}: it needs a key, or a different one", path=path
+    )
 
 
 def _failed(state: CompletionState, detail: str, path: str = "") -> Completion:

@@ -19,6 +19,7 @@ from sparktop import sanitise
 from sparktop.errors import TransportError
 from sparktop.model.engine import EndpointState
 from sparktop.transport.base import Transport
+from sparktop.transport.lean import import_lean
 from sparktop.transport.threads import in_thread
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class EndpointClient:
         """
         interval_s = MIN_INTERVAL_S.get(path)
         if interval_s is None:
-            raise ValueError(f"{path} is nothing to ask an engine")
+            raise ValueError(f"{path} is no path of an engine")
         async with self._asking:
             last = self._last.get(path)
             now_s = self._clock()
@@ -129,7 +130,7 @@ class EndpointClient:
             target = sanitise.line(response.headers.get("location", "?"), limit=80)
             detail = f"{where} redirects to {target}: not followed"
         elif status in (401, 403):
-            detail = f"{where} wants a key ({status}); none is sent"
+            detail = f"{where} needs a key ({status}); none is sent"
         elif status != 200:
             detail = f"{where} answers status {status}"
         elif content_type.startswith("text/html"):
@@ -165,7 +166,5 @@ async def open_client(
 
 
 def import_httpx() -> ModuleType:
-    """Import httpx off the event loop, as it takes 60 ms."""
-    import httpx
-
-    return httpx
+    """Import httpx; off the event loop, as it takes 60 ms."""
+    return import_lean("httpx")

@@ -15,7 +15,7 @@ from textual.screen import Screen
 
 from sparktop.clock import Clock
 from sparktop.errors import SparktopError
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
 from sparktop.ui.launch_flow import LaunchFlow
@@ -31,6 +31,10 @@ PATIENCE_S = 0.25
 """A dialog says that the plan is being made when it takes longer than this."""
 
 
+DOUBT_WITHIN_S = 1.0
+"""The remedies of a finding are shown after this time, whether their plans are there or not."""
+_PLANNED_AHEAD = ("safe-restart", "relaunch", "stop-engine", "break-restart-loop", "end-holder")
+"""Actions that need no more settings than a remedy has: their plans tell what to expect of them."""
 _WARNING_STATES = (RunState.ABORTED, RunState.NO_HELP, RunState.ROLLED_BACK)
 
 
@@ -106,12 +110,17 @@ class ActionFlow:
         """Runs for the console's top lines: those under way, then those that ended unread."""
         return (*self.under_way, *(run for run in self._runs.values() if run.id in self._unread))
 
+    @property
+    def has_read_run(self) -> bool:
+        """Whether a run of this session has ended and has no line at the top any more."""
+        return bool(self._runs) and not self.shown
+
     # The commands
 
     def fix(self, finding: Finding | None, others: Sequence[Finding] = ()) -> None:
         """Choose among the remedies of a finding, or go on to another of the `others`."""
         if finding is None:
-            self._notify("nothing is wrong that could be fixed")
+            self._notify("nothing to fix")
         elif self._may_start(looks=True):
             self._start_worker(self._choose_remedy(finding, others))
 
@@ -152,15 +161,25 @@ class ActionFlow:
         from sparktop.operate.actions import action
         from sparktop.operate.targets import remedy_choices
         from sparktop.ui.dialogs.dialog import ChooseScreen
-        from sparktop.ui.screens.fix import choices, first_mending, introduction, other_finding_choices
+        from sparktop.ui.screens.fix import all_in_one, choices, first_mending, introduction, other_finding_choices
 
-        rows = choices(finding, is_read_only=self.is_read_only)
+        together = all_in_one(finding, self._picture().findings, finding.nodes)
+        remedies = (*((together,) if together is not None else ()), *finding.remedies)
+        doubts = await self._doubts(finding, remedies)
+        doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
+        rows = choices(finding, remedies, doubts=doubts, is_read_only=self.is_read_only)
         rows = (
             *rows,
             *other_finding_choices([other for other in others if other.key != finding.key], count_above=len(rows)),
         )
         remedy = await self._ask_screen(
-            ChooseScreen("fix", rows, intro=introduction(finding), verb="shows the plan", at=first_mending(rows))
+            ChooseScreen(
+                "fix",
+                rows,
+                intro=introduction(finding),
+                verb="shows the plan",
+                at=first_mending(rows, doubtful=doubtful),
+            )
         )
         if isinstance(remedy, Finding):
             remaining = [other for other in others if other.key not in (finding.key, remedy.key)]
@@ -174,6 +193,30 @@ class ActionFlow:
             request = await self._with_settings(chosen, request, (remedy.title, *remedy.steps))
         if request is not None:
             await self._review(chosen, request)
+
+    async def _doubts(self, finding: Finding, remedies: Sequence[Remedy]) -> tuple[str, ...]:
+        """Why each remedy is expected to fail now, by its own plan; "" where it isn't, or that isn't known in time."""
+        from sparktop.operate.actions import action
+        from sparktop.operate.targets import remedy_choices
+
+        planning: dict[int, asyncio.Future[Plan | Refusal]] = {}
+        for index, remedy in enumerate(remedies):
+            chosen = action(remedy.action or "")
+            is_whole = remedy.action in _PLANNED_AHEAD and (remedy.action != "relaunch" or remedy.change is not None)
+            if chosen is None or not is_whole or self.is_read_only:
+                continue
+            targets = remedy_choices(chosen, remedy, finding, self._picture())
+            if targets:
+                planning[index] = asyncio.ensure_future(self._plan_or_refusal(targets[0].request))
+        if planning:
+            await asyncio.wait(planning.values(), timeout=DOUBT_WITHIN_S)
+        doubts = {}
+        for index, answer in planning.items():
+            if answer.done():
+                made = answer.result()
+                doubts[index] = made.doubt if isinstance(made, Plan) else made.reason
+            answer.cancel()
+        return tuple(doubts.get(index, "") for index in range(len(remedies)))
 
     async def _launch(self, node: str) -> None:
         await self._start_reviewed(self.launching.choose(at=node, is_read_only=self.is_read_only))
@@ -224,7 +267,7 @@ class ActionFlow:
 
         if not targets:
             noun = {"engine": "engine", "process": "process on the GPU"}.get(action.target, "node")
-            self._notify(f"{action.title.lower()}: there is no {noun} to do it to")
+            self._notify(f"{action.title.lower()}: there is no {noun}")
             return None
         if len(targets) == 1:
             return targets[0].request
@@ -369,7 +412,7 @@ class ActionFlow:
     def _go_back(self, run_id: str) -> None:
         plan = self._operating.way_back(self._runs[run_id]) if self._operating is not None else None
         if plan is None:
-            self._notify("there is no way back any more")
+            self._notify("there is no rollback any more")
         else:
             self._start_worker(self._review_back(plan))
 

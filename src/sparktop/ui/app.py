@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +13,7 @@ from textual.app import App, SystemCommand
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 
@@ -27,7 +28,8 @@ from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS, Command, bindings, key_name
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.notify import Notifier, NotifyOptions
-from sparktop.ui.theme import DARK, LIGHT, THEMES, variable_defaults
+from sparktop.ui.terminal_driver import TerminalDriver
+from sparktop.ui.theme import DARK, LIGHT, THEMES, AsciiFilter, named_theme, variable_defaults
 
 if TYPE_CHECKING:
     from sparktop.operate.run.operating import Operating
@@ -74,7 +76,7 @@ def _freeze_permanent_objects() -> None:
     """Exclude permanent objects from later garbage collections: walking them delayed keys by about 60 ms each time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5000, 20, 50)  # log lines by the thousand are no reason to look for cycles
+    gc.set_threshold(15_000, 20, 50)  # more than a batch of log lines: each takes the place of an older one
 
 
 class Published(Message):
@@ -104,14 +106,22 @@ class SparktopApp(App[int]):
         protected: frozenset[str] = frozenset(),
         operating: Callable[[], Operating | None] = lambda: None,
         theme: str = DARK.name,
+        is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
     ) -> None:
-        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements."""
-        super().__init__()
+        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements.
+
+        `is_ascii`: the terminal shows no more than ASCII.
+
+        Raises:
+            ConfigError: there is no such theme.
+        """
+        super().__init__(driver_class=TerminalDriver)
         for shipped_theme in THEMES:
             self.register_theme(shipped_theme)
-        self.theme = theme if theme in self.available_themes else DARK.name
+        self.theme = named_theme(theme, self.available_themes)
+        self._filters_of_ours = (AsciiFilter(),) if is_ascii else ()
         self.animation_level = "none"
         self._start = start
         self._clock = clock
@@ -140,10 +150,19 @@ class SparktopApp(App[int]):
         )
         self.acting.show_log = self.console_screen.show_log
         self.console_screen.acting = self.acting
-        self._notifier = Notifier(self, notifying or NotifyOptions(), attention, lambda: self.acting.under_way)
+        self._notifier = Notifier(
+            self,
+            notifying or NotifyOptions(),
+            attention,
+            lambda: self.acting.under_way,
+            self.console_screen.has_line_of,
+        )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *self._filters_of_ours]
 
     def get_default_screen(self) -> Screen[None]:
         return self.console_screen
@@ -181,7 +200,7 @@ class SparktopApp(App[int]):
         except Exception as error:  # noqa: BLE001 - whatever it is, the operator must see that the picture is dead
             self._exit_code = 1
             self.log.error(error)
-            text = f"watching has ended by a fault in sparktop: {type(error).__name__}: {error} · q and start again"
+            text = f"a fault in sparktop has ended watching: {type(error).__name__}: {error} · q and start again"
             self.console_screen.fail(text)
 
     def publish(self, state: FleetState) -> None:
@@ -245,6 +264,9 @@ class SparktopApp(App[int]):
 
     def action_toggle_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name
+
+    def action_choose_theme(self) -> None:
+        self.search_themes()
 
     def action_change_interval(self, factor: float) -> None:
         """Multiply the sampling interval of all nodes by this factor, within its limits."""

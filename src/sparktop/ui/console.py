@@ -20,6 +20,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
+from sparktop.text.graph import WINDOWS_S
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
 from sparktop.ui.console_layout import Arrangement, LayoutInputs, arrange
@@ -28,6 +29,7 @@ from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.header import Header, KeyLine, RunLine
 from sparktop.ui.panes.node import NodePane
+from sparktop.ui.panes.node_graphs import Window
 from sparktop.ui.panes.verdict import VerdictPane
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class ConsoleScreen(Screen[None]):
         self._node = 0
         self._bottom = "log"
         self._has_details = False
+        self._window_s: float | None = None
+        """How far back the graphs reach: one of WINDOWS_S."""
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
         self._failed: dict[str, Notice] = {}
@@ -119,6 +123,7 @@ class ConsoleScreen(Screen[None]):
     def show_runs(self) -> None:
         """Show the newest states of the runs."""
         self.runs.show(self.acting.shown if self.acting is not None else ())
+        self.verdict.tell_of_run(self.acting is not None and self.acting.has_read_run)
         self._arrange()
 
     def show(self, fleet: FleetState) -> None:
@@ -157,7 +162,9 @@ class ConsoleScreen(Screen[None]):
         for pane in visible_panes:
             view = self.fleet.node(pane.node_name)
             if view is not None:
-                self.contain(pane.node_name, partial(pane.show, view, hidden_views))
+                findings = tuple(found for found in self.fleet.findings if pane.node_name in found.nodes)
+                window = Window(span_s=self._window_s, findings=findings, wall_s=self._clock.wall())
+                self.contain(pane.node_name, partial(pane.show, view, hidden_views, window))
 
     def tick(self) -> None:
         """A second has passed: redraw ages, countdowns and the clock."""
@@ -167,6 +174,10 @@ class ConsoleScreen(Screen[None]):
             for pane in ticking:
                 if pane.display:
                     self.contain(f"{pane_name(pane)}'s clock", pane.tick)
+
+    def has_line_of(self, finding: Finding) -> bool:
+        """Whether the finding has a line on the screen now."""
+        return self.app.screen is self and (self.view == "findings" or self.verdict.has_line_of(finding))
 
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""
@@ -191,6 +202,7 @@ class ConsoleScreen(Screen[None]):
                 engine_lines=self.engines.wanted_lines,
                 detail_lines=self.engines.detail_lines(width) if self._has_details else 0,
                 bottom=self._bottom if self.engines.selected or self.view == "log" else "kernel",
+                is_kernel_quiet=self.bottom.is_kernel_quiet,
             )
         )
         for index, pane in enumerate(self.nodes):
@@ -320,6 +332,7 @@ class ConsoleScreen(Screen[None]):
         self._arrange()
         if view == "findings":
             self.findings.refill()
+            self.findings.select_worst()
         panes = {"nodes": self.nodes[self._node], "findings": self.findings, **self.bottom.panes}
         self._focus(panes.get(view) or self.engines)
 
@@ -371,6 +384,11 @@ class ConsoleScreen(Screen[None]):
         if had_focus or (self._arranged is not None and self._arranged.panes > 1):
             self.nodes[self._node].focus()
 
+    def action_window(self) -> None:
+        """Let the graphs reach further back; after the whole session as far as they begin."""
+        self._window_s = WINDOWS_S[(WINDOWS_S.index(self._window_s) + 1) % len(WINDOWS_S)]
+        self._show_nodes()
+
     def action_retry(self) -> None:
         """Reconnect every node that is not live now."""
         if self._watch is None:
@@ -397,8 +415,8 @@ class ConsoleScreen(Screen[None]):
             self.acting.fix(finding, self.verdict.roots)
 
     def action_fix(self) -> None:
-        """Choose a remedy of the verdict's first finding."""
-        self.fix(self.verdict.first)
+        """Choose a remedy of the verdict's first finding, or start again what was stopped."""
+        self.fix(self.verdict.fixable)
 
     def action_act(self, name: str) -> None:
         if self.acting is not None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 SIDE_BY_SIDE = 116
 """Terminal width in cells from which nodes are side by side."""
+MIN_NODE_CELLS = 30
+"""Least width of a node's pane beside others."""
 LOGS_SIDE_BY_SIDE = 100
 MIN_NODE_ROWS = 9
 MAX_NODE_ROWS = 24
@@ -37,6 +39,8 @@ class LayoutInputs:
     """Lines for the selected engine's details; 0: closed."""
     bottom: str = "log"
     """Which of "log" and "kernel" is shown when there is room for one."""
+    is_kernel_quiet: bool = False
+    """The kernel pane has nothing to look at: the log gets its room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +64,13 @@ class Arrangement:
 
 def arrange(inputs: LayoutInputs) -> Arrangement:
     """The layout for this terminal size and this view."""
-    is_side_by_side = inputs.width >= SIDE_BY_SIDE and inputs.nodes > 1 and not inputs.is_solo
+    has_width = inputs.width >= max(SIDE_BY_SIDE, inputs.nodes * MIN_NODE_CELLS)
+    is_side_by_side = has_width and inputs.nodes > 1 and not inputs.is_solo
     max_verdict_lines = next(lines for limit_rows, lines in VERDICT_LINES if inputs.height < limit_rows)
     verdict = min(inputs.verdict_lines, max_verdict_lines)
     free_rows = max(3, inputs.height - 2 - verdict - inputs.run_lines)
     if inputs.view == "nodes":
-        stacked = not is_side_by_side and not inputs.is_solo and free_rows >= 2 * MIN_NODE_ROWS + 2
+        stacked = not is_side_by_side and not inputs.is_solo and free_rows >= inputs.nodes * (MIN_NODE_ROWS + 1)
         panes = inputs.nodes if is_side_by_side or stacked else 1
         return _arrangement(inputs, verdict, nodes=free_rows, side=is_side_by_side, panes=panes)
     if inputs.view == "engines":
@@ -79,9 +84,10 @@ def arrange(inputs: LayoutInputs) -> Arrangement:
     remaining_rows = free_rows - engines
     if remaining_rows < MIN_NODE_ROWS + MIN_LOG_ROWS:
         return _arrangement(inputs, verdict, nodes=remaining_rows, engines=engines, side=is_side_by_side)
-    stacked = not is_side_by_side and inputs.nodes > 1 and remaining_rows >= 2 * MIN_NODE_ROWS + 14
+    stacked = not is_side_by_side and inputs.nodes > 1 and remaining_rows >= inputs.nodes * MIN_NODE_ROWS + 14
     share = remaining_rows * 11 // 20 if remaining_rows > 24 else remaining_rows // 2
-    nodes = min(MAX_NODE_ROWS * (2 if stacked else 1), max(MIN_NODE_ROWS, share))
+    panes_below = inputs.nodes if stacked else 1
+    nodes = min(MAX_NODE_ROWS * panes_below, max(MIN_NODE_ROWS * panes_below, share))
     panes = inputs.nodes if is_side_by_side or stacked else 1
     return _arrangement(
         inputs, verdict, nodes=nodes, engines=engines, logs=remaining_rows - nodes, side=is_side_by_side, panes=panes
@@ -100,7 +106,8 @@ def _arrangement(
     panes: int = 1,
     only: str = "",
 ) -> Arrangement:
-    shows_both = not only and (inputs.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS)
+    has_room = inputs.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS
+    shows_both = not only and has_room and not (inputs.is_kernel_quiet and inputs.bottom == "log")
     return Arrangement(
         runs=inputs.run_lines,
         verdict=verdict,

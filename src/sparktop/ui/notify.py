@@ -93,8 +93,11 @@ class Notifier:
         notifying: NotifyOptions,
         attention: Attention,
         under_way: Callable[[], Iterable[Run]] = tuple,
+        is_shown: Callable[[Finding], bool] = lambda _: False,
     ) -> None:
+        """`is_shown` tells whether the screen has a line of a finding: a toast would repeat it."""
         self._app = app
+        self._is_shown = is_shown
         self._under_way = under_way
         self._channels = notifying.channels
         self._command = notifying.command
@@ -134,7 +137,7 @@ class Notifier:
             # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
                 tell(headline(findings))
-            else:
+            elif not all(map(self._is_shown, findings)):
                 self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:
             self._app.bell()
@@ -150,7 +153,7 @@ class Notifier:
         problem = await run_command(filled(self._command, findings), data.encode())
         if problem and not self._has_complained:
             self._has_complained = True
-            text = f"notify_command failed and is not spoken of again: {problem}"
+            text = f"notify_command failed; further failures are not reported: {problem}"
             self._app.notify(text, severity="warning", markup=False, timeout=TOAST_S)
 
     def _set_title(self, title: str) -> None:

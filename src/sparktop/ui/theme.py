@@ -1,4 +1,4 @@
-"""The colours: two themes, and the tones that panes draw in. No colour is written anywhere else.
+"""The colours: two themes, and the tones that panes draw in; and ASCII. No colour is written anywhere else.
 
 A tone never carries meaning alone: whatever is toned also has a glyph or a word (NO_COLOR, colour blindness).
 """
@@ -9,11 +9,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.color import Color, ColorParseError
+from textual.filter import LineFilter
 from textual.theme import Theme
 
+from sparktop.errors import ConfigError
+from sparktop.text.ascii import ascii_text
 from sparktop.text.lines import Line
 
 if TYPE_CHECKING:
@@ -164,6 +168,29 @@ after it.
 
 FADE = 0.45
 """How far faded colours move towards the background, 0 to 1."""
+
+
+SHORT_NAMES = {"dark": DARK.name, "light": LIGHT.name}
+
+
+def named_theme(name: str, available: Iterable[str]) -> str:
+    """The theme of this name, or of a short one.
+
+    Raises:
+        ConfigError: there is none; the hint has all names.
+    """
+    full_name = SHORT_NAMES.get(name, name)
+    if full_name not in available:
+        names = ", ".join((*SHORT_NAMES, *sorted(set(available) - set(SHORT_NAMES.values()))))
+        raise ConfigError(f"there is no theme {name!r}", hint=f"themes: {names}")
+    return full_name
+
+
+class AsciiFilter(LineFilter):
+    """Draws everything in ASCII: borders, bars, graphs, signs and remote text."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(ascii_text(segment.text), segment.style, segment.control) for segment in segments]
 
 
 def variable_defaults(theme: Theme) -> dict[str, str]:

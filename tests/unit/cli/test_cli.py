@@ -22,8 +22,8 @@ from sparktop.model.fleet import FleetState
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "which Spark?"),
-        (["status"], "which Spark?"),
+        ([], "sparktop demo"),
+        (["status"], "sparktop status local"),
         (["--interval", "0.01", "local"], "out of range"),
         (["a b"], "space"),
         (["spark1", "spark2:99999"], "port"),
@@ -57,6 +57,16 @@ def test_each_command_tells_itself_with_examples(
     else:
         assert all(typed in out for typed, _ in BY_NAME[name].examples)
         assert len(BY_NAME[name].examples) >= 2
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_the_help_fits_a_terminal_of_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", name])
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_an_example_is_a_command_line_that_is_read_as_that_command() -> None:

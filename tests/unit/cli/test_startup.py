@@ -1,4 +1,4 @@
-"""What the console doesn't wait for: the first paint knows no rule, and rules are not read on the event loop."""
+"""What the console doesn't wait for or hold: a library, rules and a planner are imported when something needs them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import subprocess
 import sys
 import threading
 
-from tests.pictures_support import memory
+from tests.pictures_support import memory, process
 
 from sparktop.clock import SystemClock
 from sparktop.diagnose.logs.rule import LogRule, shipped
-from sparktop.model.telemetry import Sample
+from sparktop.model.telemetry import ProcessTable, Sample
 from sparktop.observe.followers import Followers
 from sparktop.observe.node_state import NodeBook
 from sparktop.transport.local import LocalTransport
 
 LATER = (
+    "argcomplete",
     "asyncssh",
     "docker",
     "httpx",
     "yaml",
     "ahocorasick_rs",
     "re2",
+    "zeroconf",
     "sparktop.probe",
     "sparktop.transport.ssh.connector",
     "sparktop.diagnose.kernel.line",
+    "sparktop.model.prospect",
+    "sparktop.model.recipe",
 )
 RULES = ("sparktop.diagnose.rules", "sparktop.diagnose.lint", "sparktop.diagnose.logs", "sparktop.diagnose.catalogue")
 
@@ -38,7 +42,36 @@ def test_the_first_paint_imports_no_rules() -> None:
     assert [name for name in loaded if name.startswith((*LATER, *RULES))] == []
 
 
-async def test_log_rules_are_read_once_samples_come_and_in_a_thread() -> None:
+NEEDS_ENGINE = ("httpx", "yaml", "re2", "sparktop.diagnose.lint", "sparktop.diagnose.outputs")
+NEEDS_DOCKER = ("docker", "requests", "http.cookiejar")
+NEEDS_ACTION = (
+    "sparktop.operate.run.executor",
+    "sparktop.operate.audit.interrupted_runs",
+    "sparktop.operate.audit.obligations",
+    "sparktop.recipe",
+    "sparktop.model.prospect",
+)
+UNUSED = ("cryptography.x509", "email.utils", "importlib.resources", "zipfile", "statistics")
+
+
+def test_a_session_without_engines_holds_nothing_that_only_engines_or_actions_need() -> None:
+    code = """
+import sys
+import sparktop.cli, sparktop.ui.app, sparktop.ui.dialogs.prompts, sparktop.ui.panes.bottom
+from sparktop.cli.composition import connectors, session
+from sparktop.config import Config
+from sparktop.diagnose.catalogue import read_ahead
+session(connectors(("spark1", "spark2"), None, ""), lambda state: None, Config(hosts=("spark1", "spark2")))
+read_ahead()
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert {"asyncssh", "sparktop.observe.monitor", "sparktop.operate.operations"} <= set(loaded)
+    assert [name for name in loaded if name.startswith((*NEEDS_ENGINE, *NEEDS_DOCKER, *NEEDS_ACTION, *UNUSED))] == []
+
+
+async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread() -> None:
     read_by: list[threading.Thread] = []
     read = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -57,6 +90,13 @@ async def test_log_rules_are_read_once_samples_come_and_in_a_thread() -> None:
         assert not read_by
         sample = Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory())
         book.message(sample, clock.monotonic())
+        book.message(ProcessTable(boot_s=1.0, processes=(), total_count=0), clock.monotonic())
+        async with asyncio.timeout(20):
+            while not book.view().has_looked_for_engines:  # noqa: ASYNC110 - asked of the picture
+                await asyncio.sleep(0.02)
+        assert not read_by
+        server = process(10, "vllm", argv=("vllm", "serve", "org/M"))
+        book.message(ProcessTable(boot_s=2.0, processes=(server,), total_count=1), clock.monotonic())
         async with asyncio.timeout(20):
             await read.wait()
         assert threading.main_thread() not in read_by

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, RESOLVED_KEPT_S, Diagnosis
-from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.findings import ordered, roots
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
@@ -201,6 +201,21 @@ def test_a_confirmed_one_comes_before_a_suspected_one() -> None:
     assert rules(ordered([doubtful, finding("c.d", Severity.CRITICAL)])) == ["c.d", "a.b"]
 
 
+def test_a_root_keeps_its_place_until_something_worse_or_surer_comes() -> None:
+    first, second = Scripted("a.first"), Scripted("a.second")
+    diagnosis = Diagnosis([first.rule, second.rule])
+    second.claims = [finding("a.second", Severity.CRITICAL)]
+    assert rules(diagnosis.update(picture(0))) == ["a.second"]
+    first.claims = [finding("a.first", Severity.CRITICAL)]
+    assert rules(diagnosis.update(picture(1))) == ["a.second", "a.first"], "it stands above it in the catalogue"
+    second.claims = [finding("a.second", Severity.WARNING)]
+    assert rules(diagnosis.update(picture(2))) == ["a.first", "a.second"]
+    second.claims = [finding("a.second", Severity.CRITICAL)]
+    assert rules(diagnosis.update(picture(3))) == ["a.first", "a.second"], "the place is the other's now"
+    first.claims = [replace(finding("a.first", Severity.CRITICAL), confidence=Confidence.SUSPECTED)]
+    assert rules(diagnosis.update(picture(4))) == ["a.second", "a.first"], "what is sure comes first"
+
+
 def test_a_cause_on_another_node_is_no_cause() -> None:
     shown = ordered(
         [
@@ -227,3 +242,29 @@ def test_nothing_is_lost_or_doubled_whatever_names_whatever(drawn: list[tuple[Se
             at = direct[at]
         if at not in seen and one.caused_by in direct:  # no circle on the way up
             assert rules(shown).index(one.caused_by) < rules(shown).index(one.rule)
+
+
+class Counted(tuple[Finding, ...]):
+    """Findings that count how often somebody walks over all of them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Finding]:
+        Counted.walks += 1
+        return super().__iter__()
+
+
+def test_causes_are_found_without_a_walk_over_all_findings_for_each() -> None:
+    many = Counted(finding(f"rule-{number}", cause=f"rule-{number // 2}") for number in range(60))
+    Counted.walks = 0
+    ordered(many)
+    roots(many)
+    assert Counted.walks < 10
+
+
+def test_a_claim_that_tells_its_own_time_is_shown_as_it_is() -> None:
+    """Dozens of kernel findings do; a copy of each for every picture was a fifth of what all rules cost."""
+    scripted = Scripted("a")
+    scripted.claims = [replace(finding("a"), since_wall_s=900.0)]
+    (shown,) = Diagnosis([scripted.rule]).update(picture(0))
+    assert shown is scripted.claims[0]

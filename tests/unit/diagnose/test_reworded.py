@@ -265,7 +265,7 @@ STOPPED = Run(
     plan=launches.launch(first_draft(QWEN, pictures.decode(clock_of_pictures())).request(FleetState(), {})),
     message="Wait until it answers failed: it stalled. Done: Pull.",
     brief="Wait until it answers failed: it stalled.",
-    hint="Look at it. · The way back can be taken: Start it.",
+    hint="Look at it. · You can roll back: Start it.",
     brief_hint="Look at it.",
     can_go_back=True,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests import pictures_support as made
 
-from sparktop.documents.process_table import columns, facts, row_line, rows, summary
+from sparktop.documents.process_table import SORTS, ProcessColumn, columns, facts, row_line, rows, summary
 from sparktop.model.fleet import FleetState
 from sparktop.model.telemetry import GpuProcess, Process
 from sparktop.text.table import heading
@@ -32,6 +32,15 @@ def test_the_largest_holder_is_first() -> None:
     assert [row.name for row in rows(fleet((SHELL, STUCK, CORE), ON_GPU))] == [
         "VLLM::EngineCore", "python3", "gnome-shell", "ghost",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("by", "first"),
+    [(ProcessColumn.GPU, "VLLM::EngineCore"), (ProcessColumn.RESIDENT, "python3"), (ProcessColumn.SWAP, "python3")],
+)
+def test_the_table_is_sorted_by_the_column_asked_for(by: ProcessColumn, first: str) -> None:
+    assert rows(fleet((SHELL, CORE, STUCK), ON_GPU), by)[0].name == first
+    assert by in SORTS
 
 
 def test_users_are_named_where_they_are_known() -> None:

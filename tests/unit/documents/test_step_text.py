@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktop.documents.step_text import abort_means, step_lines
+from sparktop.documents.step_text import abort_means, step_lines, typed_lines
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
 from sparktop.model.plan import (
     Act,
@@ -62,7 +62,7 @@ def lines(act: Act, *secrets: str) -> tuple[str, ...]:
         (AwaitMemory(target_bytes=108 * GIB), "until 108.0 GiB are available, and stay so for 5 s"),
         (AwaitGone(pids=(4, 5)), "until pid 4, 5 and every GPU process of the container are gone"),
         (AwaitReady(name="vllm"), "until vllm answers"),
-        (AwaitServing(name="vllm"), "vllm runs in the start that became ready, and answers"),
+        (AwaitServing(name="vllm"), "vllm still runs, in the start that became ready, and answers"),
         (GuardOrder(container_id=""), "the probe's guard is disarmed"),
         (GuardOrder(container_id=ID, container_name="v", floor_bytes=4 * GIB),
          "the probe ends v (3f1c9a04d2be) when less than 4.0 GiB are available; it stays armed as long as the console"),
@@ -70,6 +70,46 @@ def lines(act: Act, *secrets: str) -> tuple[str, ...]:
 )  # fmt: skip
 def test_an_act_as_a_line(act: Act, wanted: str) -> None:
     assert lines(act) == (wanted,)
+
+
+NAMED = Expect(path=f"/containers/{ID}/json", equals={"Name": "/vllm"})
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        (DockerCall(method="POST", path=f"/containers/{ID}/stop", query={"t": "2"}), ["docker stop -t 2 vllm"]),
+        (DockerCall(method="POST", path=f"/containers/{ID}/start"), ["docker start vllm"]),
+        (DockerCall(method="POST", path=f"/containers/{ID}/kill", query={"signal": "KILL"}), ["docker kill vllm"]),
+        (DockerCall(method="POST", path=f"/containers/{ID}/kill", query={"signal": "HUP"}),
+         ["docker kill -s HUP vllm"]),
+        (DockerCall(method="POST", path=f"/containers/{ID}/rename", query={"name": "old"}), ["docker rename vllm old"]),
+        (DockerCall(method="DELETE", path=f"/containers/{ID}", query={"force": "true", "v": "true"}),
+         ["docker rm -f -v vllm"]),
+        (DockerCall(method="POST", path=f"/containers/{ID}/update",
+                    body={"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}}),
+         ["docker update --restart=on-failure:3 vllm"]),
+        (DockerCall(method="POST", path="/containers/create", query={"name": "new"}, body={"Image": "vllm/vllm:1"}),
+         ["docker create --name new … vllm/vllm:1"]),
+        (DockerCall(method="GET", path=f"/containers/{ID}/json"), []),
+        (DockerCall(method="POST", path=f"/containers/{ID}/wait"), []),
+        (DockerCall(method="POST", path="/containers/other/start"), ["docker start other"]),
+        (DockerCall(method="POST", path="/networks/n/connect"), ["docker: POST /networks/n/connect"]),
+    ],
+)  # fmt: skip
+def test_a_call_as_a_person_types_it(call: DockerCall, wanted: list[str]) -> None:
+    step = Step(id="x", title="x", node="spark1", act=Remote(operations=(NAMED, call)))
+    plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(step,))
+    assert list(typed_lines(step, plan)) == wanted
+
+
+def test_a_name_that_is_no_word_is_quoted_and_a_secret_masked() -> None:
+    named = Expect(path=f"/containers/{ID}/json", equals={"Name": "/$(x) y"})
+    act = Remote(operations=(named, DockerCall(method="POST", path=f"/containers/{ID}/start"),
+                             Command(argv=("login", "--password", "hunter2hunter2"))))  # fmt: skip
+    step = Step(id="x", title="x", node="spark1", act=act)
+    plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(step,))
+    assert typed_lines(step, plan) == ("docker start '$(x) y'", "login --password '<masked>'")
 
 
 def test_undoing_is_told_as_such() -> None:
@@ -93,10 +133,10 @@ def run_at(act: Act) -> Run:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (Remote(operations=()), "not cut in half"),
-        (AwaitMemory(target_bytes=1), "the waiting ends at once"),
+        (Remote(operations=()), "completes or reverts this step"),
+        (AwaitMemory(target_bytes=1), "the wait ends at once"),
         (SmokeTest(engine="x", floor_bytes=1), "ends at once"),
-        (AwaitBack(boot_id="x"), "goes on booting"),
+        (AwaitBack(boot_id="x"), "keeps booting"),
     ],
 )
 def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
@@ -105,9 +145,9 @@ def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
 
 def test_getting_out_of_a_fetch_ends_it_and_keeps_what_has_come() -> None:
     said = abort_means(run_at(Remote(operations=(ImagePull(image="vllm:1"),))))
-    assert "it is ended on spark1" in said
-    assert "goes on from there the next time" in said
-    assert "cut in half" not in said
+    assert "stopped on spark1" in said
+    assert "the next try goes on from there" in said
+    assert "completes or reverts" not in said
 
 
 def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_is_done() -> None:
@@ -128,10 +168,10 @@ def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_
         return abort_means(Run(id="1", plan=plan, steps=steps))
 
     waiting, running, done = StepState.WAITING, StepState.RUNNING, StepState.DONE
-    assert "way back" not in means(running, waiting, waiting)
-    assert "the way back is taken by itself" in means(done, running, waiting)
-    assert "the way back is taken by itself" in means(done, done, running)
-    assert "stays done" not in means(done, done, running)
+    assert "rolls back" not in means(running, waiting, waiting)
+    assert "sparktop rolls back by itself" in means(done, running, waiting)
+    assert "sparktop rolls back by itself" in means(done, done, running)
+    assert "stay as they are" not in means(done, done, running)
 
 
 def test_figures_are_told_by_what_changed() -> None:

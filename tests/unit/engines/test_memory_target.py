@@ -54,9 +54,7 @@ def test_what_it_takes_beside_its_share(argv, image, version, beside_gib) -> Non
     assert overhead_of(engine) == beside_gib * GIB
     target = memory_target(engine, spark(engines=(engine,)))
     assert target is not None
-    assert (
-        f"{beside_gib}.0 GiB beside that for {'graphs and' if beside_gib > 3 else 'its'} processes" in target.sentence
-    )
+    assert f"{beside_gib}.0 GiB more for {'graphs and' if beside_gib > 3 else 'its'} processes" in target.sentence
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -43,7 +43,17 @@ TRUE: dict[str, Facts] = {
     "done and serving": facts(),
     "stopped as promised": facts(STOPPED, promise=Promise.STOPPED, answers=False),
     "a loop that is broken": facts(replace(STOPPED, policy="no"), promise=Promise.BROKEN, answers=False),
-    "killed as it was told": facts(STOPPED, answers=False, fault_wall_s=999.5),
+    "done, by its exit code alone: what made room is stopped": facts(
+        VLLM, told("", code=0), replace(STOPPED, name="old", container_id="c" * 64, policy="no"),
+        before=(VLLM, replace(VLLM, name="old", container_id="c" * 64)),
+    ),
+    "killed as it was told": facts(STOPPED, replace(DONE, checked_wall_s=999.0), answers=False, fault_wall_s=999.5),
+    "set aside by a relaunch, and how it comes back": facts(
+        replace(NO_POLICY, name="vllm-before"),
+        told("aborted", "docker rename vllm-before vllm; docker start vllm; docker update --restart=always vllm",
+             code=130),
+        replace(NEW, name="vllm", status="running", policy="always"),
+    ),
     "removed by the fault": facts(
         None, told("failed", "vllm is not there"), answers=False, removed=frozenset({VLLM.container_id}),
         fault_wall_s=900.0,
@@ -69,6 +79,22 @@ TRUE: dict[str, Facts] = {
 FALSE: dict[str, tuple[Facts, str]] = {
     "done over a dead engine": (facts(STOPPED, answers=False), "vllm on spark1 is exited"),
     "done, and nothing answers": (facts(answers=False), "nothing answers"),
+    "dead before the last check": (
+        facts(STOPPED, replace(DONE, checked_wall_s=999.8), answers=False, fault_wall_s=999.5),
+        "is exited",
+    ),
+    "killed by the fault, and not a word": (
+        facts(STOPPED, told("failed", "it would not"), answers=False, fault_wall_s=900.0),
+        "exited, unsaid",
+    ),
+    "rolled back, and not running since the fault": (
+        facts(STOPPED, told("rolled back"), fault_wall_s=900.0),
+        "as it was before, it says",
+    ),
+    "set aside without a word on its policy": (
+        facts(replace(NO_POLICY, name="vllm-before"), told("aborted", "docker start vllm-before", code=130)),
+        "was always and is no, unsaid",
+    ),
     "dead long before it was told": (facts(STOPPED, answers=False, fault_wall_s=990.0), "is exited"),
     "done without its policy": (facts(NO_POLICY), "the restart policy of vllm on spark1 is no, not always"),
     "done, and not there": (facts(None, before=()), "vllm on spark1 isn't there"),

@@ -29,9 +29,12 @@ from sparktop.model.change import Change
 from sparktop.model.engine import Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request, RunState
+from sparktop.model.recipe import Order
 from sparktop.operate.actions import action
+from sparktop.operate.audit.audit import Audit
 from sparktop.operate.audit.interrupted_runs import interrupted_runs
 from sparktop.operate.run.operating import OnChange
+from sparktop.recipe.read.shelf import recipe
 
 
 class Side(FakeOperating):
@@ -74,7 +77,7 @@ async def test_a_dry_run_prints_the_plan_and_runs_nothing(capsys: pytest.Capture
     out = capsys.readouterr().out
     for wanted in (
         "Safe restart of vllm-minimax on spark1", "▲ disruptive", "▲ The 3 requests that it holds are lost.",
-        "docker: POST /containers/3f1c9a04d2be/stop?t=60", "If it goes wrong, the way back", "docker stop -t 60",
+        "docker stop -t 60 3f1c9a04d2be", "Rollback, if it fails",
     ):  # fmt: skip
         assert wanted in out
     assert side.executions == ()
@@ -138,6 +141,24 @@ async def test_an_interrupted_run_is_planned_again_with_its_options(tmp_path: Pa
     assert side.was_read == ["run-1"]
 
 
+async def test_a_relaunch_and_a_launch_are_planned_again_with_all_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2hunter2")
+    change = Change(flags={"--enforce-eager": ""}, environment={"HF_TOKEN": "hunter2hunter2"})
+    order = Order(recipe=recipe("qwen3.6-35b-a3b-fp8"), values={"port": "8001"}, secrets={"HF_TOKEN": "hunter2hunter2"})
+    for name, fields in (("relaunch", {"change": change}), ("launch", {"order": order})):
+        side = Side()
+        made = launch(action=name)
+        made = replace(made, request=replace(made.request, **fields), secrets=("hunter2hunter2",))
+        (tmp_path / name).mkdir()
+        audit = await written(tmp_path / name, "gone", made)
+        assert "hunter2" not in json.dumps(audit)
+        await taken_up(side, "resume", with_left_overs(side, audit), is_dry=True)
+        (again,) = side.asked
+        assert (again.action, again.change, again.order) == (name, made.request.change, made.request.order)
+
+
 async def test_what_the_audit_holds_only_in_part_is_typed_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +207,7 @@ async def test_a_refusal_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert await run(side, asked("safe-restart"), is_dry=True) == 1
     assert capsys.readouterr().out == (
-        "✖ no docker\n\nNothing was done.\n\nWhat would make it possible\n  sudo usermod -aG docker ops\n"
+        "✖ no docker\n\nNothing was done.\n\nTo make it possible\n  sudo usermod -aG docker ops\n"
     )
     assert await run(side, asked("safe-restart"), is_agreed=True, as_json=True) == 1
     data = json.loads(capsys.readouterr().out)
@@ -206,7 +227,7 @@ async def test_how_it_ended_is_the_exit_code(state: RunState, code: int, capsys:
     said = capsys.readouterr()
     assert "it stands there" in said.out
     assert "Way back of Safe restart" in said.err
-    assert "the way back was not taken" in said.err
+    assert "not rolled back" in said.err
     assert len(side.executions) == 1
 
 
@@ -237,6 +258,20 @@ async def test_secrets_and_controls_are_in_nothing_that_is_printed(
     assert "hunter2" not in said.out + said.err
     assert "\x1b" not in said.out + said.err
     assert "\u202e" not in said.out + said.err
+
+
+async def test_an_engine_that_is_gone_is_told_with_its_last_run() -> None:
+    audit = Audit()
+    plan = {"target": "vllm-gone", "nodes": ["spark1"]}
+    for run_id, title, state in (("1", "Safe restart of vllm-gone", "aborted"), ("2", "Way back", "failed")):
+        audit.note("intent", {**plan, "run": run_id, "title": title})
+        audit.note("step", {"run": run_id, "step": "x"} | ({"evidence": "/e/1.tar.gz"} if run_id == "1" else {}))
+        audit.note("end", {"run": run_id, "state": state, "message": "Check failed: it is not there. Done: all."})
+    with pytest.raises(UsageError, match="there is no engine 'vllm-gone'") as unknown:
+        await run(Side(), asked("safe-restart", target="vllm-gone"))
+    hint = str(unknown.value.hint)
+    assert ": Way back: failed. Check failed: it is not there. Its log" in hint
+    assert hint.endswith("Its log and settings from before: /e/1.tar.gz")
 
 
 async def test_an_engine_is_found_by_name_or_asked_for() -> None:
@@ -354,7 +389,7 @@ async def test_with_a_terminal_it_is_asked_and_no_is_the_default(
     assert code == (0 if runs else 1)
     assert len(side.executions) == runs
     said = capsys.readouterr()
-    assert "(yes/no) [no]" in said.err or "Type spark1 to run this" in said.err
+    assert "(yes/no) [no]" in said.err or "Type spark1 to confirm" in said.err
     assert ("nothing was run" in said.err) is not runs
 
 
@@ -370,7 +405,7 @@ async def test_an_interrupt_aborts_and_a_second_leaves(capsys: pytest.CaptureFix
 
     assert await run(Side(interrupt), asked("safe-restart"), is_agreed=True) == 130
     said = capsys.readouterr()
-    assert "aborting: what is under way is finished or undone first" in said.err
+    assert "aborting: the current step is completed or reverted first" in said.err
     assert "aborted after Stop" in said.out
 
 
@@ -381,7 +416,7 @@ def test_a_second_interrupt_leaves_the_run(capsys: pytest.CaptureFixture[str]) -
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(run(Side(interrupt), asked("safe-restart"), is_agreed=True))
-    assert "finishes, or is undone, by itself" in capsys.readouterr().err
+    assert "completes or reverts the current step by itself" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -393,7 +428,7 @@ def test_a_second_interrupt_leaves_the_run(capsys: pytest.CaptureFixture[str]) -
         (["act", "restore"], "on which Spark?"),
         (["act", "restor", "local"], "did you mean restore?"),
         (["act", "resume", "local", "--set", "grace_s=5"], "takes the run as it was planned"),
-        (["act", "safe-restart", "local", "--dry-run", "--yes"], "contradict"),
+        (["act", "safe-restart", "local", "--dry-run", "--yes"], "together"),
         (["act", "safe-restart", "local", "--set", "grace=5"], "did you mean grace_s?"),
         (["act", "safe-restart", "local", "--set", "smoke=perhaps"], "yes, no"),
         (["act", "safe-restart", "local", "--set", "smoke"], "NAME=VALUE"),

@@ -154,7 +154,7 @@ def test_what_is_wrong_with_a_file_is_said(text: str, said: str) -> None:
 
 
 def test_two_files_with_one_id_are_refused_and_the_first_stays() -> None:
-    assert "0.toml has a rule of this id" in checked(GOOD, GOOD)[1]
+    assert "0.toml has this rule id" in checked(GOOD, GOOD)[1]
     own = read_own([("a.toml", GOOD), ("b.toml", GOOD)])
     assert [rule.id for rule in own.log] == ["site.proxy-gave-up"]
     assert "taken by a.toml" in own.problems[0].message

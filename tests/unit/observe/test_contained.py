@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.runner_support import until
 from tests.wire_messages import MESSAGES
 
+from sparktop import faults as faults_module
 from sparktop.clock import ManualClock
 from sparktop.errors import NoRoute
 from sparktop.model.fleet import FleetState, LinkState, Reach
@@ -54,6 +56,21 @@ def watch(publish: Callable[[FleetState], None] = lambda _: None, error: Excepti
 
 def faults(state: FleetState) -> list[tuple[str, str]]:
     return [(notice.node, notice.text) for notice in state.notices if "a fault in sparktop itself" in notice.text]
+
+
+async def test_what_a_callback_raises_stays_off_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(faults_module, "_folder", tmp_path)
+    watching = asyncio.create_task(watch().run())
+    loop = asyncio.get_running_loop()
+    await until(lambda: loop.get_exception_handler() is faults_module.in_callback)
+    loop.call_soon(lambda: 1 / 0)
+    await until(lambda: any("ZeroDivisionError" in file.read_text() for file in tmp_path.iterdir()))
+    assert capfd.readouterr().err == ""
+    assert not caplog.records
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 async def test_a_fault_while_connecting_leaves_the_other_node_watched(monkeypatch: pytest.MonkeyPatch) -> None:

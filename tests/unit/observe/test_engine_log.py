@@ -11,7 +11,8 @@ from tests.hostile_lines import REQUEST
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.engine import EngineKind, EngineState
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.engine_log import FRAME_S, Feed
+from sparktop.observe.engine_log import Feed
+from sparktop.observe.frames import FRAME_S
 from sparktop.transport.docker import log_follower
 from sparktop.transport.docker.log_follower import Pump
 
@@ -97,3 +98,13 @@ async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> 
     await asyncio.wait_for(pump.finish(), 20)
     assert len(taken) == 3 * log_follower.BATCH_RECORDS
     assert asked > 3
+
+
+def test_what_ended_a_run_stays_told_while_docker_starts_it_again() -> None:
+    one = feed(0.0)
+    one.accept((FAULT,))
+    one.forget()
+    assert one.facts().findings == (), "somebody started it"
+    assert [finding.rule for finding in one.facts(is_restarted=True).findings] == ["cuda.illegal-memory-access"]
+    one.accept((READY,))
+    assert one.facts(is_restarted=True).findings == (), "it serves: that is over"

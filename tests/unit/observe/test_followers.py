@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from sparktop.observe.followers import is_later_start
+import pytest
+from tests.pictures_support import memory
+
+from sparktop.clock import ManualClock
+from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.telemetry import Sample
+from sparktop.observe import followers as module
+from sparktop.observe.followers import Followers, is_later_start
+from sparktop.observe.node_state import NodeBook
 
 
 @pytest.mark.parametrize(
@@ -23,3 +31,36 @@ def test_later_start(
     started_s: float | None, before_s: float | None, last_line_s: float | None, is_later: bool
 ) -> None:
     assert is_later_start(started_s, before_s, last_line_s) is is_later
+
+
+def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    book = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
+    followers = Followers(book)
+    engines: list[Engine] = []
+    monkeypatch.setattr(module, "discover", lambda *_, **__: tuple(engines))
+
+    def see(*now: Engine) -> None:
+        engines[:] = now
+        followers._discover()
+
+    first = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY)
+    second = replace(first, key="bbb")
+    see(first)
+    feed = followers.feed("aaa")
+    assert feed is not None
+    assert feed.previous is None
+    # A relaunch renames the old container and makes one of its name.
+    see(replace(first, name="vllm.old", state=EngineState.EXITED), second)
+    renewed = followers.feed("bbb")
+    assert renewed is not None
+    assert renewed.previous is feed
+    see(second)
+    renewed = followers.feed("bbb")
+    assert renewed is not None
+    assert renewed.previous is feed
+    see(replace(first, key="ccc", name="other"), second)
+    other = followers.feed("ccc")
+    assert other is not None
+    assert other.previous is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktop.observe.history import History, Placement, trend
+from sparktop.observe.history import History, Placement, Thinned, trend
 
 GB = 1e9
 
@@ -96,3 +96,27 @@ def test_a_cut_ends_the_stretch_however_soon_the_next_value_comes() -> None:
     history.add(4.0, 20.0)
     assert history.series().values == (100.0, 100.0, 100.0, 100.0, None, 20.0)
     assert history.recent(60.0) == [(4.0, 20.0)]
+
+
+def test_what_leaves_a_history_is_thinned_and_keeps_its_lowest_and_its_gaps() -> None:
+    history = History(kept_s=60.0)
+    for second in range(600):
+        if not 300 <= second < 400:
+            history.add(float(second), 3.0 if second == 100 else 9.0)
+    recent, earlier = history.series(), history.earlier()
+    assert earlier.times[-1] < recent.times[0]
+    assert recent.times[0] >= 539.0
+    assert len(earlier.times) < 40
+    assert min(value for value in earlier.values if value is not None) == 3.0
+    assert None in earlier.values
+
+
+def test_a_long_session_is_thinned_further_and_still_begins_at_its_start() -> None:
+    thinned = Thinned(stretch_s=15.0, most=100)
+    for second in range(0, 36_000, 5):
+        thinned.add(float(second), 2.0 if second == 40 else 5.0)
+    series = thinned.series()
+    assert len(series.times) <= 100
+    assert series.times[0] == 0.0
+    assert series.times[-1] > 35_000
+    assert series.values[0] == 2.0

@@ -37,7 +37,7 @@ async def test_out_of_it_in_the_middle_leads_back(tmp_path: Path) -> None:
     run = await out_at(stage, made, "ready")
     assert run.state is RunState.ABORTED
     assert stage.node.begun == ["start", "remove", "old"]
-    assert "You got out at: Do ready. It is as it was before" in run.message
+    assert "Aborted at: Do ready. Rolled back: everything is as before" in run.message
     assert not run.can_go_back, "there is nothing left to go back from"
 
 
@@ -66,7 +66,7 @@ async def test_out_of_the_way_back_too(tmp_path: Path) -> None:
     run = await execution.finished()
     assert run.state is RunState.ABORTED
     assert stage.node.begun == ["start", "remove"]
-    assert "You got out of the way back at: Do room" in run.message
+    assert "You aborted the rollback at: Do room" in run.message
 
 
 async def test_before_anything_was_done_there_is_no_way_back(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+from pathlib import PurePosixPath
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
-from sparktop.operate.secrets.masking import Masker, operation_entry
+from sparktop.operate.secrets.masking import Masker, forms, operation_entry, secret_words
 
 ID = "ab" * 32
 SECRET = "pä$s w'or\"d/+&=ü"
@@ -124,3 +125,27 @@ def test_a_long_body_is_told_by_its_size() -> None:
         DockerCall(method="POST", path="/containers/create", body={"Labels": {"x": "y" * 20_000}}), Masker()
     )
     assert "characters" in told["body"]
+
+
+def test_a_value_is_looked_for_as_a_shell_quotes_it_and_not_by_a_piece_of_it() -> None:
+    assert "it'\"'\"'s secret" in forms("it's secret")
+    assert all(len(form) >= len("plainvalue") or form not in "plainvalue" for form in forms("plainvalue"))
+
+
+def test_only_what_is_masked_to_its_end_is_a_secret_word() -> None:
+    argv = ["vllm", "--db=https://me:hunter2hunter2@host/x", "--api-key", "one-key", "--hf-token=two-token"]
+    assert secret_words(argv) == ["one-key", "two-token"]
+    assert secret_words(["redis-cli", "-a", "three-pass", "mysql", "-pfour-pass"]) == ["three-pass", "four-pass"]
+
+
+def test_a_secret_that_lost_one_character_is_masked() -> None:
+    secret = "c4n4ry-value-99"
+    masker = Masker([secret])
+    assert masker.exact(f"{secret[1:]} and more") == "<masked> and more"
+    assert masker.exact(f"before {secret[:-1]}") == "before <masked>"
+
+
+def test_data_keeps_its_types_and_what_has_none_of_json_s_is_text() -> None:
+    data = {"none": None, "yes": True, "n": 3, "share": 0.5}
+    assert Masker(["c4n4ry-value-99"]).data(data) == data
+    assert Masker(["c4n4ry-value-99"]).data({"path": PurePosixPath("/x/c4n4ry-value-99")}) == {"path": "/x/<masked>"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from tests.pictures_support import link
 from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, RunState
+from sparktop.model.plan import CollectEvidence, OnFailure, Plan, Refusal, Request, Risk, Run, RunState, StepState
 from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, Survey
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome, OutcomeState
@@ -177,7 +179,7 @@ async def test_a_plan_is_run_through_the_gate(tmp_path: Path) -> None:
     assert run.id.startswith("20260528T202640-")
 
 
-@pytest.mark.parametrize("why", ["read-only", "protected", "2000 s old", "not live", "not there any more"])
+@pytest.mark.parametrize("why", ["read-only", "protected", "2000 s old", "not live", "is gone"])
 async def test_a_gate_that_lets_nothing_through_ends_it_at_once(tmp_path: Path, why: str) -> None:
     stage = Stage(tmp_path)
     more: dict[str, Any] = {"read-only": {"read_only": True}, "protected": {"protected": ("spark1",)}}.get(why, {})
@@ -187,7 +189,7 @@ async def test_a_gate_that_lets_nothing_through_ends_it_at_once(tmp_path: Path, 
         stage.clock.advance(2000)
     elif why == "not live":
         stage.views["spark1"] = {"link": link(LinkState.STALE)}
-    elif why == "not there any more":
+    elif why == "is gone":
         from sparktop.model.operation import DockerCall
         from sparktop.model.plan import Remote
 
@@ -208,7 +210,7 @@ async def test_one_change_at_a_time_in_this_session(tmp_path: Path) -> None:
     first = asyncio.create_task(run_of(acting, plan(step("stop"), title="Stop it")))
     await until(lambda: stage.node.begun == ["stop"])
     refused = await run_of(acting, plan(step("stop")))
-    assert "spark1 is taken by this session: Stop it" in refused.message
+    assert "spark1 is in use by this session: Stop it" in refused.message
     assert (await run_of(acting, plan(step("stop", name="spark2")))).state is RunState.DONE
     stage.node.gate.set()
     assert (await first).state is RunState.DONE
@@ -233,7 +235,7 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
     back = acting.way_back(run)
     assert back is not None
     assert [one.id for one in back.steps] == ["old", "stop"]
-    assert (back.title, back.risk, back.typed, back.way_back) == ("Way back: A plan", Risk.DISRUPTIVE, "", ())
+    assert (back.title, back.risk, back.typed, back.way_back) == ("Rollback: A plan", Risk.DISRUPTIVE, "", ())
     assert back.secrets == ("tops3cret",)
     again = await run_of(acting, back)
     assert again.state is RunState.DONE
@@ -284,6 +286,51 @@ async def test_the_way_back_knows_what_the_run_made(tmp_path: Path) -> None:
     act = back.steps[0].act
     assert isinstance(act, Remote)
     assert act.operations[0] == DockerCall(method="POST", path=f"/containers/{ID}/rename")
+
+
+async def test_the_way_back_keeps_the_log_of_what_the_run_started(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.node.fails["start"] = Outcome(state=OutcomeState.DONE, saved={"STARTED": ID})
+    stage.node.fails["ready"] = FAILED
+    stage.performers.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
+    acting = operations(stage)
+    keep = step("log", CollectEvidence(nodes=("spark1",), needs="STARTED"), on_failure=OnFailure.GO_ON)
+    never = step("other", CollectEvidence(nodes=("spark1",), needs="ELSE"))
+    run = await run_of(acting, plan(step("start"), step("ready"), back=(keep, never, step("remove"))))
+    back = acting.way_back(run)
+    assert back is not None
+    again = await run_of(acting, back)
+    assert [(one.step.id, one.state) for one in again.steps] == [("log", StepState.DONE), ("remove", StepState.DONE)]
+    assert again.evidence_path == str(tmp_path / "evidence.tar.gz")
+
+
+async def test_a_way_back_that_fails_names_what_is_left_of_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.node.fails["start"] = FAILED
+    acting = operations(stage)
+    back_steps = (
+        step("aside", by_hand="docker stop {NEW}"),
+        step("old", by_hand="docker start vllm"),
+        step("ready"),
+        step("policy", by_hand="docker update --restart=always vllm"),
+    )
+    run = await run_of(acting, plan(step("make"), step("start"), back=back_steps))
+    run = replace(run, saved={"spark1": {"NEW": ID}}, evidence_path="/e/evidence.tar.gz")
+    back = acting.way_back(run)
+    assert back is not None
+    assert "/e/evidence.tar.gz" in back.warnings[1]
+    stage.node.fails["old"] = FAILED
+    failed = await run_of(acting, back)
+    assert failed.state is RunState.FAILED
+    assert failed.hint == (
+        "What is left of the rollback, by hand: docker start vllm; docker update --restart=always vllm"
+    )
+    assert acting.way_back(run).steps[0].by_hand == f"docker stop {ID[:12]}"  # type: ignore[union-attr]
+    stage.node.fails.clear()
+    stage.node.fails["ready"] = FAILED
+    stage.node.begun.clear()
+    later = await run_of(acting, replace(back, steps=back.steps[2:3]))
+    assert later.hint == "No step of the rollback is left to do."
 
 
 async def test_a_console_that_closes_leaves_every_run(tmp_path: Path) -> None:

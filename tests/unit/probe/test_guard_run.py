@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.guard_support import GIB, ID, NAME, FakeDocker, Place, order
-from tests.probe_support import BROKEN_NVML, RunningProbe, processes_of
+from tests.nvml_stand_ins import BROKEN_NVML
+from tests.probe_support import RunningProbe, processes_of
 from tests.support import poll, unavailable
 
 from sparktop.model.guard import GuardPhase, GuardState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktop import masking
-from sparktop.masking import MASK, is_secret_name, mask_argv, mask_text
+from sparktop.masking import MASK, is_secret, is_secret_name, mask_argv, mask_text
 
 CANARY = "c4n4ry-Value/with+odd.chars"
 PLAIN_CANARY = "c4n4ryValue99"
+LONG_CANARY = PLAIN_CANARY * 4  # as long as the keys of ngrok and wandb, which tell them from words
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,20 @@ PLAIN_CANARY = "c4n4ryValue99"
         ["curl", "-d", f'{{"token":"{PLAIN_CANARY}","api_key" : "{PLAIN_CANARY}"}}'],
         ["curl", "-d", f"user=me&password={PLAIN_CANARY}"],
         [f"{{'clientSecret': '{PLAIN_CANARY}'}}"],
+        ["aws_secret_access_key=" + PLAIN_CANARY],
+        ["hf", "auth", "login", "--token", PLAIN_CANARY],
+        [f"hf auth login --token {PLAIN_CANARY}"],
+        ["psql", f"postgresql://me:{PLAIN_CANARY}@db/x"],
+        ["psql", f"host=db password={PLAIN_CANARY} user=me"],
+        [f"wget --user=me --http-password {PLAIN_CANARY} http://x"],
+        ["mysql", f"--password={PLAIN_CANARY}"],
+        ["tailscale", "up", "--authkey", PLAIN_CANARY],
+        ["skopeo", "copy", "--src-creds", f"me:{PLAIN_CANARY}", "a", "b"],
+        ["keytool", "-storepass", PLAIN_CANARY],
+        [f"keytool -storepass {PLAIN_CANARY} -list"],
+        ["sh", "-c", f"echo {PLAIN_CANARY} | docker login -u me --password-stdin nvcr.io"],
+        ["sh", "-c", f"echo -n '{PLAIN_CANARY}'|sudo -kS apt-get update"],
+        [f'printf "me:{PLAIN_CANARY}" | chpasswd'],
     ],
     ids=lambda argv: " ".join(argv)[:60],
 )
@@ -80,6 +96,61 @@ def test_a_secret_is_masked(argv: list[str]) -> None:
     assert CANARY not in masked
     assert PLAIN_CANARY not in masked
     assert MASK in masked
+
+
+BY_FLAG = [
+    ("sshpass", "-p", "{} ssh -p 22 me@spark1"),
+    ("sshpass", "-p{}", "ssh me@spark1"),
+    ("redis-cli", "-h", "db -p 6379 -a {} ping"),
+    ("mysql", "-uroot", "-p{} db"),
+    ("/usr/bin/mysqldump", "-u", "root -p{} db"),
+    ("docker", "run", "mariadb:11 mariadb -h db -p{} -P 3306"),
+    ("docker", "login", "-u $oauthtoken -p {} nvcr.io"),
+    ("docker", "--config", "/x login -p{} nvcr.io"),
+    ("podman", "login", "nvcr.io -p {}"),
+    ("helm", "registry", "login -u me -p {} nvcr.io"),
+    ("mongosh", "-u", "root -p {} --port 27017"),
+    ("ldapsearch", "-xw", "{} -D cn=me"),
+    ("ipmitool", "-U", "me -P {} chassis status"),
+    ("ssh-keygen", "-P", "{} -f key"),
+    ("ssh-keygen", "-qN", "{} -f key"),
+    ("zip", "-rP", "{} a.zip a"),
+    ("7z", "x", "-p{} a.7z"),
+    ("snmpwalk", "-v3", "-A {} host"),
+    ("openssl", "enc", "-aes-256-cbc -k {}"),
+    ("nmcli", "dev", "wifi connect net password {}"),
+    ("ngrok", "config", "add-authtoken {}"),
+    ("wandb", "login", "{}"),
+    ("curl", "-sSu", "me:{} http://x"),
+    ("curl", "--user=me:{}", "http://x"),
+    ("http", "-a", "me:{} http://x"),
+    ("smbclient", "-U", "me%{} //x/y"),
+    ("lftp", "-u", "me,{} ftp://x"),
+]
+"""A program, and arguments of its with a credential at {}."""
+
+
+@pytest.mark.parametrize("words", BY_FLAG, ids=" ".join)
+def test_a_flag_that_only_its_program_makes_secret_is_masked(words: tuple[str, str, str]) -> None:
+    argv = " ".join(words).replace("{}", LONG_CANARY).split()
+    shapes = (
+        mask_argv(argv),
+        [mask_text(" ".join(argv))],
+        [mask_text(f'sh -c "true; {" ".join(argv)}"')],
+        [mask_text(" ".join(argv).replace(LONG_CANARY, f"'{LONG_CANARY} and more'"))],
+        [mask_text(" ".join(argv).replace(LONG_CANARY, f'"{LONG_CANARY} and more"'))],
+        [mask_text(f"Cmd: {argv}")],
+        [mask_text(json.dumps({"cmd": argv, "n": 1}))],
+        [mask_text(json.dumps(argv, separators=(",", ":")))],
+    )
+    for masked in shapes:
+        text = " ".join(masked)
+        assert PLAIN_CANARY not in text
+        assert "and more" not in text
+        assert MASK in text
+    others = [word for word in argv if PLAIN_CANARY not in word]
+    assert [word for word in mask_argv(argv) if MASK not in word] == others
+    assert mask_text(" ".join(argv)) == " ".join(mask_argv(argv))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +162,12 @@ def test_a_secret_is_masked(argv: list[str]) -> None:
         "ghp_" + "a1B2" * 9,
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123",
         "AKIA" + "ABCDEFGH12345678",
+        "glpat-" + "aB3-xY9_" * 3,
+        "tskey-auth-" + "kAbC12CNTRL-" * 2,
+        "dckr_pat_" + "aB3-xY9_" * 3,
+        "npm_" + "aB3xY9" * 6,
+        "gsk_" + "aB3xY9" * 8,
+        "hvs." + "CAESI-aB3_" * 3,
     ],
 )
 def test_a_known_kind_of_token_is_masked_wherever_it_stands(secret: str) -> None:
@@ -114,6 +191,22 @@ HARMLESS = [
     "tokenizer=auto max_tokens=3 author=me passes=2",
     "docker run --user 1000:1000 -u app:app --gpus all image curl -u me http://localhost:8000/v1/models",
     "runuser -u nvidia -- python3 -u serve.py --hostname a:b",
+    "docker run -d -p 8000:8000 -u app --name vllm nvcr.io/nvidia/vllm:25.10 vllm serve m -tp 2",
+    "docker login nvcr.io && docker compose -p spark up -d && docker run -p 8000:8000 image",
+    "mysql -u root -p db -P 3306 -h x",
+    "ssh -p 22 -o BatchMode=yes me@spark1 mkdir -p /x/y",
+    "sshpass -e ssh -p 2222 me@spark1",
+    "redis-cli -h db -p 6379 ping",
+    "redis-server --port 6379 -a",
+    "sqlcmd -S x -E; ps -p 12; nc -p 80 x; sudo -p PROMPT ls -a",
+    "wandb login failed: run wandb login again",
+    "nmcli connection show net",
+    "curl -u me http://x -p -a -P z",
+    "unzip -p a.zip",
+    "zip -r a.zip a",
+    "openssl req -x509 -key k.pem -keyout k.pem",
+    "http GET x --form -a me",
+    "echo done | tee /tmp/x | grep -a x",
 ]
 
 
@@ -158,6 +251,9 @@ def test_json_and_what_follows_stay_readable() -> None:
         ("--token-id", False),
         ("--token-file", False),
         ("NOPASSWD", False),
+        ("X_API_KEY_PROD", True),
+        ("PRIVATE_KEY_PATH", False),
+        ("x-functions-key", True),
         ("", False),
     ],
 )
@@ -192,6 +288,22 @@ def test_what_an_engine_logs_of_tokens_stays_readable(line: str) -> None:
     assert mask_text(line) == line
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("HF_TOKEN", "x", True),
+        ("NGC_CLI_KEY", "x", True),
+        ("SSH_KEYS", "x", True),
+        ("HF_TOKEN", "", False),
+        ("NGC_CLI_KEY", "", False),
+        ("PORT", "8000", False),
+        ("EXTRA", "--api-key hunter2", True),
+    ],
+)
+def test_a_variable_is_a_secret_by_its_name_or_its_value(name: str, value: str, secret: bool) -> None:
+    assert is_secret(name, value) is secret
+
+
 def test_a_number_too_long_for_a_count_and_a_password_of_digits_are_masked() -> None:
     assert mask_text("token: 1234567890") == f"token: {MASK}"
     assert mask_text("password=123456") == f"password={MASK}"
@@ -200,7 +312,18 @@ def test_a_number_too_long_for_a_count_and_a_password_of_digits_are_masked() -> 
 WORDS = st.sampled_from(
     [
         "curl ",
+        "/mysql ",
+        "docker ",
+        "login ",
+        "nmcli ",
+        "password ",
         "-u ",
+        "-p",
+        "'",
+        ",",
+        "echo ",
+        "|",
+        "--password-stdin",
         "a:",
         "authorization",
         "PGPASSWORD",
@@ -226,9 +349,7 @@ WORDS = st.sampled_from(
 
 def masked_slowly(text: str) -> str:
     """The same rules with every pattern tried, and every word asked for what it names."""
-    if "curl" in text.lower():
-        at = text.lower().index("curl")
-        text = text[:at] + masking._without_login(text[at:])
+    text = masking._without_credential_flags(text)
     for _, pattern, replacement in masking._PATTERNS:
         text = pattern.sub(replacement, text)
     masked, done, at = "", 0, 0
@@ -257,12 +378,20 @@ def test_a_token_of_digits_in_a_json_body_is_masked_and_a_count_is_not() -> None
     assert mask_text("{'new_token': 8192}") == "{'new_token': 8192}"
 
 
+def test_one_argument_is_hidden_behind_a_flag_that_takes_one() -> None:
+    assert mask_argv(["x", "--password", "a", "b", "-c"]) == ["x", "--password", MASK, "b", "-c"]
+
+
 def test_what_stands_around_a_login_stays_readable() -> None:
     assert mask_argv(["curl", "-u", "me:pw", "-X", "GET", "u:v"]) == ["curl", "-u", f"me:{MASK}", "-X", "GET", "u:v"]
     assert mask_text('curl -u me:pw -H "Authorization: Digest a, b" -d x') == (
         f'curl -u me:{MASK} -H "Authorization: {MASK}" -d x'
     )
     assert mask_text("curl -u me:$PASSWORD x") == "curl -u me:$PASSWORD x"
+    assert mask_text("cookie=abc path=/x") == f"cookie={MASK} path=/x"
+    assert mask_text('Authorization: "abc def" -d x') == f'Authorization: "{MASK}" -d x'
+    assert mask_text(r"sh -c \"redis-cli -a \"x y\" ping\"") == rf"sh -c \"redis-cli -a \"{MASK}\" ping\""
+    assert mask_text(f"mysql -p db; redis-cli -a {CANARY} ping") == f"mysql -p db; redis-cli -a {MASK} ping"
 
 
 @given(
@@ -271,3 +400,11 @@ def test_what_stands_around_a_login_stays_readable() -> None:
 def test_no_login_of_curl_survives(user: str, flag: str) -> None:
     assert PLAIN_CANARY not in mask_text(f"sh -c 'curl {flag}{user}:{PLAIN_CANARY} http://x'")
     assert PLAIN_CANARY not in " ".join(mask_argv(["curl", *f"{flag}{user}:{PLAIN_CANARY}".split()]))
+
+
+@pytest.mark.parametrize("shown", ["$DB_PASSWORD", "${DB_PASSWORD}", "..."])
+def test_what_is_to_be_typed_stays_readable(shown: str) -> None:
+    text = f'mysql -p"{shown}" db; redis-cli -a {shown} ping; docker login -p {shown} nvcr.io'
+    assert mask_text(text) == text
+    assert mask_text('echo "$TOKEN" | docker login --password-stdin') == 'echo "$TOKEN" | docker login --password-stdin'
+    assert mask_text(f"docker login -p {shown}x") == f"docker login -p {MASK}"

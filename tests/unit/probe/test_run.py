@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.probe_support import BROKEN_NVML, GB10_NVML, RunningProbe, processes_of
+from tests.nvml_stand_ins import BROKEN_NVML, GB10_NVML
+from tests.probe_support import RunningProbe, processes_of
 from tests.support import poll, unavailable
 
 from sparktop.model.telemetry import (
@@ -250,6 +251,7 @@ def test_a_stopped_probe_goes_on_where_it_was(start: Start) -> None:
         time.sleep(0.1)
     probe.process.send_signal(signal.SIGCONT)
     probe.more_samples(3)
+    assert probe.process.poll() is None
 
 
 def test_a_payload_cut_short_is_refused_with_a_message(start: Start) -> None:

@@ -102,6 +102,8 @@ async def test_a_failure_is_told_in_its_last_words_and_a_root_s_is_none(stage: B
     failed = grows(tmp_path / "m", "echo some of it; echo 401 Unauthorized token=abcdefgh >&2; exit 1")
     outcome = await stage.perform(line, failed, step="fails")
     assert outcome.problem == "sh ended with exit code 1: 401 Unauthorized token=<masked>"
+    assert outcome.results[0].brought_bytes is not None, "what came of it is told"
+    assert (outcome.results[0].free_bytes or 0) > 0
     slow = grows(tmp_path / "m", "sleep 60", limit_s=0.3)
     assert (await stage.perform(line, slow, step="slow")).problem == "sh took more than 0.3 s: it was ended"
     root = Command(argv=("touch", str(tmp_path / "no")), privilege=Privilege.ROOT)

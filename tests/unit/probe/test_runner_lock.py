@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import grp
 import json
 import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparktop.probe.runner.journal import LOCK_NAME, NodeLock, Unable, full_hint, holder_words, open_folder
+from sparktop.probe.runner import journal
+from sparktop.probe.runner.journal import (
+    GROUP_LOCK_NAME,
+    LOCK_NAME,
+    Journals,
+    NodeLock,
+    Unable,
+    full_hint,
+    holder_words,
+    open_folder,
+)
 
 NOBODY_UID = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
@@ -48,6 +65,13 @@ def fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+@pytest.fixture
+def no_docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This user may not use Docker."""
+    monkeypatch.setattr(journal, "docker_group", lambda: None)
+
+
+@pytest.mark.usefixtures("no_docker")
 @pytest.mark.parametrize("make", [link, fifo, Path.mkdir], ids=["link", "fifo", "folder"])
 def test_what_is_no_file_is_not_taken_for_the_lock_and_how_to_remove_it_is_told(tmp_path: Path, make: Any) -> None:
     path = tmp_path / LOCK_NAME
@@ -57,6 +81,7 @@ def test_what_is_no_file_is_not_taken_for_the_lock_and_how_to_remove_it_is_told(
     assert f"sudo rm -r {path}" in unable.value.hint
 
 
+@pytest.mark.usefixtures("no_docker")
 def test_a_link_to_nowhere_creates_nothing_there(tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Unable):
@@ -111,3 +136,230 @@ def test_a_name_that_somebody_has_taken_keeps_nobody_from_acting(tmp_path: Path,
     assert found != plain(tmp_path)
     assert (found.stat().st_uid, found.stat().st_mode & 0o777, found.is_symlink()) == (os.getuid(), 0o700, False)
     assert folder_in(tmp_path) == found, "the next runner reads the same journals"
+
+
+# --- users of one node, each a process of its own
+
+
+DOCKER_GID = 4242
+MEMBERS = {"alice": (61001, [DOCKER_GID]), "bob": (61002, [DOCKER_GID]), "root": (0, [])}
+OUTSIDERS = {"eve": (61003, []), "carol": (61004, [])}
+
+
+class User:
+    """A process of this user, which does what it is told and stays until the test is over."""
+
+    def __init__(self, name: str) -> None:
+        uid, groups = (MEMBERS | OUTSIDERS)[name]
+        self.here, there = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid:
+            there.close()
+            return
+        try:
+            self.here.close()
+            os.setgroups(groups)
+            os.setgid(uid)
+            os.setuid(uid)
+            lines = there.makefile("rw")
+            lock = None
+            for line in lines:
+                words = json.loads(line)
+                if words["do"] == "take":
+                    lock = lock or NodeLock((words["root"],), None)
+                    try:
+                        answer: Any = lock.take(name, "a test", name)
+                    except Unable as unable:
+                        answer = {"problem": str(unable)}
+                elif words["do"] == "give back":
+                    assert lock is not None
+                    lock.give_back(steps_left=False)
+                    answer = None
+                else:
+                    answer = _hold_all(words["root"])
+                lines.write(json.dumps(answer) + "\n")
+                lines.flush()
+        finally:
+            os._exit(0)
+
+    def do(self, what: str, root: Path) -> Any:
+        self.here.sendall(json.dumps({"do": what, "root": str(root)}).encode() + b"\n")
+        return json.loads(self.here.makefile().readline())
+
+    def end(self) -> None:
+        self.here.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _hold_all(root: str) -> list[str]:
+    """Lock whatever can be opened there, for ever; the names."""
+    held = []
+    for name in os.listdir(root):
+        for flags in (os.O_RDWR, os.O_RDONLY):
+            try:
+                one = os.open(f"{root}/{name}", flags | os.O_NONBLOCK)
+                fcntl.flock(one, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            held.append(name)
+            break
+    return held
+
+
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], User]]:
+    monkeypatch.setattr(grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=DOCKER_GID))
+    started: dict[str, User] = {}
+
+    def user(name: str) -> User:
+        return started.setdefault(name, started.get(name) or User(name))
+
+    yield user
+    for one in started.values():
+        one.end()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder as /run/lock is; every user may pass through those above it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o1777)
+        yield Path(folder)
+
+
+def taken_by_eve(root: Path, user: Callable[[str], User]) -> None:
+    (root / GROUP_LOCK_NAME).write_text("")
+    (root / GROUP_LOCK_NAME).chmod(0o666)
+    os.chown(root / GROUP_LOCK_NAME, OUTSIDERS["eve"][0], OUTSIDERS["eve"][0])
+
+
+def a_fifo_of_eves(root: Path, user: Callable[[str], User]) -> None:
+    os.mkfifo(root / GROUP_LOCK_NAME)
+    (root / f"{GROUP_LOCK_NAME}.0").symlink_to("/etc/passwd")
+    os.chown(root / GROUP_LOCK_NAME, OUTSIDERS["eve"][0], -1)
+
+
+def as_it_was_left(root: Path, user: Callable[[str], User]) -> None:
+    """A member has changed the node before."""
+    assert user("bob").do("take", root) == {"held": True}
+    user("bob").do("give back", root)
+
+
+def nothing(root: Path, user: Callable[[str], User]) -> None:
+    pass
+
+
+@as_root
+@pytest.mark.parametrize("before", [nothing, taken_by_eve, a_fifo_of_eves, as_it_was_left])
+def test_who_may_not_use_docker_keeps_nobody_from_acting(
+    place: Path, users: Callable[[str], User], before: Callable[..., None]
+) -> None:
+    before(place, users)
+    users("eve").do("hold all", place)
+    assert users("alice").do("take", place) == {"held": True}
+    users("eve").do("hold all", place)
+    for other in ("bob", "root"):
+        answer = users(other).do("take", place)
+        assert (answer["held"], answer["who"]) == (False, "alice"), other
+    users("alice").do("give back", place)
+    users("eve").do("hold all", place)
+    assert users("root").do("take", place) == {"held": True}
+    assert users("alice").do("take", place)["who"] == "root"
+
+
+@as_root
+def test_who_may_not_use_docker_has_a_lock_for_all(place: Path, users: Callable[[str], User]) -> None:
+    assert users("alice").do("take", place) == {"held": True}
+    assert users("eve").do("take", place) == {"held": True}, "alice's is not for them"
+    answer = users("carol").do("take", place)
+    assert (answer["held"], answer["who"]) == (False, "eve")
+
+
+@as_root
+def test_of_two_locks_made_at_once_both_are_taken(place: Path, users: Callable[[str], User]) -> None:
+    assert users("alice").do("take", place) == {"held": True}
+    late = place / f"{GROUP_LOCK_NAME}.0123456789abcdef"
+    late.touch()
+    os.chown(late, -1, DOCKER_GID)
+    late.chmod(0o660)
+    answer = users("bob").do("take", place)
+    assert (answer["held"], answer["who"]) == (False, "alice")
+    users("alice").do("give back", place)
+    assert users("bob").do("take", place) == {"held": True}
+    assert users("alice").do("take", place)["who"] == "bob"
+
+
+@as_root
+def test_a_lock_that_no_file_of_the_groups_stands_for_is_not_held(
+    place: Path, users: Callable[[str], User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_make_groups", lambda root, group: None)
+    assert "nothing was done" in users("alice").do("take", place)["problem"]
+
+
+def words_of(root: Path) -> str:
+    return next(root.glob("sparktop.*lock")).read_text()
+
+
+def test_whose_lock_it_is_stands_in_it_while_it_is_held(tmp_path: Path) -> None:
+    lock = NodeLock((str(tmp_path),), None)
+    assert lock.take("me@laptop", "restart x", "") == {"held": True}
+    kept = os.dup(lock.descriptors[0])
+    lock.give_back(steps_left=True)
+    assert "me@laptop" in words_of(tmp_path), "a step goes on under it"
+    answer = NodeLock((str(tmp_path),), None).take("you", "y", "")
+    assert (answer["held"], answer["who"], answer["what"], answer["own"]) == (False, "me@laptop", "restart x", False)
+    os.close(kept)
+    assert lock.take("me@laptop", "again", "") == {"held": True}
+    lock.give_back(steps_left=False)
+    assert words_of(tmp_path) == ""
+
+
+def test_the_lock_lies_where_every_user_may_create_files(tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("own", "sticky", "last")]
+    for root in roots:
+        root.mkdir(mode=0o700)
+    roots[1].chmod(0o1777)
+    lock = NodeLock(tuple(map(str, roots)), None)
+    lock.take("me", "x", "")
+    assert [bool(list(root.iterdir())) for root in roots] == [False, True, False]
+    lock.give_back(steps_left=False)
+    assert lock.descriptors == ()
+    roots[1].chmod(0o777)
+    lock.take("me", "x", "")
+    assert list(roots[2].iterdir())
+    lock.give_back(steps_left=False)
+
+
+def test_a_console_knows_its_own_lock_by_its_newest_note(tmp_path: Path) -> None:
+    journals = Journals((str(tmp_path),))
+    for key in ("a long name of a console that was here before", "b"):
+        lock = NodeLock((str(tmp_path),), journals)
+        assert lock.take("me", "x", key) == {"held": True}
+        note = json.loads(Path(journals.path, "runner.lock").read_text())
+        assert (note["key"], note["pid"]) == (key, os.getpid())
+        lock.give_back(steps_left=False)
+
+
+def test_a_note_that_is_no_note_makes_no_lock_one_s_own(tmp_path: Path) -> None:
+    journals = Journals((str(tmp_path),))
+    lock = NodeLock((str(tmp_path),), journals)
+    lock.take("me", "x", "a")
+    for text in ("{", "[]", ""):
+        Path(journals.path, "runner.lock").write_text(text)
+        answer = NodeLock((str(tmp_path),), journals).take("me", "y", "a")
+        assert (answer["held"], answer["own"]) == (False, False)
+    lock.give_back(steps_left=False)
+
+
+def test_where_there_is_no_group_docker_the_lock_is_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(grp, "getgrnam", none)
+    lock = NodeLock(("/nonexistent", str(tmp_path)), None)
+    assert lock.take("me", "x", "") == {"held": True}
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
+    assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o666
+    lock.give_back(steps_left=False)

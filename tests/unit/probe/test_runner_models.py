@@ -113,6 +113,7 @@ def test_what_was_cut_off_is_told_until_the_blob_has_come(home: Path) -> None:
     (folder / "blobs" / "feedbeef.0a1b2c3d.incomplete").write_bytes(b"half")
     model = only(looked())
     assert (model["is_complete"], model["missing"]) == (False, ["feedbeef.0a1b2c3d.incomplete"])
+    assert 0 < model["partial_bytes"] <= 1 << 16, "of the one that was cut off, not of the one that came later"
 
 
 def test_a_download_that_has_just_begun_has_no_snapshot_yet(home: Path) -> None:

@@ -276,7 +276,7 @@ def with_line(line: str) -> str:
         ),
         (
             with_line("executor_config: {auto_remove: true}"),
-            "r.yaml:7: executor_config.auto_remove: can't be honoured: with --rm the log of a failure is lost",
+            "r.yaml:7: executor_config.auto_remove: can't be honoured: --rm would lose the log of a failure",
         ),
         (with_line("executor_config: {shm_size: lots}"), "executor_config.shm_size: is 'lots': a size like 16gb is"),
         (with_line("executor_config: {memory_limit: x}"), "executor_config.memory_limit: is 'x': a size like 16gb"),
@@ -519,8 +519,8 @@ def test_what_the_launch_itself_takes_needs_no_place_in_the_command() -> None:
         ("builder_config: {rebuild: true}", "is for a builder, and sparktop builds none: it changes nothing"),
         ("readiness: {inference: false}", "changes nothing: every launch is proven by a first request"),
         ("readiness: {inference_style: completion}", "changes nothing: the first request is a chat"),
-        ("env: {DB_PASSWORD: hunter2}", "a secret stands here, for everybody who reads the file"),
-        ("env: {INNOCENT: hf_abcdefghijklmnopqrstuvwx}", "a secret stands here"),
+        ("env: {DB_PASSWORD: hunter2}", "a secret is written here, for everybody who reads the file"),
+        ("env: {INNOCENT: hf_abcdefghijklmnopqrstuvwx}", "a secret is written here"),
     ],
 )
 def test_notes_are_no_errors(line: str, said: str) -> None:

@@ -93,17 +93,17 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
 @pytest.mark.parametrize(
     ("rooms", "fit", "left"),
     [
-        pytest.param(pair(), Fit.TIGHT, "5.2 are left, of a reserve of 12.0", id="beside 16 GB"),
+        pytest.param(pair(), Fit.TIGHT, "5.2 are left, less than the 12.0 reserve", id="beside 16 GB"),
         pytest.param(
             [room(node, 113.0, has_desktop=False) for node in ("a", "b")],
             Fit.TIGHT,
-            "10.2 are left, of a reserve of 12.0",
+            "10.2 are left, less than the 12.0 reserve",
             id="alone, by the least that an idle one has",
         ),
         pytest.param(
             [room(node, 116.0, has_desktop=False) for node in ("a", "b")],
             Fit.FITS,
-            "13.2 are left, 12.0 are the reserve",
+            "13.2 are left; the reserve is 12.0",
             id="alone on a host that holds little",
         ),
     ],
@@ -116,8 +116,8 @@ def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
     assert found.sentence.startswith(
-        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 beside that, where 109.0 can be given "
-        "(113.0 available, 4.0 for the host)."
+        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 more outside that share, where "
+        "109.0 can be given (113.0 available, 4.0 for the host)."
     )
     assert texts(found) == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
     assert "With --set gpu_memory_utilization=0.70 --set enforce_eager=true it fits" in found.sentence
@@ -287,7 +287,7 @@ def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
 def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER), DESKTOP, made.GPT_OSS, values={})
     assert found.fit is Fit.NO
-    assert "60.7 GiB of weights on a node don't go into 36.5" in found.sentence
+    assert "60.7 GiB of weights on a node don't fit into 36.5" in found.sentence
     assert texts(found)[0] == "--set gpu_memory_utilization=0.70"
 
 
@@ -322,7 +322,7 @@ def test_two_nodes_are_offered_where_the_recipe_can() -> None:
     big = made.recipe("big", defaults={"max_model_len": 8192}, min_nodes=1, max_nodes=2)
     dense = ModelFacts(name="big", weights_bytes=110 * GIB, layers=80, kv_heads=8, head_size=128)
     found = budget(order(big), DESKTOP, dense, values={})
-    assert texts(found) == ("two nodes: sparktop launch big spark1 OTHER-HOST --set tensor_parallel=2",)
+    assert texts(found) == ("two nodes: sparktop launch /recipes/big.yaml spark1 OTHER-HOST --set tensor_parallel=2",)
     assert budget(order(replace(big, max_nodes=1)), DESKTOP, dense, values={}).levers == ()
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.probe_support import GB10_NVML, RunningProbe
+from tests.nvml_stand_ins import GB10_NVML
+from tests.probe_support import RunningProbe
 from tests.support import unavailable
 
 from sparktop.model.telemetry import (

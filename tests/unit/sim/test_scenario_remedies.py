@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.scenario_support import Stage
 from tests.stage_operations import Acting
+from tests.unit.sim.test_scenarios_verdict import after_boot
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -125,9 +126,13 @@ async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> Non
 async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
     """SGLang's own finding asks for a restart: it stops at the memory that is missing, and starts nothing."""
     stage = Stage("leak-after-kill").run(49)
-    run, _ = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart", memory_limit_s="60")
+    run, plan = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart")
     assert run.state is RunState.FAILED
-    assert "held by nobody" in " ".join(told(run))
+    assert "belong to no process" in " ".join(told(run))
+    assert "only a reboot gives it back" in plan.doubt
+    assert plan.warnings[0] == plan.doubt
+    waited = next(one for one in run.steps if one.state is StepState.FAILED)
+    assert (waited.ended_wall_s or 0.0) - (waited.began_wall_s or 0.0) < 40, "what is lost is not waited for"
     assert not any(one.step.id.startswith("start") and one.state is StepState.DONE for one in run.steps)
     run, _ = await fix(stage, tmp_path / "second", "memory.held-after-exit")
     assert run.state is RunState.DONE, told(run)
@@ -135,6 +140,45 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     assert run.state is RunState.DONE, (run.message, told(run))
     stage.run(stage.t + 30)
     assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
+
+
+async def test_a_start_into_memory_that_is_surely_lost_is_refused(tmp_path: Path) -> None:
+    stage = Stage("leak-after-kill", baselines=after_boot("leak-after-kill", 108.0)).run(49)
+    acting = Acting(stage, tmp_path)
+    finding = found(stage, "sglang.process-died")
+    answer = await acting.plan(acting.requests(finding, offered(finding, "safe-restart"))[0])
+    assert isinstance(answer, Refusal), answer
+    assert "only a reboot gives it back" in answer.reason
+    assert answer.remedies[0] == "sparktop act reboot spark2"
+    await acting.aclose()
+
+
+async def test_ranks_start_once_their_link_is_up_and_nothing_stops_before(tmp_path: Path) -> None:
+    stage = Stage("two-node-link").run(30)
+    assert stage.firing("cluster.link-down")
+    acting = Acting(stage, tmp_path)
+    plan = await acting.plan(Request(action="safe-restart", nodes=("spark1", "spark2"), target="pair-0"))
+    assert isinstance(plan, Plan), plan
+    assert [step.id for step in plan.steps][:2] == ["evidence", "link"]
+    run = await acting.run(plan)
+    assert run.state is RunState.DONE, (run.message, told(run))
+    link, *later = run.steps[1:]
+    assert (link.ended_wall_s or 0.0) - (link.began_wall_s or 0.0) > 10, "the cable was seated meanwhile"
+    assert all((step.began_wall_s or 0.0) >= (link.ended_wall_s or 0.0) for step in later)
+    await acting.aclose()
+
+
+async def test_the_same_start_after_a_failed_one_is_doubted(tmp_path: Path) -> None:
+    stage = Stage("restart-loop").run(60)
+    acting = Acting(stage, tmp_path)
+    finding = found(stage, "vllm.free-memory-below-utilisation")
+    again = await acting.plan(Request(action="safe-restart", nodes=finding.nodes, target=finding.subject))
+    assert isinstance(again, Plan), again
+    assert "its own check at the start will most likely refuse" in again.doubt
+    with_less = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
+    assert isinstance(with_less, Plan), with_less
+    assert not with_less.doubt
+    await acting.aclose()
 
 
 async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:
@@ -150,7 +194,7 @@ async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_
     stage = Stage("leak-after-kill").run(49)
     run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
     assert run.state is RunState.FAILED, (run.message, told(run))
-    assert "19.3 GiB are held by nobody" in run.message
+    assert "GiB belong to no process" in run.message
     assert run.can_go_back
     spark, t = stage.spark("spark2")
     names = [live.script.name for live in spark.containers(t)]

@@ -12,10 +12,11 @@ from sparktop.text import expression as module
 from sparktop.text.expression import SHORT_CHARS, BadExpression, Expression, expression
 
 SOURCES = (r"^a+b", r"\bab\b", r"(?P<first>a)|(?P<other>b)$", r"a[^\n]{0,3}?b", r"(?i)AB", r"x*")
+# Beside a letter that is not ASCII, `\b` is another place to RE2: the module says so.
 PADS = ("", "-" * SHORT_CHARS)
 
 
-@given(st.sampled_from(SOURCES), st.text("ab -\u00e9", max_size=12), st.integers(0, 12), st.integers(0, 12))
+@given(st.sampled_from(SOURCES), st.text("ab -\u2192", max_size=12), st.integers(0, 12), st.integers(0, 12))
 def test_short_and_long_texts_are_searched_alike(source: str, text: str, start: int, cut: int) -> None:
     for padded in (text, text + PADS[1], PADS[1] + text):
         for is_tested in (True, False):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sparktop.model.event import Advice, Severity
@@ -84,4 +84,4 @@ def advice(row: Mapping[str, Any], source: str = "") -> Advice:
 @cache
 def table(name: str) -> dict[str, Any]:
     """The table of this name, beside this module."""
-    return tomllib.loads(files("sparktop.diagnose.kernel").joinpath(f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8"))

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sparktop.cmdline.source import Item
@@ -65,7 +65,7 @@ class Choice:
 
 @cache
 def _table() -> tuple[tuple[Lifetime, ...], tuple[Choice, ...]]:
-    raw = tomllib.loads(files("sparktop.diagnose.lint").joinpath("lifetimes.toml").read_text("utf-8"))
+    raw = tomllib.loads(Path(__file__).with_name("lifetimes.toml").read_text("utf-8"))
     return tuple(Lifetime(**_values(row)) for row in raw["item"]), tuple(
         Choice(**_values(row)) for row in raw["choice"]
     )
@@ -175,7 +175,10 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         yield claim(
             item,
             title=f"{name} has no {row.flag}: it refuses to start",
-            explanation=f"It came by {row.works_from}. The parser ends with `unrecognized arguments: {row.flag}`.",
+            explanation=(
+                f"{row.works_from} is the first known version with it. The parser exits with `unrecognized "
+                f"arguments: {row.flag}`."
+            ),
             remedies=[fix],
             subject=row.flag,
             references=row.sources,
@@ -190,7 +193,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             yield claim(
                 item,
                 title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
-                explanation=f"The parser ends with `invalid choice`. It takes {', '.join(choice.values)}.",
+                explanation=f"The parser exits with `invalid choice`. It accepts {', '.join(choice.values)}.",
                 remedies=[change(f"on a Spark: {choice.instead}", replaced(spec, item, choice.instead))],
                 subject=choice.flag,
                 references=choice.sources,

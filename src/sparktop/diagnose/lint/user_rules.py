@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sparktop.cmdline.source import Item
@@ -118,7 +118,7 @@ class LintRule:
 def shipped() -> tuple[LintRule, ...]:
     """The lint rules that ship as TOML."""
     name = "flags.toml"
-    return parse(files("sparktop.diagnose.lint").joinpath(name).read_text("utf-8"), name, compiles=False)
+    return parse(Path(__file__).with_name(name).read_text("utf-8"), name, compiles=False)
 
 
 def parse(text: str, source: str, *, user: bool = False, compiles: bool = True) -> tuple[LintRule, ...]:

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState, Progress
 from sparktop.model.telemetry import LogLine
@@ -68,6 +68,8 @@ class EngineLogState:
     failure: str = ""
     """The first line that reported that the engine died or couldn't start."""
     stopping: bool = False
+    has_served: bool = False
+    """Whether it was ready or serving in this run."""
     moved_wall_s: float | None = None
     """When state, phase or count last changed (node time): shows a stalled capture."""
     statistics: Phase | None = None
@@ -94,7 +96,7 @@ class Wording:
 @cache
 def wordings() -> tuple[Wording, ...]:
     """The entries of engine_state.toml."""
-    raw = tomllib.loads(files("sparktop.diagnose.logs").joinpath("engine_state.toml").read_text("utf-8"))
+    raw = tomllib.loads(Path(__file__).with_name("engine_state.toml").read_text("utf-8"))
     entries = []
     for row in raw["line"]:
         word, engine, pattern = row.pop("word"), row.pop("engine", None), row.pop("pattern")
@@ -139,7 +141,10 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         return replace(state, stopping=True, progress=None)
     if phase.name == "statistics":
         serving = EngineState.SERVING if phase.running else EngineState.READY
-        return replace(state, state=serving, progress=None, phase="", statistics=phase, statistics_wall_s=line.wall_s)
+        return replace(
+            state, state=serving, progress=None, phase="", has_served=True, statistics=phase,
+            statistics_wall_s=line.wall_s,
+        )  # fmt: skip
     if phase.state is None or (state.state in _READY_STATES and phase.state not in _READY_STATES):
         return state
     progress = None
@@ -151,6 +156,7 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         state=phase.state,
         phase=phase.name,
         progress=progress,
+        has_served=state.has_served or phase.serves,
         version=phase.version or state.version,
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
     )

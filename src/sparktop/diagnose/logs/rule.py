@@ -43,7 +43,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sparktop.diagnose import rule_file
@@ -115,7 +115,7 @@ _REQUIRED = ("id", "title", "severity", "any", "regex", "explanation", "examples
 @cache
 def shipped() -> tuple[LogRule, ...]:
     """The log rules that ship with sparktop, ordered by file name."""
-    folder = files("sparktop.diagnose.logs").joinpath("rules")
+    folder = Path(__file__).with_name("rules")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     texts = ((folder.joinpath(name).read_text("utf-8"), name) for name in names)
     return tuple(rule for text, name in texts for rule in parse(text, name, compiles=False))

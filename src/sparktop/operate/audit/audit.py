@@ -15,7 +15,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,16 @@ from sparktop.errors import SparktopError
 from sparktop.transport.threads import in_thread
 
 VERSION = 1
+NEW = "{NEW}"
+"""Stands in the audit for the id of a container that a step creates."""
 READ_AT_MOST_BYTES = 8 << 20
 """Only the end of a longer file is read."""
+LATELY_BYTES = 1 << 20
+"""How much of the file's end a list of recent names is read from."""
 MAX_ENTRY_CHARS = 1 << 20
 UNDER_WAY = "under-way"
 """A folder next to the audit: a file for each run, locked by the process that runs it."""
+_CONTAINER_CALL = re.compile(r"POST /containers/([0-9a-f]{64}|\{NEW\})/(stop|kill|start|update)")
 _RUN_ID = re.compile(r"\w[\w.-]{0,99}")
 
 
@@ -173,6 +178,30 @@ def entries(path: Path | None = None, *, limit_bytes: int = READ_AT_MOST_BYTES) 
     if start:
         raw = raw.partition(b"\n")[2]
     return decoded(raw)
+
+
+def engines_named(path: Path | None = None) -> tuple[str, ...]:
+    """The engines that recent runs acted on or stopped, the latest first; () where the audit can't be read."""
+    try:
+        log_entries = entries(path, limit_bytes=LATELY_BYTES)[0]
+    except AuditError:
+        return ()
+    names = (sanitise.name(str(name or "")) for entry in reversed(log_entries) for name in _engines_of(entry))
+    return tuple(dict.fromkeys(name for name in names if name and not name.isdecimal()))  # a number is a process
+
+
+def _engines_of(entry: Mapping[str, Any]) -> Iterator[object]:
+    yield entry.get("target")
+    yield from (sanitise.mapping(step).get("stops") for step in sanitise.items(entry.get("steps")))
+
+
+def container_call(call: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(container, verb) of an audited Docker call that stops, kills, starts or updates a container; else None.
+
+    The container is its full id, or "{NEW}" for one that an earlier step created.
+    """
+    match = _CONTAINER_CALL.fullmatch(str(call.get("docker", "")))
+    return (match[1], match[2]) if match is not None else None
 
 
 def is_under_way(run_id: str, path: Path) -> bool:

@@ -1,6 +1,7 @@
-"""Interrupted runs: runs that have begun and not ended, by the audit, and what they left behind on the nodes.
+"""Interrupted runs: runs that have not come to their end, by the audit, and what they left behind on the nodes.
 
-A run that a later run has dealt with, or whose report the operator has read, is not reported.
+Their console was killed or closed, or they ended halfway: a step failed, the operator aborted, the way back failed
+too. A run that a later run has dealt with, or whose report the operator has read, is not reported.
 """
 
 from __future__ import annotations
@@ -14,21 +15,25 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.engines.labels import LAUNCH
-from sparktop.model.engine import Container
+from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.operate.actions import STOPPING_ACTIONS
 from sparktop.operate.audit import plan_codec
+from sparktop.operate.audit.audit import NEW, container_call
 from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0
 READ = "read"
 """In an audit note: the operator has read how the run was left."""
-STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
-"""Actions that intend to leave stopped what they stop."""
-_CONTAINER = re.compile(r"POST /containers/([0-9a-f]{64})/(stop|kill|start|update)")
 _NAMED = re.compile(r"/containers/([0-9a-f]{64})\b")
 _ID = re.compile(r"[0-9a-f]{64}")
-_POLICIES = ("always", "unless-stopped", "on-failure")
+_HALFWAY = {
+    RunState.FAILED: ("failed", "It failed at"),
+    RunState.ABORTED: ("was aborted", "It was aborted at"),
+    RunState.NO_HELP: ("did not help", "It ended at"),
+}
+"""Ends of a run that may leave something behind: (verb after the plan's title, words before the time)."""
 _GONE_HERE = "the console was gone from here on"
 _BY_ITSELF = "; what the node had begun of it, it has finished or undone by itself"
 Entry = Mapping[str, Any]
@@ -48,7 +53,7 @@ class CreatedContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptedRun:
-    """One run without an end."""
+    """One run without an end, or with one halfway."""
 
     run: Run
     """As far as it is known; `run_report` adds message and hint."""
@@ -69,7 +74,7 @@ class InterruptedRun:
 def interrupted_runs(
     entries: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_wall_s: float
 ) -> tuple[InterruptedRun, ...]:
-    """Runs that have begun, never ended, don't run now and weren't read; oldest first."""
+    """Runs that have begun, never ended or ended halfway, don't run now and weren't read; oldest first."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         if isinstance(run_id := entry.get("run"), str):
@@ -83,7 +88,7 @@ def interrupted_runs(
         end = next((entry for entry in run_entries if entry["kind"] == "end"), None)
         if end is not None and end.get("state") == RunState.REFUSED:
             continue
-        has_ended = end is not None and end.get("left") is not True
+        has_ended = end is not None and end.get("left") is not True and end.get("state") not in _HALFWAY
         if has_ended or any(entry.get(READ) is True for entry in run_entries) or is_under_way(name):
             named |= {container_id for call in _calls(intent) for container_id in _NAMED.findall(call)}
         elif (
@@ -91,6 +96,8 @@ def interrupted_runs(
             and (run := _interrupted_run(name, intent, run_entries, named)) is not None
         ):
             out.append(run)
+            if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
+                named |= {*run.stopped, *run.policies, *(created.container_id for created in run.made)}
     return tuple(reversed(out))
 
 
@@ -102,24 +109,35 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     begun_index = next(
         (at for at, step_run in enumerate(run.steps) if step_run.state is StepState.UNKNOWN), len(run.steps) - 1
     )
+    if run.state is not RunState.CUT_OFF:
+        begun_index = max(
+            (at for at, step_run in enumerate(run.steps) if step_run.state is not StepState.SKIPPED), default=-1
+        )
     stopped: dict[str, None] = {}
     policies: dict[str, str] = {}
     created: list[CreatedContainer] = []
     saved = run.saved
     for index, step in enumerate(_dicts(intent.get("steps"))):
         for call in (*_dicts(step.get("operations")), *_dicts(step.get("undo"))):
-            docker_call = _text(call.get("docker"))
-            match = _CONTAINER.fullmatch(docker_call)
-            if match is not None and match[1] not in named:
-                _note_call(match[1], match[2], call, is_begun=index <= begun_index, stopped=stopped, policies=policies)
-            elif docker_call == "POST /containers/create" and index <= begun_index:
+            changed = container_call(call)
+            if changed is not None and changed[0] not in (NEW, *named):
+                _note_call(
+                    *changed,
+                    call,
+                    is_begun=index <= begun_index,
+                    may_stop_unseen=run.state is RunState.CUT_OFF,
+                    stopped=stopped,
+                    policies=policies,
+                )
+            elif call.get("docker") == "POST /containers/create" and index <= begun_index:
                 created.append(_created_container(step, call, saved))
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
     if not (stopped or policies or created):
         return None
-    current = run.steps[begun_index] if run.steps and run.steps[begun_index].state is StepState.UNKNOWN else None
+    is_at = begun_index >= 0 and run.steps[begun_index].state in (StepState.UNKNOWN, StepState.FAILED)
+    current = run.steps[begun_index] if is_at else None
     return InterruptedRun(
         run=run,
         last_wall_s=entries[-1]["wall_s"],
@@ -133,17 +151,28 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
 
 
 def _note_call(
-    container_id: str, verb: str, call: Entry, *, is_begun: bool, stopped: dict[str, None], policies: dict[str, str]
+    container_id: str,
+    verb: str,
+    call: Entry,
+    *,
+    is_begun: bool,
+    may_stop_unseen: bool,
+    stopped: dict[str, None],
+    policies: dict[str, str],
 ) -> None:
-    """Add to `stopped` and `policies` what one Docker call did to its container."""
-    if verb == "start" or (verb in ("stop", "kill") and is_begun):
+    """Add to `stopped` and `policies` what one Docker call did to its container.
+
+    Args:
+        may_stop_unseen: the console was gone: what the run was going to start it may have stopped.
+    """
+    if verb in ("start", "stop", "kill") and (is_begun or (verb == "start" and may_stop_unseen)):
         stopped[container_id] = None
     elif verb == "update" and is_begun:
         body = call.get("body")
         policy_body = body.get("RestartPolicy") if isinstance(body, Mapping) else None
         policy = _text(policy_body.get("Name")) if isinstance(policy_body, Mapping) else ""
         count = policy_body.get("MaximumRetryCount") if isinstance(policy_body, Mapping) else None
-        if policy in _POLICIES:
+        if policy in RESTARTING_POLICIES:
             policies[container_id] = f"{policy}:{count}" if policy == "on-failure" and _is_count(count) else policy
 
 
@@ -165,8 +194,10 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         entry.get("step"): entry for entry in entries if entry["kind"] == "step" and isinstance(entry.get("step"), str)
     }
     nodes = _texts(intent.get("nodes"))
+    end = next((entry for entry in entries if entry["kind"] == "end" and entry.get("left") is not True), None)
     try:
         risk = Risk(_text(intent.get("risk")))
+        state = RunState(_text(end.get("state"))) if end is not None else RunState.CUT_OFF
     except ValueError:
         return None
     steps: list[StepRun] = []
@@ -179,7 +210,7 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
             undone_by=_text(planned.get("undone_by")),
             has_no_undo=planned.get("has_no_undo") is True,
         )
-        is_now = all(step_run.ended_wall_s is not None for step_run in steps)
+        is_now = end is None and all(step_run.ended_wall_s is not None for step_run in steps)
         steps.append(_step_run(step, ended.get(step.id), is_now=is_now, is_local="act" in planned))
     plan = Plan(
         request=Request(
@@ -201,7 +232,8 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
             node_ids |= {
                 str(key): value for key, value in ids.items() if isinstance(value, str) and _ID.fullmatch(value)
             }
-    return Run(id=run_id, plan=plan, state=RunState.CUT_OFF, steps=tuple(steps), saved=saved)
+    asked = mapping(intent.get("asked"))
+    return Run(id=run_id, plan=plan, state=state, steps=tuple(steps), saved=saved, asked=asked)
 
 
 def _step_run(step: Step, entry: Entry | None, *, is_now: bool, is_local: bool) -> StepRun:
@@ -283,16 +315,21 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
     unwatched = sorted({node for step in rollback for node in (step.node, *step.needs_nodes)} - watched)
     hint = _by_hand(interrupted, remains, several=len(watched) > 1)
     if unwatched:
-        hint = f"Its way back needs {' and '.join(unwatched)}, which isn't watched here. {hint}"
+        hint = f"Its rollback needs {' and '.join(unwatched)}, which this console doesn't watch. {hint}"
     when = time.strftime("%H:%M on %Y-%m-%d", time.localtime(interrupted.last_wall_s))
     where = (
         f", at step {interrupted.number} of {len(interrupted.run.steps)}: {interrupted.at}" if interrupted.at else ""
     )
-    how = f"was closed at {when}" if interrupted.was_closed else f"ended without a word after {when}"
+    if interrupted.run.state in _HALFWAY:
+        how = f"{_HALFWAY[interrupted.run.state][1]} {when}"
+    elif interrupted.was_closed:
+        how = f"Its console was closed at {when}"
+    else:
+        how = f"Its console ended without a word after {when}"
     remains_text = "; ".join(leftover.text for leftover in remains)
     return replace(
         interrupted.run,
-        message=f"{remains_text}. Its console {how}{where}.",
+        message=f"{remains_text}. {how}{where}.",
         remains=remains_text,
         hint=hint.strip(),
         can_go_back=bool(rollback) and not unwatched,
@@ -302,7 +339,8 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
 
 def one_line(run: Run) -> str:
     """The report on one line, for where there is no screen."""
-    return f"{run.plan.title} was cut off: {run.message} {run.hint}".strip()
+    verb, _ = _HALFWAY.get(run.state, ("was cut off", ""))
+    return f"{run.plan.title} {verb}: {run.message} {run.hint}".strip()
 
 
 def _by_hand(interrupted: InterruptedRun, leftovers: Sequence[Leftover], *, several: bool) -> str:
@@ -321,9 +359,17 @@ def _by_hand(interrupted: InterruptedRun, leftovers: Sequence[Leftover], *, seve
 
 def _leftovers(interrupted: InterruptedRun, containers: Mapping[str, tuple[str, Container]]) -> Iterator[Leftover]:
     """What is left, stopped containers first: those are missed."""
+    serving = {
+        node
+        for created in interrupted.made
+        for node, container in (_find_created(created, containers),)
+        if container is not None and container.status == "running" and container.restart_policy not in _NO_POLICY
+    }
     for container_id in interrupted.stopped:
         node, container = containers.get(container_id, ("", None))
         if container is None or container.status not in ("created", "exited", "dead"):
+            continue
+        if node in serving:  # what took its place, or was to, serves
             continue
         if container.finished_wall_s is not None and container.finished_wall_s > interrupted.last_wall_s + LATER_S:
             continue
@@ -385,10 +431,18 @@ def _saved(interrupted: InterruptedRun, picture: FleetState) -> Mapping[str, Map
         for container in view.containers.containers
     }
     saved = {node: dict(ids) for node, ids in interrupted.run.saved.items()}
+    needed = {
+        (step.node, step.act.needs)
+        for step in interrupted.run.plan.way_back
+        if isinstance(step.act, CollectEvidence) and step.act.needs
+    }
     for created in interrupted.made:
         _, container = _find_created(created, containers)
         if container is not None:
-            saved.setdefault(created.node, {})["NEW"] = container.container_id
+            ids = saved.setdefault(created.node, {})
+            ids["NEW"] = container.container_id
+            if container.status != "created":  # it has started: there is a log to keep
+                ids |= {name: container.container_id for node, name in needed if node == created.node}
     return saved
 
 

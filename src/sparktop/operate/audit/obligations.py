@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
 from sparktop.model.plan import GuardOrder, Plan, Remote, RunState, StepState
 from sparktop.model.survey import Owed
-from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S, STOPPING_ACTIONS
+from sparktop.operate.actions import STOPPING_ACTIONS
+from sparktop.operate.audit.audit import NEW, container_call
+from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S
 from sparktop.operate.audit.plan_codec import decoded_steps
 from sparktop.sanitise import items, line, mapping, name
 
-_CALL = re.compile(r"POST /containers/([0-9a-f]{64}|\{NEW\})/(stop|kill|start|update)")
 _ID = re.compile(r"[0-9a-f]{64}")
-_NEW = "{NEW}"
-_POLICIES = ("always", "unless-stopped", "on-failure")
 Entry = Mapping[str, Any]
 
 
@@ -93,7 +93,7 @@ def owed_notes(plan: Plan, owed: Mapping[str, Owed]) -> Iterator[str]:
         elif debt.policy:
             yield f'"{debt.title}" left its restart policy off: it was {debt.policy}, and this plan leaves it off.'
         if debt.was_running:
-            yield f'"{debt.title}" left it stopped: the way back of this plan starts it again.'
+            yield f'"{debt.title}" left it stopped: the rollback of this plan starts it again.'
         if debt.evidence_path:
             yield f'Its log from before "{debt.title}" is in {debt.evidence_path}.'
 
@@ -197,7 +197,7 @@ class _AuditedRun:
         """Container id -> the restart policy that it has before and after the run."""
         calls = self._calls((*self._steps, *self._way_back), with_undo=True)
         found = ((container_id, _policy(call)) for _, container_id, verb, call in calls if verb == "update")
-        return {container_id: policy for container_id, policy in found if policy[0] in _POLICIES}
+        return {container_id: policy for container_id, policy in found if policy[0] in RESTARTING_POLICIES}
 
     def _calls(self, steps: Sequence[Entry], *, with_undo: bool = False) -> Iterator[tuple[str, str, str, Entry]]:
         """(node, container id, verb, call) of the Docker calls on containers that are known by their id."""
@@ -205,12 +205,11 @@ class _AuditedRun:
             node = str(step.get("node"))
             undo = _dicts(step.get("undo")) if with_undo else ()
             for call in (*_dicts(step.get("operations")), *undo):
-                match = _CALL.fullmatch(str(call.get("docker")))
-                container_id = match[1] if match is not None else ""
-                if container_id == _NEW:
+                container_id, verb = container_call(call) or ("", "")
+                if container_id == NEW:
                     container_id = self._new_ids.get(node, "")
-                if match is not None and container_id:
-                    yield node, container_id, match[2], call
+                if container_id:
+                    yield node, container_id, verb, call
 
 
 def _policy(call: Entry) -> tuple[str, int]:

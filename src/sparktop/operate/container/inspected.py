@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_argv import value_of
+from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.survey import DockerGet, Owed, Survey
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,250}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,300}")
-_POLICIES = ("no", "always", "unless-stopped", "on-failure")
+_POLICIES = ("no", *RESTARTING_POLICIES)
 _KEY_VARIABLES = ("VLLM_API_KEY",)
 
 
@@ -82,7 +83,7 @@ def image_path(name: str) -> str | None:
 
 
 def image(node: str, name: str, survey: Survey) -> Mapping[str, Any] | None:
-    """The inspected image of that name or id; None where it isn't there or wasn't asked for."""
+    """The inspected image of that name or id; None where it doesn't exist or wasn't asked for."""
     path = image_path(name)
     value = survey.value(DockerGet(node=node, path=path)) if path else None
     return value if isinstance(value, Mapping) else None

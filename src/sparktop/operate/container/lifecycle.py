@@ -50,7 +50,7 @@ def same_run(container: Inspected) -> Expect:
     return Expect(
         path=f"{container.path}/json",
         equals={"Id": container.container_id, "Name": f"/{container.name}", "State.StartedAt": container.started_at},
-        otherwise=f"{container.name} was started anew, renamed or removed since the plan was made: plan again",
+        otherwise=f"{container.name} was restarted, renamed or removed since the plan was made: plan again",
     )
 
 
@@ -99,6 +99,7 @@ def policy_back(container: Inspected, mark: str, on_failure: OnFailure = OnFailu
         limit_s=60.0,
         verifies=f"its restart policy is {container.policy}",
         undone_by=policy_command(container.name, NO_POLICY),
+        by_hand=policy_command(container.name, container.policy_body),
         undoes=(f"policy-off{mark}",),
         on_failure=on_failure,
     )
@@ -135,7 +136,7 @@ def stop(container: Inspected, mark: str, grace_s: float, *, policy_back_if_not:
         node=container.node,
         act=Remote(operations=(same_run(container), call), undo=undo),
         limit_s=2 * grace_s + 90.0,
-        verifies="it has ended, or the next step ends it",
+        verifies="it has stopped, or the next step kills it",
         undone_by=f"docker start {container.name}",
         stops=container.name,
     )
@@ -146,8 +147,8 @@ def kill(container: Inspected, mark: str) -> Step:
     ended = Expect(
         path=f"{container.path}/json",
         equals={"State.Running": False},
-        otherwise=f"{container.name} outlives SIGKILL: a process of it is stuck in the kernel, and only a reboot ends "
-        "that",
+        otherwise=f"{container.name} survives SIGKILL: one of its processes is stuck in the kernel, and only a "
+        "reboot removes it",
         within_s=KILL_S,
     )
     call = _post(f"{container.path}/kill", (204, 404, 409), query={"signal": "KILL"}, limit_s=KILL_S, done_when=ended)
@@ -164,6 +165,30 @@ def kill(container: Inspected, mark: str) -> Step:
     )
 
 
+def stays_stopped(container: Inspected, mark: str) -> Step:
+    """Check that it is there, stopped, with the restart policy that it had; Docker calls none "no" or ""."""
+    policy = {"HostConfig.RestartPolicy.Name": container.policy_now} if container.policy_now != "no" else {}
+    expected = Expect(
+        path=f"{container.path}/json",
+        equals={
+            "Id": container.container_id,
+            "Name": f"/{container.name}",
+            "State.Running": False,
+            "State.Restarting": False,
+            **policy,
+        },
+        otherwise=f"{container.name} runs again, or somebody removed it, renamed it or changed its restart policy",
+    )
+    return Step(
+        id=f"stopped{mark}",
+        title=f"Check that {container.name} stays stopped",
+        node=container.node,
+        act=Remote(operations=(expected,)),
+        limit_s=30.0,
+        verifies="it exists, stopped, with its restart policy",
+    )
+
+
 def gone(engine: Engine, node: str, mark: str, container_id: str = "", pid: int | None = None) -> Step:
     """Wait until its processes are out of the process table and of the GPU's list."""
     pids = tuple(sorted({*engine.pids, *((pid,) if pid else ())}))
@@ -173,7 +198,7 @@ def gone(engine: Engine, node: str, mark: str, container_id: str = "", pid: int 
         node=node,
         act=AwaitGone(pids=pids, container_id=container_id),
         limit_s=GONE_S,
-        verifies="no process and no GPU process of it is left",
+        verifies="none of its processes is left, also not on the GPU",
     )
 
 
@@ -200,6 +225,7 @@ def start_again(container: Inspected, mark: str) -> Step:
         act=Remote(operations=(same_container(container), start_call(container.path))),
         limit_s=150.0,
         verifies="Docker says that it runs",
+        by_hand=f"docker start {container.name}",
         undoes=(f"stop{mark}",),
     )
 
@@ -307,7 +333,7 @@ def start_new(
     created = Expect(
         path=f"{NEW_PATH}/json",
         equals={"Name": f"/{new.created_name}", "State.Running": False},
-        otherwise=f"the new container {new.created_name} was renamed, started or removed meanwhile",
+        otherwise=f"somebody else has renamed, started or removed the new container {new.created_name}",
     )
     operations: list[Operation] = [created]
     if new.old is not None and new.keeps_old:
@@ -343,7 +369,8 @@ def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> Ste
         limit_s=60.0,
         verifies=f"its restart policy is {word}",
         undone_by=f"docker update --restart=no {name}",
-        on_failure=OnFailure.GO_ON,
+        by_hand=policy_command(name, policy),
+        on_failure=OnFailure.FAIL_AT_END,
     )
 
 
@@ -362,8 +389,8 @@ def remove_old(new: NewContainer) -> Step:
         node=new.node,
         act=Remote(operations=(kept, call)),
         limit_s=180.0,
-        verifies="it is gone; the volumes stay",
-        undone_by="nothing: from here on there is no way back",
+        verifies="it is removed; its volumes stay",
+        undone_by="nothing: from here on there is no rollback",
         has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
@@ -427,6 +454,7 @@ def stop_new(
         act=Remote(operations=tuple(calls)),
         limit_s=2 * grace_s + 150.0,
         verifies=verifies,
+        by_hand=f"docker stop -t {grace_s:.0f} {NEW}" + (f"; docker rename {NEW} {aside_name}" if aside_name else ""),
         undoes=tuple(f"{undone}{mark}" for undone in undoes),
         stops=name,
         on_failure=on_failure,
@@ -439,18 +467,25 @@ def restore_old(new: NewContainer) -> Step:
     assert old is not None  # there is one to restore
     runs = old.was_running
     operations: list[Operation]
+    by_hand: tuple[str, ...] = ()
     if old.auto_remove:
         create, start_it = start_old(new)
         recreated = Expect(
             path=f"/containers/{new.name}/json",
             equals={"Image": old.image_id, "HostConfig.AutoRemove": True},
-            otherwise=f"another container is called {new.name} by now: the old one was not made anew",
+            otherwise=f"another container has taken the name {new.name}: the old one was not recreated",
         )
         operations = [create, recreated, start_it]
     else:
         operations = [*restore_name(new), *(start_old(new) if runs else ())]
-        if old.restarts and not old.loops:
+        restarts = old.restarts and not old.loops
+        if restarts:
             operations.append(restore_policy(old))
+        by_hand = (
+            f"docker rename {new.before_name} {new.name}",
+            *((f"docker start {new.name}",) if runs else ()),
+            *((policy_command(new.name, old.policy_body),) if restarts else ()),
+        )
     return Step(
         id=f"back-old{new.mark}",
         title=f"Put the old {new.name} back in its place {'and start it' if runs else 'stopped, as it was'}",
@@ -458,6 +493,7 @@ def restore_old(new: NewContainer) -> Step:
         act=Remote(operations=tuple(operations)),
         limit_s=240.0,
         verifies="it has its name" + (" and runs" if runs else ""),
+        by_hand="; ".join(by_hand),
         undoes=tuple(f"{name}{new.mark}" for name in ("stop", *(() if old.loops else ("policy-off",)))),
     )
 
@@ -480,7 +516,7 @@ def still_stopped(container: Inspected) -> Expect:
             "State.Running": False,
             **({"State.StartedAt": container.started_at} if is_one_run else {}),
         },
-        otherwise=f"{container.name} was started by somebody else meanwhile, renamed or removed",
+        otherwise=f"{container.name} was started, renamed or removed by somebody else meanwhile",
     )
 
 
@@ -489,7 +525,7 @@ def _same_image(new: NewContainer) -> Expect:
     return Expect(
         path=image_path(new.image_ref) or f"/images/{new.image_id}/json",
         equals={"Id": new.image_id},
-        otherwise=f"the image {new.image_ref} was removed, or is another one by now: plan again",
+        otherwise=f"the image {new.image_ref} was removed or replaced: plan again",
     )
 
 

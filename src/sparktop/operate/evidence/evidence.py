@@ -242,6 +242,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect="One .tar.gz on this machine, readable by you alone: the engines' logs and metrics, the kernel's log of "
         "this boot and the one before, `docker inspect`, tables of memory, processes and network, and the findings. "
         "Secrets are removed before anything is written, and a report counts them.",
-        warnings=tuple(f"{name} does not answer: only what was last seen of it is put in." for name in silent),
+        warnings=tuple(f"{name} does not answer: the archive has only what was last seen." for name in silent),
         seen_monotonic_s=picture.monotonic_s,
     )

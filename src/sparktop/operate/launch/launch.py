@@ -32,6 +32,7 @@ from sparktop.operate.secrets.masking import secrets_of
 from sparktop.operate.secrets.sudo import require_docker
 from sparktop.recipe.container_spec import Rendered, RenderedRank
 from sparktop.recipe.operator_secrets import ENGINE_KEY
+from sparktop.recipe.read.shelf import word
 from sparktop.recipe.render.host_config import body
 from sparktop.text.units import GIB
 
@@ -232,7 +233,7 @@ def _check_order(request: Request) -> None:
         hosts = " ".join(["HOST"] * least + ["[HOST]"] * (most - least))
         raise Refused(
             f"{recipe.id} is for {nodes_text}, and {count} {'is' if count == 1 else 'are'} named",
-            (f"sparktop launch {shlex.quote(recipe.id)} {hosts}",),
+            (f"sparktop launch {shlex.quote(word(recipe))} {hosts}",),
         )
     if len(set(request.nodes)) != count:
         raise Refused("a node is named twice", ("name each Spark once",))
@@ -263,7 +264,7 @@ def _check_inputs(request: Request, inputs: LaunchInputs) -> None:
             (
                 *how_to_set_policy,
                 f"to start it again: sparktop act safe-restart {hosts} --engine {name}",
-                f"to launch it anew: --stop {name}",
+                f"to launch it again: --stop {name}",
             ),
             prospect=prospect,
         )

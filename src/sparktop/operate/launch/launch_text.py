@@ -31,12 +31,12 @@ def effect(inputs: LaunchInputs, ranks: Sequence[PlannedRank]) -> str:
     recipe = inputs.order.recipe
     took = f" Its load took {span(recipe.expected.load_s)} elsewhere." if recipe.expected.load_s else ""
     comes_back = any(engine.comes_back for engine in inputs.engines_to_stop)
-    after = ", and what was stopped is started again" if comes_back else ""
+    after = ", and what was stopped starts again" if comes_back else ""
     containers = "container is" if len(ranks) == 1 else "containers are"
     link = "," if comes_back else " and"
     return (
-        f"It is started when there is memory for it, proven by one request, and measured.{took} If that fails, its log "
-        f"is kept{link} the {containers} removed{after}."
+        f"It starts when there is memory for it, is proven by one request, and measured.{took} If that fails, its log "
+        f"is saved{link} the {containers} removed{after}."
     )
 
 
@@ -65,7 +65,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
             )
         yield from sudo_notes(steps, inputs.gate_inputs.survey, rank.node)
     if any(rank.container.has_policy for rank in ranks):
-        yield "It gets its restart policy when it has served, not before."
+        yield "It gets its restart policy only once it has served."
 
 
 def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) -> Iterator[str]:

@@ -95,14 +95,14 @@ def warnings(engines: Sequence[EngineToStop]) -> Iterator[str]:
         where = " and ".join(rank.node for rank in engine.ranks)
         total_bytes = sum(held_bytes(rank.engine, rank.view) or 0 for rank in engine.ranks)
         holds = f", which holds {gib(total_bytes)}" if total_bytes else ""
-        stays = "stays stopped when the launch has served" if engine.comes_back else "is not started again from here"
-        yield f"{engine.name} on {where}{holds}, is stopped to make room, and {stays}."
+        stays = "stays stopped once the launch serves" if engine.comes_back else "can't be started again from here"
+        yield f"{engine.name} on {where}{holds}, is stopped to free memory, and {stays}."
         if requests := sum(rank.requests for rank in engine.ranks):
             yield requests_lost(requests, engine.name)
         for rank in engine.ranks:
             yield from neighbours(rank)
         if not engine.comes_back:
-            yield f"{engine.name} is not there again if the launch fails: {_why_not(engine)}."
+            yield f"{engine.name} does not come back if the launch fails: {_why_not(engine)}."
 
 
 def by_hand(engines: Sequence[EngineToStop], grace_s: float) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _keys(ranks: Sequence[RunningRank]) -> tuple[tuple[str, str], ...]:
 def _unknown(node: str, name: str, picture: FleetState) -> Refused:
     view = picture.node(node)
     if view is not None and view.engines_gap:
-        return Refused(f"{view.engines_gap}: whether {name} is there is not known", ("try again in some seconds",))
+        return Refused(f"{view.engines_gap}: whether {name} is there is not known", ("try again in a few seconds",))
     running = [engine.name for engine in view.engines if is_alive(engine)] if view is not None else []
     return Refused(
         f"there is no engine {name} on {node} to stop",
@@ -152,7 +152,7 @@ def _why_not(engine: EngineToStop) -> str:
         )
     rank = next(rank for rank in engine.ranks if not rank.is_startable)
     if rank.origin.is_in_sleeping_container:
-        return f"{rank.origin.launcher} has put it into its container, and starts it"
+        return f"{rank.origin.launcher} put it into its container, and starts it"
     if rank.container is None:
         return "it runs in no container and no service"
     return "it was started with --rm, and Docker removes it when it stops"

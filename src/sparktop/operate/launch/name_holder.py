@@ -65,12 +65,12 @@ def clear(node: str, mark: str, leftovers: Sequence[Leftover]) -> Step:
     names = " and ".join(leftover.name for leftover in leftovers)
     return Step(
         id=f"clear{mark}",
-        title=f"Remove {names}, which an interrupted launch has made and never started",
+        title=f"Remove {names}, made by an interrupted launch and never started",
         node=node,
         act=Remote(operations=tuple(operations)),
         limit_s=120.0 * len(leftovers),
         verifies="the name is free",
-        undone_by="nothing needs to be: it has never run",
+        undone_by="nothing to undo: it has never run",
         has_no_undo=True,
         on_failure=OnFailure.ROLL_BACK,
     )

@@ -88,7 +88,7 @@ class PlannedRank(Starter):
         yield lifecycle.make(
             new,
             title=f"Make the container {self.name}{name_note}",
-            verifies="Docker takes it; nothing runs yet",
+            verifies="Docker accepts it; nothing runs yet",
             on_failure=OnFailure.ROLL_BACK,
         )
 
@@ -133,7 +133,7 @@ class PlannedRank(Starter):
             longer=_how_to_extend(self.recipe),
         )
         step = start_steps.ready(self.node, self.mark, act, self.recipe.proof.ready_limit_s)
-        yield with_rollback(replace(step, verifies="it is ready by its own endpoint or log"))
+        yield with_rollback(replace(step, verifies="its endpoint or log says that it is ready"))
 
     def guard_request(self) -> Iterator[Step]:
         yield self._guard(serving=True)
@@ -161,7 +161,7 @@ class PlannedRank(Starter):
                 api_key=self.api_key,
             ),
             limit_s=MEASURE_LIMIT_S,
-            verifies="first token, tokens a second and memory left, beside what is expected",
+            verifies="first token, tokens a second and memory left, against what is expected",
             on_failure=OnFailure.GO_ON,
         )
 
@@ -203,6 +203,7 @@ class PlannedRank(Starter):
             act=Remote(operations=tuple(operations)),
             limit_s=180.0,
             verifies="it is gone",
+            by_hand=f"docker rm -f {NEW}" + (f"; docker rename {self.container.before_name} {old.name}" if old else ""),
             undoes=(f"make{self.mark}",),
         )
 
@@ -228,7 +229,7 @@ def keep_log(order: Sequence[PlannedRank]) -> Step:
     nodes = tuple(rank.node for rank in order)
     return Step(
         id="back-evidence",
-        title=f"Keep the log of {order[0].name}, with evidence of {' and '.join(nodes)}",
+        title=f"Save the log of {order[0].name}, with evidence of {' and '.join(nodes)}",
         node=order[0].node,
         act=CollectEvidence(nodes=nodes, engines=tuple(dict.fromkeys(rank.name for rank in order)), needs=STARTED),
         limit_s=EVIDENCE_LIMIT_S,
@@ -243,5 +244,5 @@ def _how_to_extend(recipe: Recipe) -> str:
     if path.is_relative_to(resource_dir("recipes")):
         file = f"a copy of the recipe: mkdir -p {shown(own_folder)} && cp {shown(path)} {shown(own_folder)}/"
     return (
-        f"to give it longer, set runtime_config.sparktop.ready.limit_s, {recipe.proof.ready_limit_s:g} now, in {file}"
+        f"to allow more time, set runtime_config.sparktop.ready.limit_s, {recipe.proof.ready_limit_s:g} now, in {file}"
     )

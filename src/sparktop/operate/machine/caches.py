@@ -65,11 +65,11 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 def _steps(name: str, node: NodeView | None, request: Request) -> Iterator[Step]:
     yield Step(
         id=step_id("sync", name, request.nodes),
-        title=f"Write back what is dirty on {name}",
+        title=f"Write dirty pages to disk on {name}",
         node=name,
         act=Remote(operations=(Command(argv=SYNC, limit_s=SYNC_LIMIT_S),)),
         limit_s=SYNC_LIMIT_S + 10,
-        verifies="sync returns; a disk that hangs is told, and what is clean is dropped all the same",
+        verifies="sync returns; if a disk hangs, you are told, and clean pages are dropped anyway",
         on_failure=OnFailure.GO_ON,
     )
     cache = f", {gib(node.sample.memory.page_cache_bytes)} of page cache" if node is not None and node.sample else ""
@@ -89,27 +89,27 @@ def _effect(nodes: list[NodeView]) -> str:
     ]
     first = f"The page cache becomes free memory: {', '.join(amounts)}." if amounts else "The page cache becomes free."
     return (
-        f"{first} MemAvailable hardly changes, for it counts the cache as available already, and the engines' own "
-        "start-up checks read that. It helps large allocations by CUDA and the driver, and loads that stall for "
-        "want of free pages. The next load reads its weights from disk again."
+        f"{first} MemAvailable hardly changes: it counts the cache as available, and so do the engines' own "
+        "start-up checks. It helps large allocations by CUDA and the driver, and loads that stall because "
+        "no page is free. The next load reads its weights from disk again."
     )
 
 
 def _warnings(node: NodeView) -> Iterator[str]:
     if node.sample is not None and node.sample.memory.page_cache_bytes < LITTLE_BYTES:
         cache = gib(node.sample.memory.page_cache_bytes)
-        yield f"{node.name}: only {cache} are page cache, so this will not help: little comes back."
+        yield f"{node.name}: only {cache} are page cache, so this will not help much."
     gpu_holders = [holder for holder in node.ledger.holders if holder.kind in ("engine", "gpu")] if node.ledger else []
     if gpu_holders:
         largest = max(gpu_holders, key=lambda holder: holder.held_bytes)
         total = sum(holder.held_bytes for holder in gpu_holders)
-        yield f"{node.name}: {gib(total)} are held by processes on the GPU, most by {largest.label}: that stays."
+        yield f"{node.name}: {gib(total)} are held by GPU processes, most by {largest.label}: that stays."
     gap = node.ledger.unaccounted_bytes if node.ledger else None
     if gap is not None and gap >= HELD_BYTES:
         yield (
-            f"{node.name}: {gib(gap)} are accounted for by nobody. Dropping caches does not release what the driver "
-            "kept of a process that is gone; a reboot has."
+            f"{node.name}: {gib(gap)} belong to no process. Dropping caches does not release what the driver "
+            "kept of an ended process; a reboot has."
         )
     for engine in living(node):
         if engine.state in (EngineState.STARTING, EngineState.LOADING):
-            yield f"{node.name}: {engine.name} is loading: what it has read ahead is read from disk once more."
+            yield f"{node.name}: {engine.name} is loading: it reads from disk again what it had read ahead."

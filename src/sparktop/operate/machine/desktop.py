@@ -57,7 +57,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     node = the_node(request, picture)
     way = request.options.get("way") or _usual_way(node, survey)
     if way not in WAYS:
-        raise _refuse(f"there is no way named {sanitise.name(way)}", f"choose one of {', '.join(WAYS)}")
+        raise _refuse(f"{sanitise.name(way)} is no way to do it", f"choose one of {', '.join(WAYS)}")
     recovery = {"shell": _shell, "manager": _manager, "console": _console}[way](node, survey)
     require_root_for((recovery.step,), survey, node.name)
     notes = sudo_notes((recovery.step,), survey, node.name, with_lines=way != "shell")
@@ -121,7 +121,7 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
     is_stopped = stat.state in "Tt"
     if desktop.compositor != "gnome-shell" and not is_stopped:
         raise _refuse(
-            f"{desktop.compositor} does not start anew on HUP: it would end, and the session with it",
+            f"{desktop.compositor} does not restart on HUP: it would end, and the session with it",
             _other_way(node, "manager"),
         )
     signal = Signal(
@@ -134,7 +134,7 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
     typed = f"{'' if is_own else 'sudo '}kill -s {signal.signal} {desktop.pid}"
     step = Step(
         id="shell",
-        title=f"Let {shell} go on" if is_stopped else f"HUP to {shell}",
+        title=f"Resume {shell}" if is_stopped else f"HUP to {shell}",
         node=node.name,
         act=Remote(operations=(signal,)),
         limit_s=60.0,
@@ -142,17 +142,17 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
     )
     if is_stopped:
         return _Recovery(
-            title=f"Let {desktop.compositor} go on",
+            title=f"Resume {desktop.compositor}",
             step=step,
-            effect=f"{shell} was stopped by a signal, and goes on where it was. Nothing is lost.",
+            effect=f"{shell} was paused by a signal and continues. Nothing is lost.",
             typed=typed,
             risk=Risk.SAFE,
         )
     return _Recovery(
         title=f"Restart {desktop.compositor}",
         step=step,
-        effect=f"{shell} ends and its session starts it anew. In field report 000 the desktop came back, and froze "
-        "again with the next GPU work of the same kind: what froze it has to be mended too.",
+        effect=f"{shell} ends and its session restarts it. In field report 000 the desktop came back, then froze "
+        "again with the next GPU work of the same kind: fix what froze it too.",
         typed=typed,
         warnings=tuple(_shell_warnings(node, survey, stat.state)),
     )
@@ -166,7 +166,7 @@ def _shell_warnings(node: NodeView, survey: Survey, state: str) -> Iterator[str]
     kind = _session_kind(node, survey)
     whose = _owner_text(survey, node)
     if kind == "x11":
-        yield f"The session is X11: {whose} open windows stay, the shell alone starts anew."
+        yield f"The session is X11: {whose} open windows stay, only the shell restarts."
     elif kind == "wayland":
         yield f"The session is Wayland: it ends with the shell, and {whose} open windows with it."
         yield from _session_engines(node)
@@ -177,7 +177,7 @@ def _shell_warnings(node: NodeView, survey: Survey, state: str) -> Iterator[str]
         channel = f" in {desktop.wait_channel}" if desktop is not None and desktop.wait_channel else ""
         yield (
             f"It waits in the kernel (state D){channel}: a signal acts only when that wait ends. Where the driver "
-            "hangs it never does, and a reboot is left."
+            "hangs it never ends; then only a reboot helps."
         )
 
 
@@ -191,7 +191,7 @@ def _manager_ask(node: str) -> Output:
 def _manager(node: NodeView, survey: Survey) -> _Recovery:
     shown = key_values(survey.value(_manager_ask(node.name)))
     if shown.get("LoadState", "loaded") != "loaded":
-        raise _refuse(f"{node.name} has no display manager", "there is nothing graphical to bring back")
+        raise _refuse(f"{node.name} has no display manager", "no desktop to recover")
     name = shown.get("Id", "")  # its own name, such as gdm.service
     unit = name if _UNIT.fullmatch(name) else MANAGER
     step = Step(
@@ -210,7 +210,7 @@ def _manager(node: NodeView, survey: Survey) -> _Recovery:
     return _Recovery(
         title="Restart the display manager",
         step=step,
-        effect="Every graphical session ends, and the login screen comes. Engines in containers go on.",
+        effect="Every graphical session ends, and the login screen appears. Engines in containers keep running.",
         typed=f"sudo systemctl restart {unit}",
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
@@ -249,15 +249,15 @@ def _console(node: NodeView, survey: Survey) -> _Recovery:
     )
     amount = f", {gib(desktop_bytes)} here" if desktop_bytes > GIB // 4 else ""
     return _Recovery(
-        title="Do without the desktop",
+        title="Switch the desktop off",
         step=_isolate(node.name, "multi-user.target", "console", "Switch to multi-user.target"),
         back=(_isolate(node.name, "graphical.target", "graphical", "Switch back to graphical.target"),),
-        effect="The desktop is gone until you ask for it again, or until the next boot, and its memory is free"
-        f"{amount}. Engines in containers go on.",
+        effect="The desktop is off until you start it again, or until the next boot, and its memory is free"
+        f"{amount}. Engines in containers keep running.",
         typed="sudo systemctl isolate multi-user.target",
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
-            "The desktop comes back with: sudo systemctl isolate graphical.target",
+            "To start the desktop again: sudo systemctl isolate graphical.target",
             "Services that only graphical.target wants are stopped too.",
             *_session_engines(node),
         ),

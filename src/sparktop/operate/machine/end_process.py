@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from sparktop import sanitise
-from sparktop.model.engine import Container, Engine
+from sparktop.model.engine import RESTARTING_POLICIES, Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
 from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Request, Risk, Step
@@ -37,7 +37,6 @@ BACK_SHARE = 0.8
 """Share of its memory that must come back: others take and release memory meanwhile."""
 _SYSTEM_PROCESS = re.compile(r"systemd|init$|sshd|dockerd|containerd|dbus|NetworkManager|tailscaled|sparktop")
 _DESKTOP = re.compile(r"Xwayland|gnome-session|gdm|sddm|lightdm")
-_RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -69,7 +68,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"End {name} (pid {pid}) on {node.name}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        effect=f"{_holder_text(node, row, stat, process)}. It is asked to end, and after {TERM_S:.0f} s made to.",
+        effect=f"{_holder_text(node, row, stat, process)}. SIGTERM first, SIGKILL after {TERM_S:.0f} s.",
         warnings=(
             *_warnings(node, pid, process, stat),
             *filter(None, (stays_note(request),)),
@@ -142,8 +141,8 @@ def _process_refusal(
     pid = _target(request, node)
     if _holders(node) is None:
         return _refuse(
-            f"who holds GPU memory on {node.name} can't be listed at the moment, so no process is ended on suspicion",
-            f"on {node.name}: nvidia-smi   # then end it by hand, if it is the one",
+            f"who holds GPU memory on {node.name} can't be listed now, so sparktop kills no process on suspicion",
+            f"on {node.name}: nvidia-smi   # then kill it by hand, if it is the one",
         )
     if row is None:
         return _refuse(f"pid {pid} holds no GPU memory on {node.name}, as NVML lists it", *_named_holders(node))
@@ -157,15 +156,13 @@ def _process_refusal(
             f"end or restart pid {stat.parent_pid}; the memory that is missing is held by something else",
         )
     if process is not None and not stat.is_same(process):
-        return _refuse(
-            f"pid {pid} is another process by now: the one that was seen has ended", "look again, and choose"
-        )
+        return _refuse(f"pid {pid} is now another process: the one that was seen has ended", "look again, and choose")
     if row.pid == 1 or _SYSTEM_PROCESS.match(stat.command):
-        return _refuse(f"{name} (pid {pid}) is what {node.name} needs to run and to be reached")
+        return _refuse(f"{name} (pid {pid}) keeps {node.name} running and reachable")
     is_drawing = stat.command in COMPOSITORS or _DESKTOP.match(stat.command) is not None
     if (is_drawing or (node.desktop is not None and node.desktop.pid == row.pid)) and not _even_desktop(request):
         return _refuse(
-            f"{name} (pid {pid}) draws the desktop of {node.name}: every open window may go with it",
+            f"{name} (pid {pid}) draws the desktop of {node.name}: every open window may close with it",
             f"sparktop act recover-desktop {node.name}",
             "or say that you mean it: --set even_desktop=yes",
         )
@@ -189,7 +186,7 @@ def _steps(
         end_step("end", node.name, name, (stat,), privilege, TERM_S),
         Step(
             id="gone",
-            title=f"See pid {row.pid} leave the GPU's list",
+            title=f"Check that pid {row.pid} has left the GPU's list",
             node=node.name,
             act=AwaitGone(pids=(row.pid,)),
             limit_s=GONE_S,
@@ -205,7 +202,7 @@ def _steps(
                 node=node.name,
                 act=AwaitMemory(target_bytes=target),
                 limit_s=MEMORY_S,
-                verifies=f"most of the {gib(row.used_bytes)} it held is back",
+                verifies=f"most of its {gib(row.used_bytes)} are free again",
             )
         )
     return (*steps, *resolved_step(request, node.name, engines_run_on=True))
@@ -235,7 +232,7 @@ def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessSt
     if (
         container is not None
         and container.status == "running"
-        and container.restart_policy.partition(":")[0] in _RESTARTING_POLICIES
+        and container.restart_policy.partition(":")[0] in RESTARTING_POLICIES
     ):
         yield (
             f"Its container {container.name} has the restart policy {container.restart_policy}: where the container "
@@ -245,5 +242,5 @@ def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessSt
         channel = f" in {process.wait_channel}" if process is not None and process.wait_channel else ""
         yield (
             f"It waits in the kernel (state D){channel}: a signal acts only when that wait ends, and where the driver "
-            "hangs it never does; then a reboot is left."
+            "hangs it never ends; then only a reboot helps."
         )

@@ -61,7 +61,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     first = orders[0][1]
     return Plan(
         request=request,
-        title=f"Arm the guard over {first.container_name} on {where}",
+        title=f"Arm the guard on {first.container_name} on {where}",
         risk=Risk.DISRUPTIVE,
         steps=tuple(_step(node, order, len(orders)) for node, order in orders),
         way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
@@ -85,7 +85,7 @@ def _disarm_plan(request: Request, picture: FleetState) -> Plan:
         title=f"Disarm the guard on {' and '.join(nodes)}",
         risk=Risk.SAFE,
         steps=tuple(_disarm(name, len(nodes)) for name in nodes),
-        effect="Nothing is ended by itself any more; one that stayed after its console had gone is off too.",
+        effect="The probe kills nothing by itself any more; a guard that stayed after its console is off too.",
         seen_monotonic_s=picture.monotonic_s,
     )
 
@@ -94,12 +94,12 @@ def _guard_order(request: Request, rank: EngineRank, survey: Survey) -> GuardOrd
     engine, name, node = rank.engine, rank.engine.name, rank.node
     container = _container(engine)
     if node.sample is None:
-        raise Refused(f"nothing has been seen of {node.name} yet", ("wait for its first figures",))
+        raise Refused(f"no figures yet from {node.name}", ("wait for its first figures",))
     require_known_container(rank, survey)
     if container is None:
         raise Refused(
-            f"{name} on {rank.node.name} runs in no container: the guard ends a container, over Docker's socket",
-            ("run it in a container", f"or end it by hand when it must: sparktop act stop-engine {rank.node.name}"),
+            f"{name} on {rank.node.name} runs in no container: the guard kills containers, over Docker's socket",
+            ("run it in a container", f"or stop it by hand when needed: sparktop act stop-engine {rank.node.name}"),
         )
     require_docker(survey.privileges(node.name), node.name)
     if container.status != "running" or not is_alive(engine):
@@ -117,7 +117,7 @@ def _guard_order(request: Request, rank: EngineRank, survey: Survey) -> GuardOrd
     if floor >= available:
         raise Refused(
             f"{rank.node.name} has {gib(available)} available now, which is not above that floor of {gib(floor)}: it "
-            "would end the engine at once",
+            "would kill the engine at once",
             (
                 f"--set floor_gib={max(0.1, available / GIB / 2):.1f}, or less",
                 "or give the engine less memory",
@@ -151,7 +151,7 @@ def _number(request: Request, option: str, least: float, most: float) -> float |
     if not text:
         return None
     if not _NUMBER.fullmatch(text) or not least <= float(text) <= most:
-        raise ValueError(f"a number between {least:g} and {most:g} is wanted for {option}, not {text[:20]!r}")
+        raise ValueError(f"{option} takes a number from {least:g} to {most:g}, not {text[:20]!r}")
     return float(text)
 
 
@@ -162,8 +162,8 @@ def _step(node: str, order: GuardOrder, count: int) -> Step:
         node=node,
         act=order,
         limit_s=ARM_LIMIT_S,
-        verifies="the probe says that it is armed, over this container by its id and name",
-        undone_by="G disarms it; so does leaving, unless it was told to stay",
+        verifies="the probe reports that it is armed, for this container by id and name",
+        undone_by="M disarms it; so does leaving, unless it was told to stay",
     )
 
 
@@ -174,7 +174,7 @@ def _disarm(node: str, count: int) -> Step:
         node=node,
         act=GuardOrder(container_id=""),
         limit_s=ARM_LIMIT_S,
-        verifies="the probe says that it is off",
+        verifies="the probe reports that it is off",
     )
 
 
@@ -191,13 +191,13 @@ def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
         else "It is disarmed when this console goes, and with a command when that ends: stay_minutes keeps it."
     )
     return (
-        f"Nothing now. When less than {gib(order.floor_bytes)} are available{rate_text}, the probe on the Spark ends "
+        f"Nothing now. When less than {gib(order.floor_bytes)} are available{rate_text}, the probe on the Spark kills "
         f"{order.container_name} itself, once, without waiting for the network. {how_long}"
     )
 
 
 def _warnings(team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]) -> Iterator[str]:
-    yield "It ends the container by SIGKILL: its running requests are lost, and it saves nothing."
+    yield "It kills the container by SIGKILL: its running requests are lost, and it can save nothing."
     for rank in team:
         container = rank.engine.container
         view, node = rank.node, rank.node.name
@@ -206,24 +206,24 @@ def _warnings(team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]
             continue
         if container.restart_policy == "always":
             yield (
-                f"Docker leaves {container.name} ended after that; by its policy `always` it starts it again when "
-                f"Docker or {node} is started anew."
+                f"Docker leaves {container.name} stopped after that; its policy `always` starts it again when "
+                f"Docker or {node} restarts."
             )
         available = view.sample.memory.available_bytes
         if available < order.floor_bytes * NARROW:
             margin = gib(available - order.floor_bytes)
-            yield f"{node} has {gib(available)} available: {margin} more in use, and {container.name} is ended."
+            yield f"{node} has {gib(available)} available: {margin} more in use, and {container.name} is killed."
         if rank.engine.state not in _UP:
             load_text = f"{container.name} is not ready yet, and memory falls fast while a model loads"
             yield (
-                f"{load_text}: that may end it."
+                f"{load_text}: that may kill it."
                 if order.empty_within_s
                 else f"{load_text}: only the floor counts until then."
             )
         if view.guard is not None and view.guard.phase is GuardPhase.ARMED:
-            yield f"The guard that is armed on {node} ({guard_text(view.guard)}) is replaced."
+            yield f"The guard armed on {node} ({guard_text(view.guard)}) is replaced."
     if len(team) > 1:
         yield (
-            f"{team[0].engine.name} runs on {len(team)} nodes: when one rank is ended, the other waits for it for ever "
-            "and has to be stopped too."
+            f"{team[0].engine.name} runs on {len(team)} nodes: when one rank is killed, the other waits forever: "
+            "stop it too."
         )

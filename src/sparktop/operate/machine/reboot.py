@@ -5,16 +5,20 @@ The command first checks the boot id, so that a broken link can't make the machi
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sparktop.checks.host import judge_driver_pending, judge_next_kernel
 from sparktop.engines.ranks import other_ranks, rank_of
-from sparktop.model.engine import Engine
+from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import AwaitBack, Plan, Remote, Request, Risk, Step
+from sparktop.model.operation import Command, DockerCall, Expect, Privilege
+from sparktop.model.plan import AwaitBack, AwaitReady, OnFailure, Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.machine.sessions import inhibitors, inhibitors_ask, logged_in, who_ask
+from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.common_steps import evidence_step, living, privilege_asks, resolved_step, the_node
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root, sudo_note
@@ -23,6 +27,9 @@ BACK_LIMIT_S = 15 * 60.0
 """A Spark is back in about two minutes; in ten when it repairs its disk or installs firmware."""
 REBOOT = (program("systemctl"), "reboot")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_AT_BOOT = ("always", "unless-stopped")
+"""Restart policies by which Docker starts a container at boot; `on-failure` doesn't."""
+_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -37,7 +44,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     node = the_node(request, picture)
     if node.facts is None or not node.facts.boot_id:
         raise Refused(
-            f"{node.name} has not said yet which boot it is in, so its return could not be told",
+            f"{node.name} has not reported its boot id yet, so its return could not be recognised",
             ("wait until it is live, and try again",),
         )
     boot_id = node.facts.boot_id
@@ -53,10 +60,13 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             evidence_step((node.name,)),
             _reboot_step(node.name, boot_id),
             _back_step(node.name, boot_id),
+            *_start_steps(node, picture),
             *resolved_step(request, node.name),
+            *start_steps.serving(_ready_steps(node, picture)),
         ),
-        effect=f"Everything on the machine ends{'' if living(node) else '; no engine runs there'}. It is watched while "
-        "it goes and comes back; then its driver, kernel and memory after the boot are compared with those before.",
+        effect=f"Everything on the machine stops{'' if living(node) else '; no engine runs there'}. "
+        "sparktop watches it go and come back, then compares driver, kernel and memory with those before."
+        + _effect(node, picture),
         warnings=(*_warnings(node, picture, survey), *((note,) if note else ())),
         equivalent=(f"on {node.name}: sudo systemctl reboot",),
         typed=node.name,
@@ -74,7 +84,7 @@ def _watch_plan(request: Request, picture: FleetState, node: NodeView, boot_id: 
         title=f"Watch {node.name} come back",
         risk=Risk.SAFE,
         steps=(_back_step(node.name, boot_id), *resolved_step(request, node.name)),
-        effect="Nothing is done to it. When it is back, its driver, kernel and memory are compared with those before.",
+        effect="Changes nothing. When it is back, sparktop compares driver, kernel and memory with those before.",
         seen_monotonic_s=picture.monotonic_s,
     )
 
@@ -105,13 +115,74 @@ def _back_step(node: str, boot_id: str) -> Step:
     )
 
 
+# --- what runs again -------------------------------------------------------------------------------------------------
+
+
+def _restartable(node: NodeView, picture: FleetState) -> tuple[tuple[Engine, Container], ...]:
+    """The engines that run again after the boot, by Docker or by this plan.
+
+    A rank doesn't rejoin its server alone; what was started by hand inside a container, or with --rm, is gone.
+    """
+    return tuple(
+        (engine, container)
+        for engine in living(node)
+        if (container := engine.container) is not None
+        and not container.auto_remove
+        and not _starts_no_engine(container.argv)
+        and not other_ranks(rank_of(engine, node), picture)
+        and _ID.fullmatch(container.container_id)
+    )
+
+
+def _effect(node: NodeView, picture: FleetState) -> str:
+    names = [engine.name for engine, _ in _restartable(node, picture)]
+    return f" It ends when {' and '.join(names)} {'serve' if names[1:] else 'serves'} again." if names else ""
+
+
+def _start_steps(node: NodeView, picture: FleetState) -> Iterator[Step]:
+    """Start what Docker doesn't start at boot, then wait for all that ran before."""
+    for engine, container in _restartable(node, picture):
+        if _policy(container) in _AT_BOOT:
+            continue
+        path = f"/containers/{container.container_id}"
+        running = Expect(path=f"{path}/json", equals={"State.Running": True}, within_s=10.0)
+        yield Step(
+            id=f"start-{engine.name}",
+            title=f"Start {engine.name}",
+            node=node.name,
+            act=Remote(
+                operations=(DockerCall(method="POST", path=f"{path}/start", accepts=(204, 304), done_when=running),)
+            ),
+            limit_s=60.0,
+            verifies="Docker says that it runs",
+            by_hand=f"docker start {shlex.quote(container.name)}",
+            on_failure=OnFailure.GO_ON,
+        )
+    yield from _ready_steps(node, picture)
+
+
+def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
+    return tuple(
+        replace(
+            start_steps.ready(
+                node.name,
+                f"-{engine.name}",
+                AwaitReady(name=container.name, container_id=container.container_id),
+                max(start_steps.READY_AT_LEAST_S, 2 * (start_steps.load_s(engine) or 0.0)),
+            ),
+            on_failure=OnFailure.GO_ON,
+        )
+        for engine, container in _restartable(node, picture)
+    )
+
+
 # --- what is lost, and what comes back -------------------------------------------------------------------------------
 
 
 def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[str]:
-    engines = living(node)
-    for engine in engines:
-        yield f"{_end_text(engine)} {_comeback_text(engine)}"
+    restarted = [engine for engine, _ in _restartable(node, picture)]
+    for engine in living(node):
+        yield f"{_end_text(engine)} {_comeback_text(engine, is_restarted=engine in restarted)}"
         for other in other_ranks(rank_of(engine, node), picture):
             yield f"{other.engine.name} on {other.node.name} is a rank of it and will hang: stop or restart it too."
     logins = logged_in(survey, node.name)
@@ -120,12 +191,12 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
     elif logins:
         yield f"Logged in: {'; '.join(logins)}."
     for line in inhibitors(survey, node.name):
-        yield f"Asks not to be shut down: {line}."
+        yield f"Inhibits shutdown: {line}."
     host = node.facts
     if host is not None and judge_next_kernel(node).is_problem:
         yield (
             f"The next boot takes kernel {host.kernel_next}, for which no NVIDIA driver is installed: the GPU would "
-            "be gone after it. Install the driver's module for that kernel first."
+            "be gone afterwards. Install the driver's module for that kernel first."
         )
     elif host is not None and host.kernel_next and host.kernel_next != host.kernel:
         yield f"The next boot takes another kernel: {host.kernel_next} instead of {host.kernel}."
@@ -138,19 +209,25 @@ def _end_text(engine: Engine) -> str:
     return f"{engine.name} ends{f', with {running:.0f} requests running' if running else ''}."
 
 
-def _comeback_text(engine: Engine) -> str:
+def _comeback_text(engine: Engine, *, is_restarted: bool) -> str:
     """Whether Docker starts its container at boot; `on-failure` doesn't apply at boot."""
     container = engine.container
     if container is None:
         return "It has no container: it comes back only if a service starts it."
     if container.auto_remove:
         return "Its container was started with --rm: it does not come back, and its writable layer is lost."
-    policy = container.restart_policy.partition(":")[0]
-    if policy not in ("always", "unless-stopped"):
-        return f"Its restart policy is {policy or 'no'}: it does not come back by itself."
+    policy = _policy(container)
     if _starts_no_engine(container.argv):
-        return f"Its container comes back ({policy}), but the engine was started inside it by hand: that does not."
+        comes_back = f"Its container comes back ({policy})" if policy in _AT_BOOT else "Its container stays down"
+        return f"{comes_back}, but the engine was started inside it by hand: that does not."
+    if policy not in _AT_BOOT:
+        comes_back = "this plan starts it again" if is_restarted else "it does not come back by itself"
+        return f"Its restart policy is {policy or 'no'}: {comes_back}."
     return f"It comes back by itself ({policy}), and loads its model again."
+
+
+def _policy(container: Container) -> str:
+    return container.restart_policy.partition(":")[0]
 
 
 def _starts_no_engine(argv: tuple[str, ...]) -> bool:

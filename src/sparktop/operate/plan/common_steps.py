@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.model.engine import Engine, EngineState
+from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Request, Step
 from sparktop.model.survey import Ask, AskPrivileges
@@ -14,12 +15,15 @@ from sparktop.operate.secrets.sudo import program
 
 EVIDENCE_LIMIT_S = 90.0
 RESOLVED_LIMIT_S = 90.0
+LINK_DOWN = "cluster.link-down"
+LINK_LIMIT_S = 900.0
+"""Somebody has to seat a cable."""
 
 
 def the_node(request: Request, picture: FleetState) -> NodeView:
     """The one node that is named, as it was last seen."""
     if len(request.nodes) != 1:
-        raise Refused("this is done on one node at a time", tuple(f"name one: {node.name}" for node in picture.nodes))
+        raise Refused("one node at a time", tuple(f"name one: {node.name}" for node in picture.nodes))
     node = picture.node(request.nodes[0])
     if node is None:
         raise Refused(
@@ -57,10 +61,7 @@ def stays_note(request: Request) -> str:
     """Why the finding can't resolve while its engine runs on (it comes from what a log said); empty otherwise."""
     if request.finding is None or any(rule.card.id == request.finding.rule for rule in live_rules()):
         return ""
-    return (
-        f"{request.finding.rule} comes from what a log said, and stays until that engine starts anew: restart it "
-        "afterwards."
-    )
+    return f"{request.finding.rule} comes from a log, and stays until that engine starts again: restart it afterwards."
 
 
 def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:
@@ -70,11 +71,36 @@ def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) 
     return (
         Step(
             id="resolved",
-            title=f"See it resolve: {request.finding.title}",
+            title=f"Check that the problem is gone: {request.finding.title}",
             node=node,
             act=AwaitResolved(finding=request.finding.key),
             limit_s=RESOLVED_LIMIT_S,
             verifies="the finding is gone",
+        ),
+    )
+
+
+def link_steps(nodes: Sequence[str], picture: FleetState) -> tuple[Step, ...]:
+    """Wait for the link between the nodes of a server where it is down now: ranks that start without it find nobody."""
+    down = next(
+        (
+            finding
+            for finding in picture.findings
+            if finding.rule == LINK_DOWN and finding.phase is Phase.FIRING and set(nodes) & set(finding.nodes)
+        ),
+        None,
+    )
+    if down is None or len(nodes) < 2:
+        return ()
+    return (
+        Step(
+            id="link",
+            title=f"Wait until the link between {' and '.join(nodes)} is up",
+            node=nodes[0],
+            act=AwaitResolved(finding=down.key),
+            limit_s=LINK_LIMIT_S,
+            verifies="the link is up; nothing is stopped before",
+            on_failure=OnFailure.ROLL_BACK,
         ),
     )
 

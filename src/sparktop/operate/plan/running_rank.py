@@ -62,7 +62,7 @@ def refuse_unknown(request: Request, picture: FleetState) -> None:
     """Refuse where an engine that isn't shown may be there all the same: that is not known, and said so."""
     gaps = [view.engines_gap for view in picture.nodes if view.name in request.nodes and view.engines_gap]
     if gaps:
-        raise Refused("; ".join(gaps), ("look again in some seconds",))
+        raise Refused("; ".join(gaps), ("look again in a few seconds",))
 
 
 def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
@@ -75,7 +75,7 @@ def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
     seen = ", ".join(f"{rank.engine.name} on {rank.node.name}" for rank in team)
     raise Refused(
         f"{name} runs over {len(team) + count} nodes, and {count} of its ranks {'is' if count == 1 else 'are'} "
-        f"not seen here (seen: {seen}); a rank that is started alone waits for the others, and they for it",
+        f"not seen here (seen: {seen}); a rank started alone waits for the others, and they wait for it",
         ("watch both nodes: sparktop HOST HOST, or name both: sparktop act ACTION HOST HOST",),
     )
 
@@ -172,7 +172,7 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
     for rank in team:
         view, node = rank.node, rank.node.name
         if view.sample is None:
-            raise Refused(f"nothing is known of {node} at the moment", ("wait until it is live",))
+            raise Refused(f"{node} has told nothing yet", ("wait until it is live",))
         container = None
         require_known_container(rank, survey)
         if rank.engine.container is not None:
@@ -204,7 +204,7 @@ def require_known_container(rank: EngineRank, survey: Survey) -> None:
     require_docker(survey.privileges(rank.node.name), rank.node.name)
     raise Refused(
         f"{rank.engine.name} on {rank.node.name} runs in a container, and Docker has not shown which yet",
-        ("look again in some seconds: the list of containers follows",),
+        ("look again in a few seconds: the list of containers follows",),
     )
 
 
@@ -218,7 +218,7 @@ def neighbours(rank: RunningRank) -> Iterator[str]:
             and other.container.container_id == container.container_id
         )
         if is_shared and other.key != rank.engine.key and other.state is not EngineState.EXITED:
-            yield f"{other.name} runs in the same container, {rank.name}: it goes with it."
+            yield f"{other.name} runs in the same container, {rank.name}: it stops too."
 
 
 def refuse_status(container: Inspected) -> None:
@@ -236,7 +236,7 @@ def refuse_launched(rank: RunningRank) -> None:
         return
     raise Refused(
         f"{rank.name} on {rank.node} holds an engine that {rank.origin.launcher} put there: its container's own "
-        "command starts none, so stopping and starting the container would bring back an empty one",
+        "command starts none, so a restarted container would come back empty",
         ("use the launcher's own commands:", *rank.origin.commands, *_known_command(rank)),
     )
 
@@ -266,7 +266,7 @@ def lost_work(rank: RunningRank) -> Iterator[str]:
     if rank.requests:
         yield requests_lost(rank.requests, rank.name)
     elif rank.runs and rank.engine.state in (EngineState.LOADING, EngineState.CAPTURING, EngineState.STARTING):
-        yield f"{rank.name} is {rank.engine.state.value}: what it has loaded so far is lost."
+        yield f"{rank.name} is {rank.engine.state.value}: the load so far is lost."
 
 
 _Item = TypeVar("_Item")

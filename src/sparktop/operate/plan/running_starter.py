@@ -142,7 +142,7 @@ class Existing(RunningStarter):
 
     def on_ready(self) -> Iterator[Step]:
         if self.rank.container is not None and self.rank.container.restarts:
-            yield lifecycle.policy_back(self.rank.container, self.mark, OnFailure.GO_ON)
+            yield lifecycle.policy_back(self.rank.container, self.mark, OnFailure.FAIL_AT_END)
 
     def await_old_memory(self) -> Iterator[Step]:
         if self.rank.container is not None:

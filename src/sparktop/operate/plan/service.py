@@ -89,6 +89,7 @@ class Service:
             limit_s=120.0,
             verifies="systemd has taken the order",
             undone_by=self.typed("stop"),
+            by_hand=self.typed("start"),
             undoes=(f"stop{self.mark}",),
         )
 

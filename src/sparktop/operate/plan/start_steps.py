@@ -79,8 +79,8 @@ def memory(node: str, mark: str, target_bytes: int, *, limit_s: float = MEMORY_L
         node=node,
         act=AwaitMemory(target_bytes=target_bytes, unless_runs=unless_runs),
         limit_s=limit_s,
-        verifies="available memory is there and stays",
-        undone_by="nothing is started where it doesn't come",
+        verifies="that much memory is available and stays available",
+        undone_by="without it nothing is started",
         has_no_undo=True,
     )
 
@@ -113,26 +113,26 @@ def drop_for(view: NodeView, mark: str, *, need_bytes: int, back_bytes: int) -> 
         ),
         limit_s=SYNC_LIMIT_S + DROP_LIMIT_S + 60.0,
         verifies="MemFree, before and after",
-        undone_by="nothing: what is needed is read from disk again",
+        undone_by="nothing: the kernel reads what it needs from disk again",
         has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
 
 
 def guard_over(node: str, mark: str, container_id: str, name: str, floor_bytes: int, *, serving: bool) -> Step:
-    """Arm the guard over a container; while it serves also by the rate of a fall."""
+    """Arm the guard on a container; while it serves also by the rate of a fall."""
     empty_within_s = EMPTY_WITHIN_S if serving else None
     rate_text = f" or {EMPTY_WITHIN_S:.0f} s from empty" if serving else ""
     return Step(
         id=f"guard-{'request' if serving else 'load'}{mark}",
-        title=f"Arm the guard over {name}: below {gib(floor_bytes)}{rate_text}",
+        title=f"Arm the guard on {name}: below {gib(floor_bytes)}{rate_text}",
         node=node,
         act=GuardOrder(
             container_id=container_id, container_name=name, floor_bytes=floor_bytes, empty_within_s=empty_within_s
         ),
         limit_s=15.0,
-        verifies="the probe says that it is armed",
-        undone_by="G disarms it",
+        verifies="the probe reports that it is armed",
+        undone_by="M disarms it",
         on_failure=OnFailure.GO_ON,
     )
 
@@ -141,7 +141,7 @@ def find_new_container(container: Inspected, mark: str) -> Step:
     """Look up the id of the container that the service has created under the same name."""
     return Step(
         id=f"anew{mark}",
-        title=f"Look which container {container.name} is now",
+        title=f"Find which container {container.name} is now",
         node=container.node,
         act=Remote(
             operations=(
@@ -182,8 +182,8 @@ def guard_note(view: NodeView) -> Iterator[str]:
     was = view.guard
     if was is not None and was.phase is GuardPhase.ARMED:
         yield (
-            f"The guard that is armed on {view.name} over {was.container_name} is replaced, and armed again as it was "
-            "at the end; a console that is closed before leaves none."
+            f"The guard armed on {view.name} over {was.container_name} is replaced, and armed again as it was "
+            "at the end; if the console is closed before that, no guard is left."
         )
 
 
@@ -195,7 +195,7 @@ def ready(node: str, mark: str, act: AwaitReady, limit_s: float) -> Step:
         node=node,
         act=act,
         limit_s=limit_s,
-        verifies="it is ready by its own endpoint or log, in a run that began after the start",
+        verifies="its endpoint or log says ready, in a run that began after the start",
     )
 
 
@@ -211,7 +211,7 @@ def serving(ready: Iterable[Step]) -> Iterator[Step]:
             title=f"Check that {act.name} still {'runs' if act.is_worker else 'serves'}",
             act=act,
             limit_s=SERVING_LIMIT_S,
-            verifies="it runs in the start that became ready" + ("" if act.is_worker else ", and answers"),
+            verifies="it still runs, in the same start that became ready" + ("" if act.is_worker else ", and answers"),
         )
 
 
@@ -219,11 +219,11 @@ def smoke(node: str, act: SmokeTest) -> Step:
     """Send the first request."""
     return Step(
         id="smoke",
-        title=f"One request to {act.engine}, with no less than {gib(act.floor_bytes)} left",
+        title=f"Send one request to {act.engine}, keeping at least {gib(act.floor_bytes)} available",
         node=node,
         act=act,
         limit_s=SMOKE_LIMIT_S,
-        verifies="tokens come, and memory holds",
+        verifies="tokens arrive, and memory stays above the floor",
     )
 
 

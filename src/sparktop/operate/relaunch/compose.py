@@ -73,8 +73,7 @@ class ComposeRelaunch(RankRelaunch):
         """Have Compose read the project with the change, so that what it rejects is found before anything stops."""
         yield Step(
             id=f"check{self.mark}",
-            title=f"Have compose read the project {self.project.name} with the change, while {self.name} is left as it "
-            "is",
+            title=f"Let compose read the project {self.project.name} with the change; {self.name} stays as it is",
             node=self.node,
             act=Remote(
                 operations=(
@@ -84,7 +83,7 @@ class ComposeRelaunch(RankRelaunch):
                 )
             ),
             limit_s=90.0,
-            verifies="the files are as they were read, and compose accepts them",
+            verifies="the files are unchanged, and compose accepts them",
             undone_by="nothing was changed",
             has_no_undo=True,
         )
@@ -126,8 +125,8 @@ class ComposeRelaunch(RankRelaunch):
                 undo=tuple(undo),
             ),
             limit_s=2 * UP_LIMIT_S + 60.0,
-            verifies=f"{self.new_name} is there, made by compose",
-            undone_by="the file is put back as it was, and the service brought up as it was",
+            verifies=f"{self.new_name} exists, made by compose",
+            undone_by="the file is restored, and the service brought up as before",
             on_failure=OnFailure.ROLL_BACK,
         )
 
@@ -165,7 +164,7 @@ class ComposeRelaunch(RankRelaunch):
             node=self.node,
             act=Remote(operations=tuple(operations)),
             limit_s=2 * UP_LIMIT_S + 90.0,
-            verifies="compose has made it of the files as they were",
+            verifies="compose has made it from the restored files",
         )
 
     def await_old_ready(self) -> Iterator[Step]:
@@ -249,8 +248,8 @@ class ComposeRelaunch(RankRelaunch):
 
     def _what_stays(self, request: Request) -> str:
         return (
-            f"Compose makes the container anew and removes the old one; the way back is {OVERRIDE} as it was, and up "
-            "again"
+            f"Compose recreates the container and removes the old one. The rollback restores {OVERRIDE}, then runs "
+            "`up` again"
         )
 
     def warnings(self) -> Iterator[str]:
@@ -291,9 +290,9 @@ def _unrequested_changes(relaunch: ComposeRelaunch) -> Iterator[str]:
     tagged = (rank_change.tagged_image or {}).get("Id")
     if not rank_change.change.image and tagged not in (None, rank_change.image_id):
         yield (
-            f"{sanitise.line(rank_change.image_name, limit=120)} is another image on {relaunch.node} than "
+            f"{sanitise.line(rank_change.image_name, limit=120)} is a different image on {relaunch.node} than "
             "the one that "
-            f"{relaunch.name} was made from (pulled or tagged since): compose takes the new one, on the way back too. "
+            f"{relaunch.name} was made from (pulled or tagged since): compose takes the new one, also in a rollback. "
             "To "
             f"stay with the old one: image {rank_change.image_id}"
         )
@@ -309,7 +308,7 @@ def _unrequested_changes(relaunch: ComposeRelaunch) -> Iterator[str]:
     )  # fmt: skip
     if edited_names:
         names = ", ".join(sanitise.name(name) for name in edited_names[:5]) + (" ..." if len(edited_names) > 5 else "")
-        yield f"The compose files were edited since {relaunch.name} was made of them ({names}): that takes effect too."
+        yield f"The compose files were edited after {relaunch.name} was made ({names}): those edits take effect too."
 
 
 def _override_notes(relaunch: ComposeRelaunch) -> Iterator[str]:
@@ -317,10 +316,10 @@ def _override_notes(relaunch: ComposeRelaunch) -> Iterator[str]:
     path = sanitise.line(relaunch.project.override, limit=200)
     yield (
         f"The change stays in {path}. `docker compose up` in that folder doesn't read it by itself: name it with -f, "
-        "or take its lines over into the compose file."
+        "or copy its lines into the compose file."
     )
     if relaunch.project.before is not None and not relaunch.project.uses_before:
-        yield f"{path} was written before and is not in use now: it is replaced."
+        yield f"{path} exists but is not in use: it is replaced."
     if relaunch.shell_variables:
         names = ", ".join(relaunch.shell_variables)
         yield (
@@ -371,7 +370,7 @@ def rank_relaunch(
         )
     except UnusableProject as error:
         raise refused(
-            f"docker compose can't bring {container.name} on {container.node} up anew from here: {error}",
+            f"docker compose can't recreate {container.name} on {container.node} from here: {error}",
             *error.remedies,
         ) from error
     except CannotEdit as error:
@@ -381,7 +380,7 @@ def rank_relaunch(
     except NotInOverride as error:
         raise refused(
             f"the change can't be laid over {container.name}'s project on {container.node}: {error}",
-            f"change the compose file itself on {container.node}, and bring it up",
+            f"edit the compose file on {container.node}, and bring it up",
         ) from error
     unset = tuple(name for name, value in rank_change.change.environment.items() if value is None)
     values = {**compose_project.shell_values, **secrets.shell_values}

@@ -107,7 +107,7 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
     origin, node = rank_change.origin, rank_change.rank.node
     folder = origin.working_dir
     if not folder.startswith("/") or not _ENTRY.fullmatch(folder):
-        raise UnusableProject(f"its project folder {folder[:80]!r} is none of {node}: it was brought up from elsewhere")
+        raise UnusableProject(f"its project folder {folder[:80]!r} is not on {node}: it was brought up elsewhere")
     if not _PROJECT.fullmatch(origin.project) or not _SERVICE.fullmatch(origin.service):
         raise UnusableProject("its project's or service's name is none that compose would take")
     program = _program(rank_change, survey)
@@ -126,7 +126,7 @@ def project(rank_change: RankChange, survey: Survey) -> Project:
     if not definitions:
         raise UnusableProject(
             f"no service {origin.service} is in its files ({', '.join(texts)}) any more",
-            "bring them to what they were, and plan again",
+            "restore them, and plan again",
         )
     _refuse_several_containers(rank_change, survey)
     env_files = _env_file_paths(rank_change)
@@ -221,7 +221,7 @@ def _program(rank_change: RankChange, survey: Survey) -> tuple[str, ...]:
     if answer.strip().lstrip("v").startswith("1.") and api and (int(api[1]), int(api[2])) > V1_NEWEST_API:
         raise UnusableProject(
             f"docker-compose {answer.strip()[:20]} on {node} fails at the Docker Engine there (API {version}) in the "
-            "middle of making a container anew ('ContainerConfig')",
+            "middle of recreating a container ('ContainerConfig')",
             installs,
         )
     return ("docker-compose",)
@@ -230,17 +230,17 @@ def _program(rank_change: RankChange, survey: Survey) -> tuple[str, ...]:
 def _file_texts(rank_change: RankChange, files: Sequence[str], survey: Survey) -> dict[str, str]:
     node, texts = rank_change.rank.node, dict[str, str]()
     if not files:
-        raise UnusableProject("compose did not note which files it was made from")
+        raise UnusableProject("its labels don't name the compose files")
     for path in files:
         ask = FileText(node=node, path=path)
         text = survey.value(ask)
         if path == "-":
-            raise UnusableProject("its compose file came on standard input, and is kept nowhere")
+            raise UnusableProject("its compose file came on standard input: there is no copy of it")
         if not isinstance(text, str):
-            why = survey.problem(ask) or "it isn't there"
+            why = survey.problem(ask) or "it doesn't exist"
             raise UnusableProject(
                 f"its compose file {path} can't be read on {node}: {why}",
-                f"bring it back to {path} (a file of another machine can't be used), and plan again",
+                f"restore it to {path} (a file of another machine can't be used), and plan again",
             )
         texts[path] = text
     return texts
@@ -266,7 +266,7 @@ def _refuse_read_only(rank_change: RankChange, survey: Survey) -> None:
 def _service_definition(path: str, text: str, service: str) -> Mapping[str, Any] | None:
     document = parsed(text)
     if not isinstance(document, Mapping):
-        raise UnusableProject(f"{path} is no compose file any more", "bring it to what it was, and plan again")
+        raise UnusableProject(f"{path} is no longer a compose file", "restore it, and plan again")
     services = document.get("services", document if "version" not in document else None)
     definition = services.get(service) if isinstance(services, Mapping) else None
     return definition if isinstance(definition, Mapping) else None
@@ -284,8 +284,8 @@ def _refuse_several_containers(rank_change: RankChange, survey: Survey) -> None:
     rows = survey.value(_siblings_ask(rank_change))
     if isinstance(rows, list) and len(rows) > 1:
         raise UnusableProject(
-            f"compose has {len(rows)} containers of its service {rank_change.origin.service}: all would be made anew",
-            "change the compose file, and bring them up one by one",
+            f"compose has {len(rows)} containers of its service {rank_change.origin.service}: all would be recreated",
+            "edit the compose file, and bring them up one by one",
         )
 
 
@@ -310,7 +310,5 @@ def _env_file_values(
         if isinstance(text, str):
             values |= env_file(text)
         elif is_named:
-            raise UnusableProject(
-                f"its env file {path} isn't there any more", f"bring it back to {path}, and plan again"
-            )
+            raise UnusableProject(f"its env file {path} no longer exists", f"restore it to {path}, and plan again")
     return values

@@ -50,7 +50,7 @@ def values_from_shell(
         if name in unsure or variables.get(name) == value:
             continue
         if name in variables and variables[name] is not None:
-            notes.append(f"{name} is another value in its env file by now: the container's own is kept.")
+            notes.append(f"{name} has changed in its env file: the container's own value is kept.")
         elif name not in variables and not _makes_difference(name, value, service):
             continue
         shell_values[name] = value
@@ -59,9 +59,12 @@ def values_from_shell(
     if missing:
         raise ShellValueUnknown(", ".join(missing))
     services = [document.get("services") for document in documents if isinstance(document, Mapping)]
-    for name in _missing_variables(services, {*variables, *values}, demanded=True):
+    known_names = {*variables, *values}
+    demanded = _missing_variables(services, known_names, demanded=True)
+    # Compose v2 refuses a whole project in which one service's image is empty; 1.29 lets it be.
+    for name in sorted({*demanded, *_missing_variables(list(_images(services)), known_names)}):
         shell_values[name] = UNUSED
-        notes.append(f"{name} is demanded for what is left alone here: the call is given a word in its place.")
+        notes.append(f"compose demands {name} for services that don't change here: it gets a placeholder.")
     return shell_values, notes
 
 
@@ -102,6 +105,13 @@ def _missing_variables(value: Any, known_names: set[str], *, demanded: bool = Fa
         if name not in known_names
         and (ref.is_demanded if demanded else not (ref.has_default or ref.form.endswith("+")))
     )
+
+
+def _images(sections: Sequence[Any]) -> Iterator[Any]:
+    for section in sections:
+        for service in section.values() if isinstance(section, Mapping) else ():
+            if isinstance(service, Mapping):
+                yield service.get("image")
 
 
 def _makes_difference(name: str, value: str, service: Mapping[str, Any]) -> bool:

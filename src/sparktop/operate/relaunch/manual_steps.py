@@ -101,7 +101,7 @@ def manual_only(rank_changes: tuple[RankChange, ...]) -> Refused:
     evidence = "; ".join(head.origin.evidence)
     why = "its container's own command starts no engine, so only its launcher can"
     if kind is OriginKind.PROCESS:
-        why = "nothing here knows how it was started, but for its command line"
+        why = "only its command line tells how it was started"
     maker = _LINES.get(kind, lines)
     ranks = rank_changes[:1] if kind in _FOR_ALL_RANKS else rank_changes
     return Refused(
@@ -131,7 +131,7 @@ def refuse_orchestrated(rank_changes: tuple[RankChange, ...]) -> None:
         else:
             continue
         raise Refused(
-            f"{name} is made by {orchestrator}, which would make its own again beside one made here",
+            f"{name} is made by {orchestrator}, which would recreate its own next to ours",
             tuple(sanitise.line(line) for line in (*lines, *_change_in_words(rank_change))),
         )
 

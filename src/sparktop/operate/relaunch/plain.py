@@ -62,7 +62,7 @@ class PlainRelaunch(RankRelaunch):
         yield lifecycle.make(
             new,
             title=f"Make the new container, as {new.created_name}, while {new.name} is left as it is",
-            verifies=f"same container, same image ({new.image_id[:19]}); Docker takes the new one",
+            verifies=f"same settings, same image ({new.image_id[:19]}); Docker accepts the new one",
         )
 
     def start(self) -> Iterator[Step]:
@@ -85,7 +85,7 @@ class PlainRelaunch(RankRelaunch):
             verifies=f"{new.name} runs from image {new.image_id[:19]}",
             undone_by=undone_by
             if was_kept
-            else "nothing by hand: Docker removed the old one; the way back makes it anew",
+            else "nothing by hand: Docker removed the old container; the rollback recreates it",
             undo=undo,
             has_no_undo=not was_kept,
         )
@@ -106,7 +106,7 @@ class PlainRelaunch(RankRelaunch):
             title=f"Stop the new {new.name} and set it aside as {new.after_name}",
             aside_name=new.after_name,
             can_have_policy=self.new.keeps_old,
-            verifies="it does not run, and its name is free",
+            verifies="it is stopped, and its name is free",
             undoes=("make", "swap", "policy"),
         )
 
@@ -141,9 +141,9 @@ class PlainRelaunch(RankRelaunch):
     def _what_stays(self, request: Request) -> str:
         before_name = self.new.before_name
         if self.container.auto_remove:
-            return "Docker removes the old container, as it was started with --rm; the way back makes it again"
+            return "Docker removes the old container, because it was started with --rm. A rollback recreates it"
         if request.options.get("keep_old", "yes") == "no":
-            return "The old container is removed at the end, as you asked: from then on there is no way back"
+            return "The old container is removed at the end, as you asked. After that there is no rollback"
         return (
             f"The old container is kept as {before_name}, stopped and without a restart policy; "
             f"remove it with: docker rm {before_name}"
@@ -165,17 +165,17 @@ class PlainRelaunch(RankRelaunch):
         if self.container.auto_remove:
             yield (
                 f"{self.name} was started with --rm: Docker removes it and its log when it stops. Its log is in the "
-                "evidence; there is no old container to go back to, it would be made again."
+                "evidence; a rollback would recreate the container."
             )
             return
         if volumes := anonymous_volumes(self.rank_change.raw):
             where = ", ".join(sanitise.line(str(volume.get("Destination")), limit=60) for volume in volumes)
-            yield f"Its anonymous volumes ({where}) are used by the new one too, under their names."
+            yield f"Its anonymous volumes ({where}) are used by the new container too."
         image_name = self.rank_change.image_name
         if self.new.image_ref == self.rank_change.image_id and image_name not in ("", self.new.image_ref):
             yield (
-                f"{sanitise.line(image_name, limit=120)} is another image by now, or none: the new one is made from "
-                "the same image as the old one, by its id."
+                f"{sanitise.line(image_name, limit=120)} has changed or is gone: the new container uses the old one's "
+                "image, by its id."
             )
 
     def typed_start(self) -> Iterator[str]:
@@ -224,7 +224,7 @@ def rank_relaunch(
     except CannotEdit as error:
         raise Refused(
             f"the command line of {container.name} on {container.node} can't be changed from here: {error}",
-            ("start it once with the change yourself, by `docker run` or a recipe; then relaunch works on it",),
+            ("start it once yourself with the change, by `docker run` or a recipe; then relaunch can change it",),
         ) from error
     except CannotRecreate as error:
         raise Refused(error.reason, error.remedies) from error
@@ -278,8 +278,8 @@ def _check_replaceable(rank_change: RankChange, container: Inspected) -> None:
     if rank_change.image is None and rank_change.new_image is None:
         image_name = rank_change.image_name if rank_change.tagged_image is not None else ""
         raise Refused(
-            f"the image that {container.name} was made from is not on {container.node} any more: "
-            "nothing can be made of it",
+            f"the image that {container.name} was made from is not on {container.node} any more, "
+            "so it can't be recreated",
             (
                 *((f"relaunch it with what {image_name} is now: image {image_name}",) if image_name else ()),
                 (

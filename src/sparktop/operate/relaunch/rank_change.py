@@ -101,8 +101,8 @@ def changes_by_rank(request: Request, picture: FleetState, survey: Survey) -> tu
         for rank_change in rank_changes
     ):
         raise Refused(
-            f"nothing is asked to be changed of {ranks[0].name}",
-            ("say what: a flag, a variable, an option or an image", "to start it as it is: safe-restart"),
+            f"no change is given for {ranks[0].name}",
+            ("name one: a flag, a variable, an option or an image", "to restart it unchanged: safe-restart"),
         )
     return tuple(rank_changes)
 

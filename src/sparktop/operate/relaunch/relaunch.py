@@ -10,7 +10,7 @@ from sparktop.cmdline.container_body import host_options, with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.docker import RunningEngine, running_engine, spec_of
+from sparktop.diagnose.lint.read.running import RunningEngine, running_engine, spec_of
 from sparktop.engines.memory_target import gib_option
 from sparktop.masking import mask_text
 from sparktop.model.event import Severity
@@ -19,8 +19,9 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.lifecycle import is_policy
-from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
 from sparktop.operate.plan.origin import Origin, OriginKind
+from sparktop.operate.plan.outlook import doubt
 from sparktop.operate.plan.running_rank import in_order, lost_work
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.start_steps import guard_note, typed_memory
@@ -162,13 +163,14 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     differences = tuple(dict.fromkeys(difference for rank in ranks for difference in rank.differences()))
     if not differences and not all(rank.is_made_again for rank in ranks):
         raise Refused(
-            f"{head.name} runs with all of this already: there is nothing to change",
-            ("to start it again as it is: safe-restart",),
+            f"{head.name} already runs with all of this: nothing to change",
+            ("to restart it unchanged: safe-restart",),
         )
     ranks = [rank.with_labels(ranks, differences) for rank in ranks]
     files = dict.fromkeys(tuple(rank.file_differences()) for rank in ranks)
     down, up = in_order([rank.rank for rank in ranks], ranks)
-    steps = tuple(_steps(request, ranks, down, up, grace_s, survey))
+    steps = tuple(_steps(request, ranks, down, up, grace_s, survey, picture))
+    expected = doubt(ranks, picture, is_changed=True)
     return Plan(
         request=request,
         title=f"Relaunch {head.name} on {' and '.join(rank.node for rank in ranks)} "
@@ -177,7 +179,11 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         way_back=tuple(way_back(down, up, grace_s)),
         effect=head.effect(request),
-        warnings=(*dict.fromkeys(_warnings(ranks, steps, survey)), *new_findings(rank_changes)),
+        warnings=(
+            *dict.fromkeys((*filter(None, (expected,)), *_warnings(ranks, steps, survey))),
+            *new_findings(rank_changes),
+        ),
+        doubt=expected,
         differences=(*differences, *(line for lines in files for line in lines)),
         equivalent=tuple(_equivalent(rank_changes, ranks[0], down, up, grace_s)),
         seen_monotonic_s=picture.monotonic_s,
@@ -195,7 +201,7 @@ def _way(rank_changes: tuple[RankChange, ...]) -> RelaunchWay:
             raise manual_steps.manual_only(launcher_ranks)
         starters = ", ".join(f"{change.rank.node}: {change.origin.kind.value}" for change in rank_changes)
         raise Refused(
-            f"the ranks of {rank_changes[0].rank.name} were started in different ways ({starters})",
+            f"the ranks of {rank_changes[0].rank.name} were started differently ({starters})",
             tuple(line for rank_change in rank_changes for line in manual_steps.lines(rank_change)),
         )
     way = _way_of(rank_changes[0].origin)
@@ -211,11 +217,15 @@ def _steps(
     up: Sequence[RankRelaunch],
     grace_s: float,
     survey: Survey,
+    picture: FleetState,
 ) -> Iterator[Step]:
     yield from sequence(
         ranks,
         up=up,
-        before=(evidence_step([rank.node for rank in ranks], [rank.evidence_name for rank in ranks]),),
+        before=(
+            evidence_step([rank.node for rank in ranks], [rank.evidence_name for rank in ranks]),
+            *link_steps([rank.node for rank in ranks], picture),
+        ),
         stop=down_steps([rank.rank for rank in down], grace_s, is_coming_back=True),
         survey=survey,
         is_proven=request.options.get("smoke", "yes") != "no",
@@ -236,7 +246,7 @@ def _warnings(ranks: Sequence[RankRelaunch], steps: Sequence[Step], survey: Surv
             yield from guard_note(rank.rank.view)
         yield from sudo_notes(steps, survey, rank.node, with_lines=rank.is_sudo_lasting)
     if is_policy(ranks[0].policy):
-        yield "The new container gets its restart policy when it has served, not before."
+        yield "The new container gets its restart policy only once it has served."
 
 
 def _equivalent(

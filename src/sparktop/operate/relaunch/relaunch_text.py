@@ -16,7 +16,7 @@ from sparktop.operate.secrets.masking import shown_value
 
 def proof(request: Request) -> str:
     """The finding that must be gone after the relaunch; empty where it isn't meant to fix one."""
-    return f' "{request.finding.title}" must be gone then, or it did not help.' if request.finding else ""
+    return f' "{request.finding.title}" must be gone afterwards, or it did not help.' if request.finding else ""
 
 
 def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> Iterator[Difference]:
@@ -105,13 +105,13 @@ def lost_files(rank_change: RankChange, *, uncounted: str, fate: str, tag: str =
     """Files in the container's writable layer, which the new container won't have.
 
     Args:
-        uncounted: the end of the sentence where they could not be counted.
+        uncounted: the end of the sentence where they is not known.
         fate: what becomes of them, as the end of a sentence.
         tag: of the image that would keep them.
     """
     name, node, paths = rank_change.rank.name, rank_change.rank.node, written_paths(rank_change.written)
     if paths is None:
-        yield f"What {name} has written into its own file system on {node} could not be counted{uncounted}"
+        yield f"What {name} has written into its own file system on {node} is not known{uncounted}"
     elif paths:
         some = ", ".join(sanitise.line(path, limit=60) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
         files = f"{len(paths)} files" if len(paths) > 1 else "1 file"

@@ -23,6 +23,7 @@ from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import shown_value
 from sparktop.recipe import parameters
+from sparktop.recipe.launch_line import launch_line
 
 _PARALLELISM = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _RENDEZVOUS = ("nnodes", "node_rank", "headless", "master_addr", "dist_init_addr", "nccl_init_addr",
@@ -40,14 +41,14 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
         if command_of(head.rank.engine).value(flag) == value:
             continue
         if main in (*_PARALLELISM, *_RENDEZVOUS):
-            reason = f"{sanitise.name(flag)} says on which nodes it runs, or how they meet"
+            reason = f"{sanitise.name(flag)} sets the nodes it runs on, or how they meet"
             raise Refused(
-                f"{name} was launched from {head.origin.recipe}: {reason}, which a launch finds out on the nodes",
+                f"{name} was launched from {head.origin.recipe}: {reason}, which only a launch can find out",
                 lines(rank_changes),
             )
         if main == "port" and head.host.get("PortBindings"):
             raise Refused(
-                f"{name} has its port published by Docker: another one has to be published with it", lines(rank_changes)
+                f"{name} has its port published by Docker: a new port must be published too", lines(rank_changes)
             )
 
 
@@ -68,7 +69,7 @@ def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
     nodes = [rank_change.rank.node for rank_change in rank_changes]
     if (node_count := settings.get(_PARALLELISM[0])) is not None:
         nodes = [*nodes, "HOST"][: int(node_count)]
-    line = _launch_line(head.origin.recipe, nodes, values, head.rank.name)
+    line = launch_line(head.origin.recipe, nodes, values, [head.rank.name])
     return tuple(sanitise.line(text, limit=4000) for text in (line, *_recipe_lines(head)))
 
 
@@ -77,19 +78,19 @@ def again(ranks: Sequence[RunningRank]) -> Iterator[str]:
     container_labels = _container_labels(ranks[0]) if ranks else {}
     recipe = labels.recipe_of(container_labels)
     if recipe and not container_labels.get(labels.CHANGED):
-        line = _launch_line(recipe, [rank.node for rank in ranks], labels.values_of(container_labels), ranks[0].name)
-        yield sanitise.line(f"{line}   # or anew from its recipe", limit=4000)
+        line = launch_line(recipe, [rank.node for rank in ranks], labels.values_of(container_labels), [ranks[0].name])
+        yield sanitise.line(f"{line}   # or from its recipe", limit=4000)
 
 
 def equivalent(rank_changes: Sequence[RankChange], new_labels: Mapping[str, str]) -> Iterator[str]:
     """The launch command with the relaunch's result; nothing where parameters can't express all of it."""
     head = rank_changes[0]
     if head.origin.recipe and not new_labels.get(labels.CHANGED):
-        line = _launch_line(
+        line = launch_line(
             head.origin.recipe,
             [rank_change.rank.node for rank_change in rank_changes],
             labels.values_of(new_labels),
-            head.rank.name,
+            [head.rank.name],
         )
         yield sanitise.line(f"{line}   # the same from its recipe", limit=4000)
 
@@ -125,11 +126,6 @@ def relabelled(
 
 
 # --- lines
-
-
-def _launch_line(recipe: str, nodes: Sequence[str], values: Mapping[str, str], name: str) -> str:
-    settings = [word for key, value in values.items() for word in ("--set", f"{key}={shown_value(key, value) or ''}")]
-    return shlex.join(["sparktop", "launch", recipe, *nodes, *settings, "--stop", name])
 
 
 def _split_flags(rank_change: RankChange) -> tuple[dict[str, str], list[tuple[str, str | None]]]:

@@ -54,11 +54,11 @@ class DropInRelaunch(RankRelaunch):
     def prepare(self) -> Iterator[Step]:
         yield Step(
             id=f"check{self.mark}",
-            title=f"See that {self.drop_in.path} is as it was read",
+            title=f"Check that {self.drop_in.path} is as it was read",
             node=self.node,
             act=Remote(operations=(self._expect_unchanged(),)),
             limit_s=30.0,
-            verifies="nobody has changed it since",
+            verifies="it has not changed since",
             undone_by="nothing was changed",
             has_no_undo=True,
         )
@@ -75,7 +75,7 @@ class DropInRelaunch(RankRelaunch):
                 undo=tuple(self._restore_file()),
             ),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
-            verifies="systemd has read its files",
+            verifies="systemd has reloaded its files",
             undone_by=f"{service.sudo}rm -f -- {shlex.quote(self.drop_in.path)}; {service.typed_manager} daemon-reload",
         )
         yield with_rollback(write)
@@ -103,7 +103,7 @@ class DropInRelaunch(RankRelaunch):
             node=self.node,
             act=Remote(operations=(*self._restore_file(), forget)),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
-            verifies="systemd has read its files",
+            verifies="systemd has reloaded its files",
         )
 
     def await_old_memory(self) -> Iterator[Step]:
@@ -144,11 +144,11 @@ class DropInRelaunch(RankRelaunch):
         yield from relaunch_text.file_lines(self.drop_in.path, self.drop_in.before, self.text)
 
     def _until(self) -> str:
-        return f"{self.service.unit} has loaded it anew"
+        return f"{self.service.unit} has reloaded it"
 
     def _what_stays(self, request: Request) -> str:
         return (
-            f"The change stays in {self.drop_in.path}; the way back is that file "
+            f"The change stays in {self.drop_in.path}. The rollback restores that file "
             f"{'as it was' if self.drop_in.before else 'removed'}"
         )
 
@@ -157,13 +157,11 @@ class DropInRelaunch(RankRelaunch):
         yield from self.rank_change.notes
         if self.drop_in.is_stale:
             yield (
-                f"The files of {self.service.unit} on {self.node} were changed since systemd read them: that takes "
+                f"The files of {self.service.unit} on {self.node} changed after systemd read them: that takes "
                 "effect too."
             )
         if self.is_head and self.rank.container is not None:
-            yield (
-                "A container that a service makes anew has no id before: the guard is armed over it when it has loaded."
-            )
+            yield ("A container that the service recreates has no id yet: the guard is armed when it has loaded.")
 
     @property
     def is_sudo_lasting(self) -> bool:
@@ -204,10 +202,10 @@ def reload_warnings(rank: RunningRank) -> Iterator[str]:
     if other_names:
         names_text = ", ".join(sanitise.name(name) for name in sorted(other_names))
         yield (
-            "systemd reads its files anew (daemon-reload): with NVIDIA's container toolkit before 1.18.1 that can take "
+            "systemd reloads its files (daemon-reload): with NVIDIA's container toolkit before 1.18.1 that can take "
             f"the GPU from containers that run on {rank.node}: {names_text}. They would say 'Failed to initialize "
             "NVML: "
-            "Unknown Error', and have to be started anew."
+            "Unknown Error', and must be restarted."
         )
 
 
@@ -245,7 +243,7 @@ def rank_relaunch(
         service = service_of(rank)
         needed = [service.argv("stop"), service.argv("start"), service.reload_argv]
         if (no_root := root_refusal(survey.privileges(rank.node), needed, rank.node)) is not None:
-            root_note = "and to write a service's drop-in is to be root there: no narrower rule of sudo permits it"
+            root_note = "and writing a service's drop-in means being root there: no narrower sudo rule permits it"
             raise refused(no_root.reason, *no_root.remedies, root_note)
     target, old_target = targets(rank_change, edit.flags, wanted_bytes)
     return DropInRelaunch(

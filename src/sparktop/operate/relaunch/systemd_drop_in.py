@@ -23,7 +23,7 @@ NAME = "sparktop.conf"
 
 HEAD = """\
 # Written by sparktop: what its relaunches have changed of this service. To undo: remove this file, then
-# systemctl daemon-reload and start the service anew.
+# systemctl daemon-reload and restart the service.
 """
 
 
@@ -172,7 +172,7 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
     drop_ins = shown.get("DropInPaths", "").split()
     if "/nix/store/" in text or fragment.startswith("/nix/"):
         raise NoDropIn(
-            "NixOS writes its units anew from its configuration",
+            "NixOS generates its units from its configuration",
             "change virtualisation.oci-containers.containers or systemd.services in configuration.nix, then: "
             "sudo nixos-rebuild switch",
         )
@@ -266,11 +266,11 @@ def edited(rank_change: RankChange, drop_in: DropIn) -> UnitEdit:
             raise _secret_refusal(f"{name} is a secret, and everybody can read a drop-in", drop_in)
     prefix, command = systemd.prefix(drop_in.service.command)
     if "@" in prefix:
-        raise CannotEdit("it names its program another way than its file (ExecStart=@)")
+        raise CannotEdit("it runs under another name than its file's (ExecStart=@)")
     fills = ":" not in prefix
     words = systemd.split(command, fills=fills)
     if not words:
-        raise CannotEdit("it has no words")
+        raise CannotEdit("it is empty")
     environment: dict[str, str | None] = {
         **dict.fromkeys(unset(drop_in.before)), **variables(drop_in.before)
     }  # fmt: skip
@@ -293,7 +293,7 @@ def edited(rank_change: RankChange, drop_in: DropIn) -> UnitEdit:
     _refuse_unknown_words(words, bool(change.flags))
     texts = [*words, *(f"{name}={value}" for name, value in environment.items() if value is not None)]
     if _holds_secret(texts, secrets_of(rank_change.config)):
-        raise _secret_refusal("its command holds a secret, which a drop-in would repeat for everybody to read", drop_in)
+        raise _secret_refusal("its command holds a secret, which a drop-in would show to everybody", drop_in)
     text = written(prefix + systemd.joined(words, fills=fills), environment)
     return UnitEdit(text=text, flags=flags)
 
@@ -326,14 +326,14 @@ def _holds_secret(texts: list[str], secrets: Sequence[str]) -> bool:
 def _refuse_unknown_words(words: list[str], has_flags: bool) -> None:
     loose = next((word for word in words if systemd.is_open(word)), None)
     if loose is not None and has_flags:
-        raise CannotEdit(f"part of its words come from {systemd.shown(loose)}: nobody can tell from here what they are")
+        raise CannotEdit(f"part of its words come from {systemd.shown(loose)}: sparktop can't know what they are")
 
 
 def _secret_refusal(why: str, drop_in: DropIn) -> NoDropIn:
     folder = drop_in.path.rpartition("/")[0]
     return NoDropIn(
         why,
-        f"put it into a file of root's, mode 0600, named by EnvironmentFile= in {folder}/secrets.conf; for a "
+        f"put it into a root-owned file of mode 0600, named by EnvironmentFile= in {folder}/secrets.conf; for a "
         "container: --env-file in the command",
         "then relaunch without it",
     )

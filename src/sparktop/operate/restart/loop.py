@@ -46,8 +46,22 @@ def looping_service(request: Request, picture: FleetState) -> tuple[Service, Uni
 
 
 def plan_service(request: Request, service: Service, unit: Unit, picture: FleetState, survey: Survey) -> Plan:
-    """Collect evidence, then `systemctl stop`, which no Restart= undoes."""
+    """Collect evidence, then `systemctl stop`, which no Restart= undoes.
+
+    Raises:
+        Refused: systemd doesn't start it again and again.
+    """
     node = service.node
+    if unit.active in ("inactive", "failed"):
+        raise Refused(
+            f"{unit.name} doesn't run, and nothing starts it again",
+            (f"read why it ended: {_journal(service)}",),
+        )
+    if request.finding is None and not _unit_loops(service, unit):
+        raise Refused(
+            f"{unit.name} doesn't loop: nothing has started it again since it was started",
+            (f"to stop it: on {node}: {service.typed('stop')}",),
+        )
     looping = (LoopingService(service=service),)
     steps = (
         *sequence(looping, before=(evidence_step((node,)),), stop=(service.stop(GRACE_S),), survey=survey),
@@ -62,7 +76,7 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(way_back((), looping, GRACE_S)),
-        effect=f"{unit.name}{times} is stopped and stays down.{code} Why it ends stands in its journal.",
+        effect=f"{unit.name}{times} is stopped and stays stopped.{code} Its journal says why it ends.",
         warnings=(next_steps(service), *sudo_notes(steps, survey, node)),
         equivalent=(f"on {node}: {service.typed('stop')}",),
         seen_monotonic_s=picture.monotonic_s,
@@ -71,11 +85,14 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
 
 def next_steps(service: Service) -> str:
     """What to do once the cause is fixed."""
-    journal = f"journalctl {'--user ' if service.is_own else ''}-u {shlex.quote(service.unit)} -n 400"
     return (
-        f"It is started again at the next boot if it is enabled. Read why it ends: {journal}. When "
-        f"that is mended: {service.typed('reset-failed')}; {service.typed('start')}"
+        f"If it is enabled, it starts again at the next boot. Read why it ends: {_journal(service)}. When "
+        f"that is fixed: {service.typed('reset-failed')}; {service.typed('start')}"
     )
+
+
+def _journal(service: Service) -> str:
+    return f"journalctl {'--user ' if service.is_own else ''}-u {shlex.quote(service.unit)} -n 400"
 
 
 GRACE_S = 20.0
@@ -105,7 +122,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             where = f"{rank.name} on {rank.node} runs in no container and no service"
             raise Refused(
                 f"{where}: what starts it again isn't known",
-                ("look for who does: a shell's loop, cron, a supervisor of your own",),
+                ("look for what does: a shell loop, cron, a supervisor of your own",),
             )
     if not any(rank.runs or (rank.container is not None and rank.container.restarts) for rank in ranks):
         raise Refused(
@@ -144,7 +161,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 
 SETTLED_S = 600.0
-"""An engine that has served for so long has ended its loop."""
+"""An engine that has served, or a service that has run, for so long has ended its loop."""
 
 
 def _loops(rank: RunningRank) -> bool:
@@ -156,6 +173,16 @@ def _loops(rank: RunningRank) -> bool:
     if container is not None and container.loops:
         return True
     return not serves and bool((container.restart_count if container is not None else 0) or (unit and unit.restarts))
+
+
+def _unit_loops(service: Service, unit: Unit) -> bool:
+    """Whether systemd has started it again, and its process hasn't run for long since."""
+    table = service.view.processes
+    if unit.active == "active" and table is not None:
+        process = next((process for process in table.processes if process.pid == unit.main_pid), None)
+        if process is not None and table.boot_s - process.started_boot_s >= SETTLED_S:
+            return False
+    return bool(unit.restarts) or unit.sub == "auto-restart"
 
 
 def _between_restarts(rank: RunningRank) -> RunningRank:
@@ -189,16 +216,16 @@ class LoopingEngine(NoStart):
                 "State.Restarting": False,
                 "HostConfig.RestartPolicy.Name": "no",
             },
-            otherwise=f"{container.name} runs again, or its restart policy is on again: somebody else starts it",
+            otherwise=f"{container.name} runs again, or its restart policy is on again: something else starts it",
         )
         pause = Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0)
         yield Step(
             id=f"still{self.rank.mark}",
-            title=f"See {container.name} stay down for {STILL_S:.0f} s",
+            title=f"Check that {container.name} stays stopped for {STILL_S:.0f} s",
             node=container.node,
             act=Remote(operations=(replace(down, within_s=10.0), pause, down)),
             limit_s=STILL_S + 60.0,
-            verifies="its count of restarts stands still",
+            verifies="its restart count stays the same",
         )
 
     def start_old(self) -> Iterator[Step]:
@@ -234,12 +261,12 @@ def exit_reasons(rank: RunningRank) -> str:
 def _effect(ranks: Sequence[RunningRank]) -> str:
     head = ranks[0]
     endings = [words for rank in ranks if (words := exit_reasons(rank))]
-    why = f" What ended its last run: {endings[0]}." if endings else " Why it ends stands in its log, which is kept."
+    why = f" What ended its last run: {endings[0]}." if endings else " Its log says why it ends; the log is kept."
     container = head.engine.container
     times = f" after {container.restart_count} restarts" if container is not None and container.restart_count else ""
     return (
-        f"{head.name} is stopped{times} and stays down, and nothing starts it again.{why} "
-        "When that is mended, safe-restart starts it."
+        f"{head.name} is stopped{times} and stays stopped: nothing starts it again.{why} "
+        "When that is fixed, safe-restart starts it."
     )
 
 

@@ -10,8 +10,9 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import lifecycle
-from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
 from sparktop.operate.plan.origin import OriginKind
+from sparktop.operate.plan.outlook import doubt
 from sparktop.operate.plan.running_rank import (
     RunningRank,
     in_order,
@@ -61,7 +62,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         sequence(
             starters,
             up=up,
-            before=(evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),),
+            before=(
+                evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),
+                *link_steps([rank.node for rank in ranks], picture),
+            ),
             stop=down_steps([starter.rank for starter in down], grace_s, is_coming_back=True),
             survey=survey,
             is_proven=request.options.get("smoke", "yes") != "no",
@@ -69,6 +73,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         )
     )
     _require_root(ranks, survey)
+    expected = doubt(starters, picture)
     return Plan(
         request=request,
         title=f"Safe restart of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
@@ -76,7 +81,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         way_back=tuple(way_back((), up, grace_s)),
         effect=_effect(starters, grace_s),
-        warnings=tuple(dict.fromkeys(_warnings(request, starters, steps, survey))),
+        warnings=tuple(dict.fromkeys((*filter(None, (expected,)), *_warnings(request, starters, steps, survey)))),
+        doubt=expected,
         equivalent=tuple(_equivalent(down, up, grace_s)),
         seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(dict.fromkeys(starter.api_key for starter in starters if starter.api_key)),
@@ -88,8 +94,8 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     took = f" Its last load took {span(head.load_s)}." if head.load_s is not None else ""
     targets = "; ".join(f"{starter.node}: {_target_text(starter.target)}" for starter in starters)
     return (
-        f"{head.name} is down from the stop (at most {grace_s:.0f} s) until it has loaded again.{took} "
-        f"Started only when there is memory for it: {targets}. Where that doesn't come back, nothing is started."
+        f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again.{took} "
+        f"It starts only when there is memory for it: {targets}. If that memory doesn't come back, nothing is started."
     )
 
 
@@ -106,9 +112,9 @@ def _warnings(request: Request, starters: Sequence[Existing], steps: Sequence[St
         yield from _rank_warnings(starter, survey)
         yield from sudo_notes(steps, survey, starter.node)
     if any(starter.rank.container is not None and starter.rank.container.restarts for starter in starters):
-        yield "The restart policy is off until the end; a run that ends early leaves it off, and offers the way back."
+        yield "The restart policy stays off until the end; a run that ends early leaves it off, and offers a rollback."
     if request.options.get("smoke", "yes") != "no" and head.engine.endpoint is None and head.runs:
-        yield f"No endpoint of {head.name} is known yet: the request goes where it will be found to listen."
+        yield f"No endpoint of {head.name} is known yet: the request goes to the port that it opens."
 
 
 def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
@@ -118,14 +124,14 @@ def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
         yield from guard_note(rank.view)
     if rank.origin.is_service:
         yield (
-            f"{rank.origin.unit} runs it on {rank.node}: the service is stopped and started. A container that it makes "
-            "anew has no id before, so the guard is armed over it only when it has loaded."
+            f"{rank.origin.unit} runs it on {rank.node}: this restarts that service. Its new container "
+            "has no id yet, so the guard is armed only when the engine has loaded."
         )
     for step in starter.room_steps(survey):
         if may(step, rank.node, survey):
             continue
         if step.id.startswith("shm"):
-            yield f"Files in /dev/shm of {rank.node} stay: removing them needs root there."
+            yield f"Files in /dev/shm on {rank.node} stay: removing them needs root there."
         else:
             yield f"Caches of {rank.node} are not dropped, should free memory fall short: that needs root there."
 
@@ -153,10 +159,10 @@ def _refuse_unstartable(rank: RunningRank) -> None:
     container = rank.container
     if container is not None and container.auto_remove and not rank.origin.is_service:
         raise Refused(
-            f"{rank.name} on {rank.node} was started with --rm: Docker removes it when it stops, and there "
-            "would be nothing to start again",
+            f"{rank.name} on {rank.node} was started with --rm: Docker removes it when it stops, so it "
+            "could not be started again",
             (
-                "relaunch it: that makes a new container from what this one is",
+                "relaunch it: that creates a new container with the same settings",
                 f"sparktop act relaunch {shlex.quote(rank.node)} --engine {shlex.quote(rank.name)}",
             ),
         )
@@ -165,12 +171,12 @@ def _refuse_unstartable(rank: RunningRank) -> None:
     if rank.origin.kind is OriginKind.PROCESS:
         running = " ".join(rank.engine.argv)
         raise Refused(
-            f"{rank.name} on {rank.node} runs in no container and no service: it can be stopped from here, and "
-            "nothing here knows how to start it as it was",
+            f"{rank.name} on {rank.node} runs in no container and no service: sparktop can stop it, but "
+            "doesn't know how to start it again",
             (
                 f"stop it: sparktop act stop-engine {shlex.quote(rank.node)} --engine {shlex.quote(rank.name)}",
                 *((f"then start it where it was started: {running[:400]}",) if running else ()),
-                "or let a service start it: sparktop unit renders one",
+                "or let a service start it: write a systemd unit for it",
             ),
         )
 

@@ -14,6 +14,7 @@ from sparktop.engines.rank_order import missing
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
 from sparktop.operate.plan.no_start import NoStart
 from sparktop.operate.plan.origin import OriginKind
@@ -38,7 +39,7 @@ from sparktop.text.units import GIB, gib
 MEMORY_S = 300.0
 """How long to wait for its memory."""
 _URGENT_WORDS = (
-    "Memory is running out, so it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
+    "Memory is running out: it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
 )
 COMES_AGAIN = {"always": "", "on-failure": ", unless it ends with exit code 0"}
 """Restart policies by which a stopped container comes with the daemon, and when not; unless-stopped remembers the
@@ -117,9 +118,15 @@ class StoppedEngine(NoStart):
             node=rank.node,
             act=AwaitMemory(target_bytes=target),
             limit_s=MEMORY_S,
-            verifies=f"most of the {gib(engine_bytes)} it held is back",
+            verifies=f"most of its {gib(engine_bytes)} are free again",
             on_failure=OnFailure.GO_ON,
         )
+
+    def await_ready(self) -> Iterator[Step]:
+        """See, at the end, that the container is there, stopped, with its restart policy."""
+        container = self.rank.container
+        if container is not None and not container.auto_remove and not self.rank.origin.is_service:
+            yield lifecycle.stays_stopped(container, self.rank.mark)
 
     def start_old(self) -> Iterator[Step]:
         if self.rank.is_startable:
@@ -144,8 +151,8 @@ def _effect(ranks: Sequence[RunningRank], grace_s: float) -> str:
         for rank in ranks
         if (size := held_bytes(rank.engine, rank.view)) is not None and size >= GIB
     ]
-    memory_text = f" It holds {', '.join(sizes)}: that is watched until it is back." if sizes else ""
-    return f"{ranks[0].name} is asked to end and, after {grace_s:.0f} s, made to.{memory_text}"
+    memory_text = f" Then waits until the memory it holds is free: {', '.join(sizes)}." if sizes else ""
+    return f"Stops {ranks[0].name} (SIGTERM, SIGKILL after {grace_s:.0f} s).{memory_text}"
 
 
 def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Survey, missing_ranks: int) -> Iterator[str]:
@@ -155,26 +162,26 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
     if missing_ranks:
         yield (
             f"It runs over {len(ranks) + missing_ranks} nodes, and {missing_ranks} of its ranks can't be seen here: "
-            "what is left "
-            "there waits for this one, and is to be stopped there."
+            "those "
+            "wait for this one: stop them there."
         )
     for rank in ranks:
         container = rank.container
         yield from neighbours(rank)
         if container is not None and container.auto_remove:
             yield (
-                f"{container.name} on {rank.node} was started with --rm: Docker removes it when it ends, with what was "
-                "changed inside. It can be launched again, not started again."
+                f"{container.name} on {rank.node} was started with --rm: Docker removes it when it stops, with "
+                "everything changed inside. You can launch it again, but not start it again."
             )
         elif container is not None and container.policy_now in COMES_AGAIN:
             yield (
-                f"The restart policy of {container.name} is {container.policy_now}: it comes again when Docker or "
-                f"{rank.node} starts anew{COMES_AGAIN[container.policy_now]}."
+                f"The restart policy of {container.name} is {container.policy_now}: it starts again when Docker "
+                f"or {rank.node} restarts{COMES_AGAIN[container.policy_now]}."
             )
         if rank.origin.is_in_sleeping_container:
             yield (
-                f"{rank.name} on {rank.node} is the container that {rank.origin.launcher} put the engine into: all of "
-                "it is stopped, and the launcher starts it again."
+                f"{rank.name} on {rank.node} is the container that {rank.origin.launcher} put the engine into. "
+                "The whole container is stopped; the launcher starts it again."
             )
         if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
             yield f"{rank.name} on {rank.node} runs in no container and no service: nothing here can start it again."

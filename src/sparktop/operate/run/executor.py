@@ -7,13 +7,16 @@ it is reported as done, failed, or unknown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from sparktop import faults
 from sparktop.errors import TransportError
 from sparktop.model.fleet import NodeView
+from sparktop.model.operation import Expect
 from sparktop.model.plan import (
     AwaitReady,
     AwaitResolved,
@@ -44,6 +47,7 @@ from sparktop.operate.run.step_result import Pace, StepResult
 from sparktop.operate.run.wait import Abort, Aborted, figures, settled
 from sparktop.operate.runner.api import AskSecret, OnResult, OperationResult, Progress
 
+_CONTINUES = (OnFailure.GO_ON, OnFailure.FAIL_AT_END)
 _CAN_ROLL_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
 
 
@@ -72,11 +76,16 @@ class PlanExecution:
         self._has_acted = False
         self._problems: list[str] = []
         """Of failed steps after which the run went on."""
+        self._broken: list[str] = []
+        """Those of them without which the plan's promise does not hold."""
         self._guards: dict[str, str] = {}
         """Node -> container over which this run armed the guard."""
         self._start_picture = context.picture()
         self._ready_views: dict[tuple[str, str], NodeView] = {}
         """(node, engine) -> its node as it was when it became ready."""
+        self._last_checks: tuple[Step, ...] = ()
+        """Those at the end of the plan, or of its rollback: what they see is what the end tells."""
+        self._is_settled = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -101,7 +110,7 @@ class PlanExecution:
             if self.run.state is RunState.RUNNING:
                 self._record.update(state=RunState.ABORTING)
         if self._is_known:
-            self._record.note("note", text="the operator wants out")
+            self._record.note("note", text="the operator aborts")
 
     async def finished(self) -> Run:
         if self._task is not None:
@@ -151,23 +160,24 @@ class PlanExecution:
                 await self._finish(RunState.REFUSED, f"{taken}.", hint=taken.hint)
                 return False
             except NoLine as why:
-                await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that is over, then plan again")
+                await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that has ended, then plan again")
                 return False
             except TransportError as error:
                 await self._finish(RunState.REFUSED, f"{node}: {error.message}.", hint=error.hint or "")
                 return False
             except Aborted:
-                await self._finish(RunState.ABORTED, "You got out before the first step.")
+                await self._finish(RunState.ABORTED, "Aborted before the first step.")
                 return False
         self._record.step(0, detail="")
         return True
 
     async def _steps(self) -> None:
+        self._last_checks = _checks_at_end(self._plan.steps)
         for index, step in enumerate(self._plan.steps):
             result = await self._carry_out(index, step)
             if result.is_aborted:
                 detail = self._record.run.steps[index].detail if result.state is StepState.FAILED else ""
-                why = f"You got out at: {step.title}{': ' + detail.rstrip('.') if detail else ''}"
+                why = f"Aborted at: {step.title}{': ' + detail.rstrip('.') if detail else ''}"
                 if self._plan.is_all_or_nothing and self._plan.way_back and self._has_acted:
                     unknown = step if result.state is StepState.UNKNOWN else None
                     return await self._roll_back(why, then=RunState.ABORTED, unknown=unknown)
@@ -179,22 +189,28 @@ class PlanExecution:
                 # What has served is not taken back for a node's silence alone.
                 is_check = isinstance(step.act, AwaitServing)
                 is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back) and not is_check
-                if is_whole and step.on_failure is OnFailure.GO_ON:
-                    self._problems.append(f"{step.title}: {step_run.detail}")
+                if is_whole and step.on_failure in _CONTINUES:
+                    self._go_on(step, f"{step.title}: {step_run.detail}")
                     continue
                 if is_whole and step.on_failure is OnFailure.ROLL_BACK:
                     return await self._roll_back(f"{step.title}: {step_run.detail}", unknown=step)
                 return await self._finish(RunState.FAILED, f"{step.title}: {step_run.detail}")
-            if isinstance(step.act, AwaitResolved):
-                return await self._finish(RunState.NO_HELP, f"All was done, and it did not help: {step_run.detail}.")
-            if step.on_failure is OnFailure.GO_ON:
-                self._problems.append(run_text.failed(step_run))
+            if isinstance(step.act, AwaitResolved) and step.on_failure is OnFailure.STOP:
+                return await self._finish(
+                    RunState.NO_HELP, f"All steps are done, but it did not help: {step_run.detail}."
+                )
+            if step.on_failure in _CONTINUES:
+                self._go_on(step, run_text.failed(step_run))
             elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:
                 return await self._roll_back(run_text.failed(step_run))
             else:
                 return await self._finish(RunState.FAILED, run_text.failed(step_run))
-        await self._finish(RunState.DONE, "")
+        broken, self._broken = self._broken, []
+        await self._finish(RunState.FAILED if broken else RunState.DONE, run_text.sentences(*broken))
         return None
+
+    def _go_on(self, step: Step, problem: str) -> None:
+        (self._problems if step.on_failure is OnFailure.GO_ON else self._broken).append(problem)
 
     async def _roll_back(self, why: str, *, then: RunState = RunState.ROLLED_BACK, unknown: Step | None = None) -> None:
         """Run the rollback steps. Where the plan is all or nothing, a failure on one node doesn't keep the others from
@@ -205,9 +221,10 @@ class PlanExecution:
         self._start_picture = self._context.picture()  # waits of the rollback start from here
         self._record.skip_waiting()
         self._record.update(state=self._state, message=why)
-        self._record.note("note", text="the way back is taken", why=self.run.message)
+        self._record.note("note", text="rolling back", why=self.run.message)
         used_ids = {step_run.step.id for step_run in self.run.steps}
         steps = [replace(back, id=f"back-{back.id}") if back.id in used_ids else back for back in self._plan.way_back]
+        self._last_checks, self._is_settled = _checks_at_end(steps), False
         failures: dict[str, str] = {}
         was_skipped = False
         for index, step in zip(self._record.add(steps), steps, strict=True):
@@ -216,7 +233,7 @@ class PlanExecution:
             result = await self._carry_out(index, step)
             step_run = self._record.run.steps[index]
             if result.is_aborted:
-                return await self._finish(RunState.ABORTED, f"{why}. You got out of the way back at: {step.title}.")
+                return await self._finish(RunState.ABORTED, f"{why}. You aborted the rollback at: {step.title}.")
             if result.state is StepState.DONE:
                 was_skipped |= unknown is not None and step_run.state is StepState.SKIPPED and step.node == unknown.node
                 continue
@@ -229,17 +246,15 @@ class PlanExecution:
                 break
         if failures or was_skipped:
             unknown_note = (
-                f" If it was done after all: {unknown.undone_by}."
+                f" If that step was done after all: {unknown.undone_by}."
                 if unknown is not None and not unknown.has_no_undo and was_skipped
                 else ""
             )
-            outcome = (
-                f"The way back failed too: {'; '.join(failures.values())}" if failures else "The way back was taken"
-            )
+            outcome = f"The rollback failed too: {'; '.join(failures.values())}" if failures else "Rolled back"
             final_state = then if then is RunState.ABORTED else RunState.FAILED
             return await self._finish(final_state, f"{why}. {outcome.rstrip('.')}.{unknown_note}")
         self._has_touched = False
-        await self._finish(then, f"{why}. It is as it was before: the way back was taken.")
+        await self._finish(then, f"{why}. Rolled back: everything is as before.")
         return None
 
     async def _carry_out(self, index: int, step: Step) -> StepResult:
@@ -248,10 +263,13 @@ class PlanExecution:
             return StepResult(state=StepState.SKIPPED, is_aborted=True)
         act = fill_placeholders(step.act, self.run.saved.get(step.node, {}))
         if act is None:  # it acts on a container that was never created
-            self._record.step(index, state=StepState.SKIPPED, detail="there is nothing to do it to")
+            self._record.step(index, state=StepState.SKIPPED, detail="its container was never created")
             return StepResult(state=StepState.DONE)
-        step = replace(step, act=act)
         self._record.step(index, state=StepState.RUNNING, detail="")
+        if step in self._last_checks:
+            with suppress(Aborted):
+                await self._abort.unless(self._settle())
+        step = replace(step, act=act)
         if self._locks.is_let_go and changes(step) and not only_fetches(act):
             failure = await self._relock_all(index)
             if failure is not None:
@@ -261,6 +279,10 @@ class PlanExecution:
             result = await self._remote_step(index, step, act)
         else:
             result = await self._local_step(index, step)
+            if result.state is StepState.FAILED:
+                from sparktop.operate.waits.readiness import failure_cause  # only a run that fails needs it
+
+                result = replace(result, cause=failure_cause(act, step.node, self._context.picture()))
         if result.saved:
             node_ids = {**self.run.saved.get(step.node, {}), **result.saved}
             self._record.update(saved={**self.run.saved, step.node: node_ids}, is_told=False)
@@ -286,13 +308,13 @@ class PlanExecution:
             try:
                 await self._locks.take_all(self._changed_nodes(), patience_s=self._context.link_patience_s)
             except (NoLine, NodeTaken) as why:
-                return StepResult(state=StepState.FAILED, detail=f"{why}. This step was not begun.")
+                return StepResult(state=StepState.FAILED, detail=f"{why}. This step did not start.")
             except Aborted:
                 return StepResult(state=StepState.SKIPPED, is_aborted=True)
             except TransportError as error:  # after hours, a link that looks alive may be dead
                 if self._abort.is_wanted or self._context.clock.monotonic() > until_s:
-                    return StepResult(state=StepState.FAILED, detail=f"{error.message}. This step was not begun.")
-                self._record.step(index, detail=f"{error.message}: it is tried again")
+                    return StepResult(state=StepState.FAILED, detail=f"{error.message}. This step did not start.")
+                self._record.step(index, detail=f"{error.message}: trying again")
                 await self._context.pause(RETRY_S)
             else:
                 self._record.step(index, detail="")
@@ -330,7 +352,7 @@ class PlanExecution:
                 self._record.step(index, detail=detail, ratio=ratio)
                 return
             if result.is_undo:
-                self._record.step(index, detail="undoing what was done of it")
+                self._record.step(index, detail="reverting what this step did")
             elif result.ok and total > 1:
                 done_count = result.index + 1
                 self._record.step(index, detail=f"{done_count} of {total} done", ratio=done_count / total)
@@ -387,14 +409,15 @@ class PlanExecution:
     async def _finish(self, state: RunState, how: str, *, hint: str = "") -> None:
         """End the run: wait for newer figures, release the nodes, write the last entry, then publish it."""
         self._record.skip_waiting()
-        if self._has_acted:
-            await settled(self._context, self.run, self._nodes)
+        if state not in (RunState.DONE, RunState.ROLLED_BACK):
+            self._is_settled = False
+        await self._settle()
         await self._locks.release()
         self._record.update(after=figures(self._context.picture(), self._nodes), is_told=False)
         self._record.update(**self._final_fields(state, how, hint), is_told=False)
         await self._record.end()
         if missing := self._record.audit_problem:
-            note = f"The audit is not whole: {missing}"
+            note = f"The audit is incomplete: {missing}"
             self._record.update(
                 message=run_text.sentences(self.run.message, note),
                 brief=run_text.sentences(run_text.brief(self.run), note),
@@ -402,11 +425,17 @@ class PlanExecution:
             )
         self._record.update()
 
+    async def _settle(self) -> None:
+        """Wait until the picture shows how the run leaves its nodes: before the last checks, else at the end."""
+        if self._has_acted and not self._is_settled:
+            await settled(self._context, self.run, self._nodes)
+            self._is_settled = True
+
     def _final_fields(self, state: RunState, how: str, hint: str = "") -> dict[str, Any]:
         """The final fields of a run."""
         run = self.run
         guards = () if state is RunState.DONE else armed_guards(self._guards, self._context.picture())
-        problems = [*self._problems, *guards]
+        problems = [*self._problems, *self._broken, *guards]
         can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
         brief = text = run_text.sentences(how, *problems)
         if state is RunState.DONE:
@@ -432,16 +461,16 @@ class PlanExecution:
         )
         reason = "The console was closed."
         if current is not None and isinstance(current.step.act, Remote):
-            future = "finishes or undoes by itself what it has begun of it"
+            future = "completes or reverts this step by itself"
             if only_fetches(current.step.act):
-                future = "goes on with it by itself, and the next run follows it"
+                future = "goes on by itself, and the next run follows it"
             reason = (
-                f"The console was closed during: {current.step.title}. {current.step.node} {future}; nothing after it "
-                "is done."
+                f"The console was closed during: {current.step.title}. {current.step.node} {future}; the rest is "
+                "cancelled."
             )
             self._has_touched |= not only_fetches(current.step.act)
         elif current is not None:
-            reason = f"The console was closed during: {current.step.title}. Nothing after it is done."
+            reason = f"The console was closed during: {current.step.title}. The rest is cancelled."
         for index, step_run in enumerate(self.run.steps):
             if step_run is current:
                 was_remote = isinstance(step_run.step.act, Remote)
@@ -452,6 +481,17 @@ class PlanExecution:
         if self._is_known:
             self._record.end_at_once()
         self._record.update()
+
+
+def _checks_at_end(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps after the last one that changes or waits for something."""
+
+    def is_check(step: Step) -> bool:
+        act = step.act
+        reads = isinstance(act, Remote) and all(isinstance(operation, Expect) for operation in act.operations)
+        return reads or isinstance(act, AwaitServing)
+
+    return tuple(takewhile(is_check, reversed(steps)))
 
 
 async def _answered(question: Awaitable[str | None]) -> str | None:

@@ -54,7 +54,7 @@ async def smoke(
     watch = MemoryWatch(picture, nodes_of(picture(), node, test.engine), test.floor_bytes)
 
     def tell(pieces: int) -> None:  # no ratio: it ends when it likes, long before so many
-        progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked, no token yet'}; {watch.words}", None)
+        progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no token yet'}; {watch.words}", None)
 
     answer = await _watched_request(
         line, engine.endpoint, watch, tell, prompt=test.prompt, max_tokens=test.max_tokens, api_key=test.api_key
@@ -116,7 +116,7 @@ def judge_first_request(answer: Completion, test: SmokeTest, lowest_bytes: int |
     tokens_text = f"{answer.tokens} tokens in {answer.seconds:.1f} s{first_text}"
     if not answer.has_content and answer.has_reasoning:
         reasoning_text = (
-            "spent all its tokens on reasoning" if answer.finish_reason == "length" else "gave reasoning alone"
+            "spent all its tokens on reasoning" if answer.finish_reason == "length" else "gave only reasoning"
         )
         tokens_text += f"; it {reasoning_text}, so the answer itself is empty, and it serves"
     elif not answer.has_content:
@@ -178,8 +178,8 @@ class MemoryWatch:
                 and self._fired_before.get(node, -1.0) != guard.since_wall_s
             ):
                 return _failure(
-                    f"the guard on {node} has ended it: {guard.detail or 'memory was running out'}. It loads and does "
-                    "not serve as it is"
+                    f"the guard on {node} has ended it: {guard.detail or 'memory was running out'}. As it is, it "
+                    "loads but can't serve"
                 )
             values = [view.sample.memory.available_bytes] if view.sample else []
             history = view.available_history
@@ -193,7 +193,7 @@ class MemoryWatch:
             if values and min(values) < self._floor_bytes:
                 return _failure(
                     f"available memory on {node} fell to {gib(min(values))}, below the floor of "
-                    f"{gib(self._floor_bytes)}: the request was given up. Relaunch it with a smaller share or "
+                    f"{gib(self._floor_bytes)}: the request was aborted. Relaunch it with a smaller share or "
                     "--enforce-eager"
                 )
             if self._is_silent(node, view.link.state, view.sample_at_s):
@@ -309,13 +309,13 @@ def judge_measurement(
     if answer.first_token_s is not None:
         parts.append(f"first token {answer.first_token_s:.1f} s{_expected_text(expected.first_token_s, 's')}")
     if speed is None:
-        parts.append(f"{answer.tokens or 0} tokens came, too few to tell a rate by")
+        parts.append(f"{answer.tokens or 0} tokens came, too few to measure a rate")
     else:
         parts.append(f"{speed:.1f} tok/s{_expected_rate(expected)}")
     if left_bytes is not None:
         parts.append(f"{left_bytes / GIB:.0f} GiB left{_expected_text(expected.available_gib)}")
     if lowest_bytes is not None and left_bytes is not None and lowest_bytes < left_bytes - GIB // 2:
-        parts.append(f"{lowest_bytes / GIB:.0f} at the lowest")
+        parts.append(f"{lowest_bytes / GIB:.0f} at least")
     if slow_note := slower(speed, expected):
         parts.append(slow_note)
     return RequestResult(ok=True, detail="; ".join(parts))

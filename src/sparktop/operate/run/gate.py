@@ -67,12 +67,11 @@ def unreachable_refusal(request: Request, picture: FleetState) -> Refused | None
         if view is not None and view.link.state in (LinkState.LOST, LinkState.REFUSED):
             why = f": {view.link.reason}" if view.link.reason and view.link.reason != view.link.state else ""
             return Refused(
-                f"{name} can't be asked anything now ({view.link.state}{why}). Nothing can be done over a "
-                "connection that is gone; it is tried again by itself.",
+                f"{name} can't be reached now ({view.link.state}{why}). sparktop reconnects by itself.",
                 (
                     *((view.link.hint,) if view.link.hint else ()),
-                    "collect evidence: what was last seen of it is kept",
-                    "when it is back, arm the guard: it acts on the Spark itself, without the connection",
+                    "collect evidence: what was last seen of it is saved",
+                    "when it is back, arm the guard: it acts on the Spark, without the connection",
                 ),
             )
     return None
@@ -92,7 +91,7 @@ def plan_refusal(
     `now_s` is the operator's monotonic clock, `busy` says by node what else this session is doing there.
     """
     if not plan.steps:
-        return Refused("There is nothing to do: the plan has no steps.", _PLAN_AGAIN)
+        return Refused("Nothing to do: the plan has no steps.", _PLAN_AGAIN)
     if not any(changes(step) for step in plan.steps):
         return None
     nodes = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
@@ -101,12 +100,12 @@ def plan_refusal(
     for node in nodes:
         if node in (busy or {}):
             return Refused(
-                f"{node} is taken by this session: {(busy or {})[node]}.",
-                ("wait until that is over, or abort it first",),
+                f"{node} is in use by this session: {(busy or {})[node]}.",
+                ("wait until that has ended, or abort it first",),
             )
     age_s = now_s - plan.seen_monotonic_s
     if age_s > PLAN_MAX_AGE_S:
-        return Refused(f"The plan is {age_s:.0f} s old; what it was made from may be so no more.", _PLAN_AGAIN)
+        return Refused(f"The plan is {age_s:.0f} s old; what it was made from may have changed.", _PLAN_AGAIN)
     for node in nodes:
         if (refusal := _stale_refusal(picture.node(node), node, now_s)) is not None:
             return refusal
@@ -117,7 +116,7 @@ def plan_refusal(
     return None
 
 
-_PLAN_AGAIN = ("plan it again: what is shown then is what is there now",)
+_PLAN_AGAIN = ("plan it again, from what is there now",)
 
 
 def _forbidden_refusal(nodes: tuple[str, ...], *, is_read_only: bool, protected: Collection[str]) -> Refused | None:
@@ -140,12 +139,12 @@ def _stale_refusal(view: NodeView | None, node: str, now_s: float) -> Refused | 
     if view.link.state is not LinkState.LIVE:
         why = view.link.reason if view.link.reason and view.link.reason != view.link.state else ""
         return Refused(
-            f"{node} is not live ({view.link.state}{': ' + why if why else ''}): what is shown is past.",
+            f"{node} is not live ({view.link.state}{': ' + why if why else ''}): the screen shows its past.",
             (*((view.link.hint,) if view.link.hint else ()), "wait until the link is live, then plan again"),
         )
     age_s = view.age_s(now_s)
     if view.sample is None or age_s is None:
-        return Refused(f"Nothing has been seen of {node} yet.", ("wait for its first figures",))
+        return Refused(f"No figures yet from {node}.", ("wait for its first figures",))
     if age_s > max(STALE_AT_LEAST_S, STALE_INTERVALS * view.sample.interval_s):
         return Refused(
             f"The newest figures of {node} are {age_s:.0f} s old: too old to act on.",
@@ -173,7 +172,7 @@ def _changes_since_plan(step: Step, view: NodeView) -> Iterator[str]:
             alive = {process.pid for process in view.processes.processes}
             alive |= {user.pid for user in view.gpu_processes}
             if not alive & set(act.pids):
-                yield f"Process {', '.join(map(str, act.pids))} is not there any more on {view.name}."
+                yield f"Process {', '.join(map(str, act.pids))} is gone from {view.name}."
     elif isinstance(act, AwaitBack) and view.facts is not None and view.facts.boot_id not in ("", act.boot_id):
         yield f"{view.name} has been rebooted since."
 
@@ -184,13 +183,13 @@ def _container_changes(container_id: str, started_at: object, view: NodeView, na
         return  # the list is not available here; the step's own Expect asks Docker on the node
     container = next((candidate for candidate in containers.containers if candidate.container_id == container_id), None)
     if container is None:
-        yield f"Container {name or container_id[:12]} is not there any more on {view.name}."
+        yield f"Container {name or container_id[:12]} is gone from {view.name}."
         return
     planned_s = _epoch(started_at)
     if planned_s is None or container.started_wall_s is None:
         return
     if abs(container.started_wall_s - planned_s) > STARTED_TOLERANCE_S:
-        yield f"{container.name} on {view.name} has been started anew since the plan was made."
+        yield f"{container.name} on {view.name} has been restarted since the plan was made."
 
 
 def _epoch(stamp: object) -> float | None:

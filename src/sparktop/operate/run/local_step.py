@@ -157,7 +157,7 @@ class LocalStep:
             except TransportError as error:
                 on_progress(error.message, None, error.message)
                 if is_second or not await self._has_survived(step, test, on_progress):
-                    why = f"the line broke during the first request ({error.message})"
+                    why = f"the connection broke during the first request ({error.message})"
                     return StepResult(state=StepState.FAILED, detail=f"{why}: whether the engine serves is not known")
         raise AssertionError("the second try returns")
 

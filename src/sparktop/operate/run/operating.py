@@ -4,11 +4,13 @@ double."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparktop.model.plan import Plan, Refusal, Request, Run
-from sparktop.operate.audit.interrupted_runs import InterruptedRun
 from sparktop.operate.runner.api import AskSecret
+
+if TYPE_CHECKING:
+    from sparktop.operate.audit.interrupted_runs import InterruptedRun
 
 OnChange = Callable[[Run], None]
 """Called on the event loop with each new state of a run."""

@@ -20,7 +20,8 @@ _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
     """The act with the ids that earlier steps on its node saved; None where an id was never saved.
 
-    None means there is nothing to act on: the container was never created, and the step is skipped.
+    None means there is nothing to act on: the container was never created, and the step is skipped. What is filled
+    in needs nothing more: the step can stand in a later run, which has saved nothing.
     """
     if isinstance(act, GuardOrder | AwaitReady | AwaitServing):
         name = _NAME.fullmatch(act.container_id)
@@ -28,7 +29,9 @@ def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
             return act
         return replace(act, container_id=saved[name[1]]) if name[1] in saved else None
     if isinstance(act, CollectEvidence):
-        return None if act.needs and act.needs not in saved else act
+        if not act.needs:
+            return act
+        return replace(act, needs="") if act.needs in saved else None
     if not isinstance(act, Remote):
         return act
     own_names = {
@@ -40,6 +43,13 @@ def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
     if any(_placeholders(operation) - own_names for operation in operations):
         return None
     return replace(act, operations=operations, undo=undo)
+
+
+def fill_command(command: str, saved: Mapping[str, str]) -> str:
+    """The command with the ids in short; empty where one was never saved."""
+    for name, container_id in saved.items():
+        command = command.replace("{" + name + "}", container_id[:12])
+    return "" if _NAME.search(command) else command
 
 
 def _fill_operation(operation: Operation, saved: Mapping[str, str]) -> Operation:

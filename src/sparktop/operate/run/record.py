@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sparktop.model.plan import Plan, Remote, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Cause, Plan, Remote, Run, RunState, Step, StepRun, StepState
 from sparktop.operate.audit.audit import Audit, AuditError
 from sparktop.operate.audit.plan_codec import encoded_steps
+from sparktop.operate.audit.request_codec import encoded_request
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.step_result import StepResult
@@ -60,11 +61,12 @@ class Record:
         detail: str | None = None,
         brief: str | None = None,
         ratio: float | None = None,
+        cause: Cause | None = None,
     ) -> None:
         """Update one step; a state that begins or ends it sets its time."""
         old = self._run.steps[index]
         wall_s = self._context.clock.wall()
-        new = replace(old, ratio=ratio)
+        new = replace(old, ratio=ratio, cause=cause)
         if detail is not None:
             new = replace(new, detail=self._mask.text(detail), brief=None if brief is None else self._mask.text(brief))
         if state is not None:
@@ -117,6 +119,7 @@ class Record:
             "steps": [self._step_entry(step) for step in plan.steps],
             "way_back": [self._step_entry(step) for step in plan.way_back],
             "kept": encoded_steps(plan.way_back, self._mask),
+            "asked": encoded_request(plan.request, self._mask),
             "differences": [self._mask.data(asdict(difference)) for difference in plan.differences],
             "before": self._mask.data(before),
         }
@@ -135,6 +138,7 @@ class Record:
             detail=result.detail,
             brief=result.brief,
             ratio=1.0 if result.state is StepState.DONE else None,
+            cause=result.cause,
         )
         step_run = self._run.steps[index]
         seconds = (
@@ -152,6 +156,8 @@ class Record:
             entry["results"] = [self._result_entry(operation_result) for operation_result in result.results]
         if result.saved:
             entry["saved"] = self._mask.data(result.saved)
+        if result.cause is not None:
+            entry["cause"] = {"rule": result.cause.finding.rule, "title": self._mask.text(result.cause.finding.title)}
         if result.evidence_path:
             entry["evidence"] = self._mask.exact(result.evidence_path)
         self.note("step", **entry)
@@ -190,6 +196,8 @@ class Record:
 
     def _step_entry(self, step: Step) -> dict[str, Any]:
         entry: dict[str, Any] = {"step": step.id, "node": step.node, "title": self._mask.exact(step.title)}
+        if step.stops:
+            entry["stops"] = self._mask.exact(step.stops)
         if isinstance(step.act, Remote):
             entry["operations"] = [operation_entry(operation, self._mask) for operation in step.act.operations]
             if step.act.undo:

@@ -79,12 +79,12 @@ class RemoteStep:
         try:
             outcome = await self._outcome(secret)
         except NodeTaken as node_taken:
-            return StepResult(state=StepState.FAILED, detail=f"{node_taken}. This step was not begun.")
+            return StepResult(state=StepState.FAILED, detail=f"{node_taken}. This step did not start.")
         except _LinkTaken:
-            return StepResult(state=StepState.DONE, detail="the link went with it", has_touched=True)
+            return StepResult(state=StepState.DONE, detail="the link broke with it", has_touched=True)
         except NoLine as no_line:
             if not self._is_begun:
-                return StepResult(state=StepState.FAILED, detail=f"{no_line}. This step was not begun.")
+                return StepResult(state=StepState.FAILED, detail=f"{no_line}. This step did not start.")
             detail = f"{no_line}. Whether it was done is not known; {node} {self._continues_text}."
             is_aborted = self._abort.is_wanted
             return StepResult(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=is_aborted)
@@ -94,7 +94,7 @@ class RemoteStep:
             detail = f"{self._why}. How it ended is not known; {node} {self._continues_text}."
             return StepResult(state=StepState.UNKNOWN, detail=detail, has_touched=True, is_aborted=True)
         if outcome.state is OutcomeState.GONE and self._act.takes_link:
-            return StepResult(state=StepState.DONE, detail="the node has booted anew", has_touched=True)
+            return StepResult(state=StepState.DONE, detail="the node has rebooted", has_touched=True)
         result = step_result(outcome, self._step)
         was_ended = any(operation.was_ended for operation in outcome.results)
         return replace(result, is_aborted=True) if was_ended and self._abort.is_wanted else result
@@ -102,8 +102,8 @@ class RemoteStep:
     @property
     def _continues_text(self) -> str:
         if self._fetches:
-            return "goes on with it by itself, and the next run follows it"
-        return "finishes or undoes by itself what it has begun"
+            return "goes on by itself, and the next run follows it"
+        return "completes or reverts by itself what it has begun"
 
     async def _outcome(self, secret: AskSecret) -> Outcome:
         """The step's outcome on the node, waited for."""
@@ -115,16 +115,16 @@ class RemoteStep:
                 if self._fetches and self._abort.is_wanted:
                     until_s = min(until_s, clock.monotonic() + END_LIMIT_S)
                 if clock.monotonic() > until_s:
-                    raise NoLine(f"{self._step.node} is still at it, long after its time")
+                    raise NoLine(f"{self._step.node} still works on it, long after its time limit")
                 if outcome.progress is None or self._is_silent:
                     self._is_silent = False
-                    self._listener.found("it is still at it there")
+                    self._listener.found("it still works on it")
                 if outcome.progress is not None:
                     self._listener.result(outcome.progress)
                 await self._context.pause(ASK_AGAIN_S)
             elif outcome.state is OutcomeState.NEVER_BEGUN:
                 self._is_begun = False
-                self._listener.found("it was not begun there")
+                self._listener.found("it did not start there")
             else:
                 return outcome
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import Act, Remote, Run, StepRun, StepState
+from sparktop.model.plan import Act, OnFailure, Remote, Run, StepRun, StepState
 from sparktop.text.units import countdown
 
 
@@ -33,13 +33,19 @@ def failed(step_run: StepRun) -> str:
 
 def hint(run: Run, *, can_go_back: bool) -> str:
     """What to do next: the rollback as a plan, and as commands for when the plan is no longer available."""
-    commands = by_hand(run)
-    commands_text = "; ".join(commands)
+    states = (StepState.FAILED, StepState.UNKNOWN)
+    if run.plan.is_way_back:
+        left = _left_by_hand(run, (*states, StepState.SKIPPED), tuple(OnFailure))
+        return f"What is left of the rollback, by hand: {left}" if left else "No step of the rollback is left to do."
+    failed_text = _left_by_hand(run, states, (OnFailure.FAIL_AT_END,))
+    commands_text = "; ".join(by_hand(run))
+    parts = [f"What failed, by hand: {failed_text}."] if failed_text else []
     if can_go_back:
-        parts = [f"The way back can be taken: {'; '.join(step.title for step in run.plan.way_back)}."]
-        parts += [f"By hand it is: {commands_text}"] if commands else []
-        return " ".join(parts)
-    return f"How to undo what was done: {commands_text}" if commands else ""
+        parts.append(f"You can roll back: {'; '.join(step.title for step in run.plan.way_back)}.")
+        parts += [f"By hand: {commands_text}"] if commands_text else []
+    elif commands_text:
+        parts.append(f"To undo it: {commands_text}")
+    return " ".join(parts)
 
 
 def sentence(text: str) -> str:
@@ -87,7 +93,7 @@ def lists(run: Run) -> tuple[str, ...]:
     if done or not unknown:
         parts.append(f"Done: {done}." if done else "Nothing was done.")
     if skipped:
-        parts.append(f"Not begun: {skipped}.")
+        parts.append(f"Not started: {skipped}.")
     return tuple(parts)
 
 
@@ -139,7 +145,7 @@ def was_killed(step_run: StepRun) -> bool:
 def short_detail(step_run: StepRun) -> str:
     """The step's detail without what is shown next to it, or reads better elsewhere."""
     if was_killed(step_run):
-        return "it did not end of itself in that time, and was killed"
+        return "it did not stop in that time and was killed"
     return step_run.detail if step_run.brief is None else step_run.brief
 
 
@@ -166,9 +172,20 @@ def by_hand(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys(commands))
 
 
+def _left_by_hand(run: Run, states: Collection[StepState], kinds: Collection[OnFailure]) -> str:
+    """The commands that do by hand the steps of these states and kinds, in the plan's order."""
+    left = [
+        step_run.step
+        for step_run in run.steps
+        if step_run.state in states and step_run.step.on_failure in kinds and step_run.step.by_hand
+    ]
+    is_several = len({step.node for step in left}) > 1
+    return "; ".join(f"{f'on {step.node}: ' if is_several else ''}{step.by_hand}" for step in left)
+
+
 def armed_guards(guards: Mapping[str, str], picture: FleetState) -> Iterator[str]:
     """Sentences on the guards (node -> container) that the run armed and did not disarm: they may still act."""
     for node, name in guards.items():
         view = picture.node(node)
         if name and view is not None and view.guard is not None and view.guard.phase is GuardPhase.ARMED:
-            yield f"The guard on {node} is still armed over {name}: G disarms it, and so does leaving"
+            yield f"The guard on {node} is still armed over {name}: M disarms it, and so does leaving"

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sparktop.model.operation import Expect
-from sparktop.model.plan import Remote, Step, StepState, only_fetches
+from sparktop.model.operation import Expect, Transfer
+from sparktop.model.plan import Cause, Remote, Step, StepState, only_fetches
 from sparktop.operate.run.run_text import sentence
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.text.units import countdown
@@ -29,6 +29,8 @@ class StepResult:
     is_aborted: bool = False
     results: tuple[OperationResult, ...] = ()
     evidence_path: str = ""
+    cause: Cause | None = None
+    """`StepRun.cause`."""
     saved: Mapping[str, str] = field(default_factory=dict)
     """Ids that it created, for later steps (`run.placeholders`)."""
 
@@ -47,20 +49,23 @@ def step_result(outcome: Outcome, step: Step) -> StepResult:
         detail, brief = _done_detail(outcome.results)
         return replace(result, state=StepState.DONE, detail=detail, brief=brief)
     if outcome.state is OutcomeState.FAILED:
-        undo_note = {True: " What had been done of it is undone.", None: "", False: _undo_problems(outcome.results)}
+        undo_note = {True: " What it had done is reverted.", None: "", False: _undo_problems(outcome.results)}
         return replace(
             result,
-            detail=f"{sentence(outcome.problem or _last_problem(outcome.results))}{undo_note[outcome.undone]}",
+            detail=(
+                f"{sentence(outcome.problem or _last_problem(outcome.results))}{undo_note[outcome.undone]}"
+                f"{_left_note(outcome, step)}"
+            ),
             has_touched=has_acted and outcome.undone is not True,
         )
     is_harmless = only_fetches(step.act)
     next_step = (
-        "What has come stays: it goes on from there next time." if is_harmless else "Look at it before you go on."
+        "What was downloaded stays; the next try goes on from there." if is_harmless else "Check it before you go on."
     )
     return replace(
         result,
         detail=(
-            f"{step.node} has rebooted, or what did it was killed: how far it came is not known. "
+            f"{step.node} has rebooted, or its runner was killed: how far this step came is not known. "
             f"{sentence(outcome.problem) + ' ' if outcome.problem else ''}{next_step}"
         ),
         has_touched=not is_harmless,
@@ -82,7 +87,7 @@ def _done_detail(results: Sequence[OperationResult]) -> tuple[str, str | None]:
     """(detail, and in brief) of a step that is done; its time alone is shown beside it."""
     done_results = [result for result in results if not result.is_undo]
     if done_results and all(result.was_done for result in done_results):
-        return "it had been done already", None
+        return "was done already", None
     seconds = sum(result.seconds for result in done_results)
     if total_bytes := sum(result.brought_bytes or 0 for result in done_results):
         return f"{size(total_bytes)} in {countdown(round(seconds))}", None
@@ -97,13 +102,33 @@ def _last_problem(results: Sequence[OperationResult]) -> str:
     return last.problem or (f"exit {last.code}" if last.code is not None else "it failed")
 
 
+def _left_note(outcome: Outcome, step: Step) -> str:
+    """What a transfer that failed has left in its folder, and the disk's free space where that is the reason."""
+    operations = step.act.operations if isinstance(step.act, Remote) else ()
+    result = next((result for result in outcome.results if not result.ok and result.brought_bytes is not None), None)
+    transfer = operations[result.index] if result is not None and result.index < len(operations) else None
+    if result is None or not isinstance(transfer, Transfer):
+        return ""
+    note = f" {size(result.brought_bytes or 0)} downloaded by now stay in {transfer.grows} on {step.node}."
+    if result.free_bytes is not None and result.free_bytes < FULL_BYTES:
+        return (
+            f"{note} That disk is full: {size(result.free_bytes)} free. Free some (docker system df, du -sh "
+            f"{transfer.grows}), then try again: it goes on from there."
+        )
+    return f"{note} The next try goes on from there."
+
+
 def _undo_problems(results: Sequence[OperationResult]) -> str:
     problems = [result.problem or f"exit {result.code}" for result in results if result.is_undo and not result.ok]
-    return f" It could not be undone: {'; '.join(problems)}." if problems else " It could not all be undone."
+    return f" It could not be reverted: {'; '.join(problems)}." if problems else " Not all of it could be reverted."
 
 
+FULL_BYTES = 256 * 1024 * 1024
+"""A transfer that failed with less free on its disk has failed for that: a shard's next piece is this large."""
 WINDOW_S = 10.0
 """The rate is averaged over so long: a shorter window jumps, the whole transfer hides a change."""
+SHORTEST_S = 1e-3
+"""Two reports closer together tell no rate."""
 STALLED_S = 15.0
 """Without more bytes for so long it is reported as stalled."""
 LONGEST_S = 99 * 3600.0
@@ -147,7 +172,7 @@ class Pace:
         if len(self._samples) < 2:
             return None
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
-        return (last - first) / (last_s - first_s) if last_s > first_s else None
+        return (last - first) / (last_s - first_s) if last_s - first_s > SHORTEST_S else None
 
     @property
     def stalled_s(self) -> float | None:

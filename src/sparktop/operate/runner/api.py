@@ -50,6 +50,8 @@ class OperationResult:
     """The operator ended a transfer or a pull, which resumes from there another time."""
     brought_bytes: int | None = None
     """Downloaded by a transfer or a pull."""
+    free_bytes: int | None = None
+    """Free on the disk of a transfer that failed, just after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

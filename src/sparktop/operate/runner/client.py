@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparktop import faults, wire
@@ -40,12 +40,22 @@ Begun = dict[tuple[str, str], str]
 class RunnerLine:
     """The connection to one runner, while its channel stands."""
 
-    def __init__(self, node: str, transport: Transport, channel: Channel, *, key: str, begun: Begun) -> None:
+    def __init__(
+        self,
+        node: str,
+        transport: Transport,
+        channel: Channel,
+        *,
+        key: str,
+        begun: Begun,
+        fault: Callable[[str, BaseException], object] | None = None,
+    ) -> None:
         self._node = node
         self._transport = transport
         self._channel = channel
         self._key = key
         self._begun = begun
+        self._fault = fault
         self._number = 0
         self._replies: dict[int, asyncio.Queue[Words]] = {}
         self._hello: asyncio.Future[Words] = asyncio.get_running_loop().create_future()
@@ -78,6 +88,7 @@ class RunnerLine:
         key: str,
         begun: Begun | None = None,
         launch: bundle.Launch | None = None,
+        fault: Callable[[str, BaseException], object] | None = None,
     ) -> RunnerLine:
         """Start a runner on the connection, and wait for its greeting.
 
@@ -85,6 +96,7 @@ class RunnerLine:
             key: this console's own; its older runner on the node yields to one with the same key.
             begun: shared by all connections to the node.
             launch: replaces the usual one, in tests.
+            fault: called once, with the place and the error, when a reply can't be read.
 
         Raises:
             LinkLost: the connection ended.
@@ -93,7 +105,7 @@ class RunnerLine:
         """
         launch = launch or bundle.launch_runner()
         channel = await transport.run(launch.argv)
-        line = cls(node, transport, channel, key=key, begun={} if begun is None else begun)
+        line = cls(node, transport, channel, key=key, begun={} if begun is None else begun, fault=fault)
         try:
             async with asyncio.timeout(HELLO_LIMIT_S):
                 try:
@@ -168,13 +180,14 @@ class RunnerLine:
         self._end("the runner ended" + (f": {reason}" if reason else ""))
 
     def _dispatch(self, line: bytes | Garbled) -> None:
-        if isinstance(line, Garbled):
-            return
         try:
+            if isinstance(line, Garbled):
+                raise ProbeError(line.reason)
             words = json_of(line)
-        except ValueError:
-            return
-        if not isinstance(words, dict):
+            if not isinstance(words, dict):
+                raise ProbeError(f"a reply is no object: {type(words).__name__}")
+        except (ProbeError, ValueError) as error:
+            self._name_fault(error)
             return
         if words.get("kind") == "hello" and not self._hello.done():
             self._hello.set_result(words)
@@ -185,6 +198,12 @@ class RunnerLine:
             queue = self._replies.get(number) if isinstance(number, int) else None
             if queue is not None:
                 queue.put_nowait(words)
+
+    def _name_fault(self, error: Exception) -> None:
+        """Name the first reply that can't be read: who waits for it may wait for its whole time."""
+        if self._fault is not None:
+            self._fault("runner's replies", error)
+            self._fault = None
 
     async def _beat(self) -> None:
         try:

@@ -148,6 +148,7 @@ def result_of(words: Mapping[str, Any]) -> OperationResult:
         is_untouched=words.get("untouched") is True,
         was_ended=words.get("ended") is True,
         brought_bytes=whole_or_none(words.get("bytes")),
+        free_bytes=whole_or_none(words.get("free")),
     )
 
 

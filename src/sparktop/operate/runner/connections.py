@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sparktop import faults
@@ -20,6 +20,8 @@ from sparktop.transport.base import Transport
 RESTARTS_S = (0.2, 1.0, 5.0, 20.0)
 """Pauses before a dead runner is started again on the same connection; after the last it is given up until the next
 connection."""
+OnFault = Callable[[str, BaseException], object]
+"""Called with a place in a node's data and what is wrong there."""
 LIVED_S = 60.0
 """A runner that lived so long was healthy: its restarts are counted anew."""
 
@@ -50,13 +52,13 @@ class Lines:
 
     # -- what the watching side says
 
-    def opened(self, node: str, transport: Transport) -> None:
+    def opened(self, node: str, transport: Transport, fault: OnFault) -> None:
         """A connection was established: start a runner on it."""
         if self._read_only:
             self._problems[node] = "this console only watches (--read-only)"
             return
         self.closed(node)
-        self._keepers[node] = asyncio.create_task(self._keep_runner(node, transport))
+        self._keepers[node] = asyncio.create_task(self._keep_runner(node, transport, fault))
 
     def closed(self, node: str) -> None:
         """The node's connection closed: stop its runner."""
@@ -93,14 +95,14 @@ class Lines:
 
     # -- one connection
 
-    async def _keep_runner(self, node: str, transport: Transport) -> None:
+    async def _keep_runner(self, node: str, transport: Transport, fault: OnFault) -> None:
         """Until cancelled or given up: keep a runner on this connection."""
         loop = asyncio.get_running_loop()
         deaths = 0
         while True:
             began_s = loop.time()
             try:
-                await self._hold_runner(node, transport)
+                await self._hold_runner(node, transport, fault)
                 reason = ""
             except LinkLost as error:
                 reason = error.message
@@ -114,13 +116,13 @@ class Lines:
                 return
             await asyncio.sleep(RESTARTS_S[deaths - 1] if deaths else RESTARTS_S[0])
 
-    async def _hold_runner(self, node: str, transport: Transport) -> None:
+    async def _hold_runner(self, node: str, transport: Transport, fault: OnFault) -> None:
         """Start a runner and hold it until it ends; raises TransportError when it doesn't start."""
         docker_socket, state_folder = self._settings
         docker_socket = self._docker_sockets.get(node, docker_socket)
         launch = bundle.launch_runner(docker_socket=docker_socket, state_folder=state_folder)
         line = await RunnerLine.open(
-            node, transport, key=self._key, begun=self._begun.setdefault(node, {}), launch=launch
+            node, transport, key=self._key, begun=self._begun.setdefault(node, {}), launch=launch, fault=fault
         )
         try:
             self._lines[node] = line

@@ -176,14 +176,12 @@ def secrets_of(config: Mapping[str, Any], more: Mapping[str, str | None] | None 
 
 
 def secret_words(argv: Sequence[str]) -> list[str]:
-    """Arguments, or the part after their "=", that are masked whole."""
-    secret_parts = []
-    for word, masked in zip(argv, mask_argv(argv), strict=True):
-        if masked == MASK:
-            secret_parts.append(word)
-        elif masked.endswith(f"={MASK}") and word.startswith(masked.removesuffix(MASK)):
-            secret_parts.append(word[len(masked) - len(MASK) :])
-    return secret_parts
+    """The arguments, or the ends of arguments, that are masked."""
+    return [
+        word[len(masked) - len(MASK) :]
+        for word, masked in zip(argv, mask_argv(argv), strict=True)
+        if masked != word and masked.endswith(MASK) and word.startswith(masked.removesuffix(MASK))
+    ]
 
 
 def shown_value(name: str, value: str | None) -> str | None:

@@ -106,7 +106,7 @@ def docker_refusal(privileges: Privileges | None, node: str) -> Refused | None:
             f"{user} may not use Docker on {node}",
             (
                 f"on {node}: sudo usermod -aG docker {shlex.quote(user)}",
-                "then connect anew: groups are read at login. Who may use Docker can become root there.",
+                "then reconnect: groups are read at login. Who may use Docker can become root there.",
             ),
         )
     return Refused(

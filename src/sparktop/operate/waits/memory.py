@@ -16,6 +16,7 @@ from sparktop.diagnose.rules.memory.held import (
     RISING_BYTES_PER_S,
     RISING_OVER_S,
     TRAPPED_BYTES,
+    lost_memory,
     orphan,
 )
 from sparktop.engines.ranks import is_alive
@@ -43,7 +44,7 @@ def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since)
     # A container of that name may have been stopped a moment ago: give the picture time to show it.
     is_settled = bool(points) and points[-1][0] - points[0][0] >= act.stable_s
     if act.unless_runs and view is not None and _runs(view, act.unless_runs, by_name=is_settled):
-        return met("it still runs: there is nothing to wait for")
+        return met("it still runs: nothing to wait for")
     if view is None or not points:
         return waiting(f"no figures from {node} yet")
     available = points[-1][1]
@@ -63,22 +64,23 @@ def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since)
     if flat_s < FLAT_S:
         return waiting(figures, ratio)
     is_held, why = rung(view, act.target_bytes - available, since.before)
+    is_lost = not is_held and lost_memory(picture, node) is not None  # it has been waited for already
     stall = f"{figures}, flat for {span(flat_s)}: {why}"
-    is_over = flat_s >= (STALLED_S if is_held else UNHELD_S)
+    is_over = is_lost or flat_s >= (STALLED_S if is_held else UNHELD_S)
     return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=stall, ratio=ratio)
 
 
 def rung(view: NodeView, missing_bytes: int, before: NodeView | None = None) -> tuple[bool, str]:
     """What keeps memory from coming back: (whether a process holds it, a sentence with what to do)."""
     if (orphan_holder := orphan(view)) is not None:
-        return True, f"{orphan_holder.brief}; end it (end-holder), then try again"
+        return True, f"{orphan_holder.brief}; kill it (end-holder), then try again"
     ledger = view.ledger
     unaccounted = ledger.unaccounted_bytes if ledger else None
     trapped = min(missing_bytes, unaccounted) if unaccounted is not None else 0
     holders, stuck = list(_holders(view)), list(_stuck_processes(view, before))
     if stuck or (holders and trapped < max(TRAPPED_BYTES, missing_bytes // 2)):
         holders = stuck + holders
-        return True, f"held by {'; '.join(holders)}. End what isn't needed, then try again"
+        return True, f"held by {'; '.join(holders)}. Stop what you don't need, then try again"
     return False, _unheld_text(view, missing_bytes, trapped, unaccounted)
 
 
@@ -86,8 +88,8 @@ def _unheld_text(view: NodeView, missing_bytes: int, trapped: int, unaccounted: 
     cache = view.sample.memory.page_cache_bytes if view.sample else 0
     if trapped >= TRAPPED_BYTES:
         return (
-            f"{gib(trapped)} are held by nobody: no process, no GPU process and no cache accounts for them. The driver "
-            "has kept them; dropping caches and ending processes have not released such memory, a reboot has"
+            f"{gib(trapped)} belong to no process, no GPU process and no cache: the driver has kept them. Neither "
+            "dropping caches nor killing processes has released such memory; a reboot has"
         )
     if cache >= CACHE_BYTES:
         return (

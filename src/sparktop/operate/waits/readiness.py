@@ -11,7 +11,7 @@ from dataclasses import replace
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import AwaitReady
+from sparktop.model.plan import Act, AwaitReady, AwaitServing, Cause, Measure, SmokeTest
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
 from sparktop.text.units import span
 
@@ -65,11 +65,11 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     if (rank_problem := _lost_rank_text(act, picture, since)) is not None:
         return failed(rank_problem)
     if engine is None:
-        return waiting("its container runs; no engine is seen in it yet")
+        return waiting("its container runs; its engine has not appeared yet")
     if engine.state is EngineState.EXITED:
         return failed(with_reason(engine.exit_detail or "its process ended", log))
     if log is not None and log.failure and (engine.state in UP or is_silent(log, view)):
-        return failed(with_reason("it has not ended, and its log says that it failed", log))
+        return failed(with_reason("it still runs, but its log says that it failed", log))
     if engine.state in UP and _is_fresh(engine, since):
         return met(_ready_text(engine))
     if act.is_worker and _has_head_up(engine, view, picture, since):
@@ -118,7 +118,7 @@ def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str |
         if not has_reason(log) and not ended_long_ago(container, view):
             continue
         if (ending := end_text(container, engine, log, None)) is not None:
-            return f"its other rank, {name} on {node}, is not there any more: {ending}"
+            return f"its other rank, {name} on {node}, is gone: {ending}"
     return None
 
 
@@ -193,27 +193,48 @@ def end_text(container: Container, engine: Engine | None, log: LogFacts | None, 
         None,
     )
     if container.status == "restarting":
-        return with_reason("its container ends and is started again and again", log)
+        return with_reason("its container is in a restart loop", log)
     if container.status in _OVER:
         ending = engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {container.exit_code}"
         return with_reason(ending, log)
     if container.restart_count > 0 and (old_container is None or container.restart_count > old_container.restart_count):
-        return with_reason(f"it ended and was started again {container.restart_count} times by its restart policy", log)
+        return with_reason(f"its restart policy has started it again {container.restart_count} times", log)
     return None
 
 
 def with_reason(ending: str, log: LogFacts | None) -> str:
-    """How it ended, its first error line, and what is known about that."""
-    parts = [ending]
+    """What is known about why it ended, how it ended, and its first error line."""
+    parts = []
     worst = log.critical_finding if log is not None else None
     error_line = log.failure if log is not None else ""
     if not error_line and worst is not None and worst.evidence:
         error_line = worst.evidence[0].text
-    if error_line:
-        parts.append(f'its log: "{error_line[:200]}"')
     if worst is not None:
         parts.append(worst.title)
-    return ". ".join(parts)
+    parts.append(ending)
+    if error_line:
+        parts.append(f'its log: "{error_line[:200]}"')
+    return "; ".join(parts)
+
+
+def failure_cause(act: Act, node: str, picture: FleetState) -> Cause | None:
+    """What the log of the engine that a failed step was about says of its end; else the log of another rank of it."""
+    match act:
+        case AwaitReady():
+            names = ((node, act.name), *act.together)
+        case AwaitServing():
+            names = ((node, act.name),)
+        case SmokeTest() | Measure():
+            names = ((node, act.engine),)
+        case _:
+            return None
+    for rank_node, name in names:
+        view = picture.node(rank_node)
+        engine = engine_of(name, view) if view is not None else None
+        log = log_of_this_run(engine, container_of(name, view) or (engine.container if engine else None))
+        if engine is not None and log is not None and log.critical_finding is not None:
+            return Cause(finding=log.critical_finding, engine=engine.kind)
+    return None
 
 
 def is_silent(log: LogFacts, view: NodeView) -> bool:
@@ -240,12 +261,12 @@ def _pace_text(engine: Engine | None, view: NodeView | None) -> str:
     stalled_s = max(0.0, view.sample.wall_s - log.moved_wall_s)
     silent_s = max(0.0, view.sample.wall_s - (log.last_line_wall_s or log.moved_wall_s))
     if stalled_s < STUCK_S:
-        return f"it last got further {span(stalled_s)} ago, so it is slow and not stuck"
+        return f"its last progress was {span(stalled_s)} ago: slow, not stuck"
     if silent_s < STUCK_S:
-        return f"it has not got further for {span(stalled_s)}, and its log goes on: see what it says there"
+        return f"it has made no progress for {span(stalled_s)}; its log goes on: read it"
     return (
-        f"it has not got further for {span(stalled_s)}, and its log is silent: it is stuck rather than slow, and more "
-        "time alone is unlikely to help"
+        f"it has made no progress for {span(stalled_s)}; its log is silent: it is stuck rather than slow, "
+        "and more time alone is unlikely to help"
     )
 
 
@@ -262,7 +283,7 @@ def _starting_status(engine: Engine, log: LogFacts | None) -> WaitStatus:
         EngineState.LOADING: f"loading{f' {phase}' if phase else ''}",
         EngineState.CAPTURING: "capturing graphs",
         EngineState.STARTING: f"starting{f', {phase}' if phase else ''}",
-    }.get(engine.state, "running, and says nothing yet")
+    }.get(engine.state, "running; its log is still empty")
     ratio = None
     if progress is not None and progress.total > 0:
         words += f" {progress.done}/{progress.total}"

@@ -26,7 +26,7 @@ _ANSWERED = (EndpointState.OK, EndpointState.NOT_METRICS, EndpointState.NO_METRI
 def judge_serving(
     act: AwaitServing, picture: FleetState, node: str, since: Since, reply: Reply | None = None
 ) -> WaitStatus:
-    """Met when it runs in the start that became ready, by what was read since the check began, and has answered.
+    """Met when it runs, in the start that became ready, by what was read since the check began, and has answered.
 
     Args:
         since: `before` is the node as it was when the engine became ready.
@@ -48,14 +48,14 @@ def judge_serving(
     if status is not None:
         return status
     if act.is_worker:
-        return met("runs in the start that became ready")
+        return met("still runs, in the start that became ready")
     if reply is not None and reply.state is not EndpointState.NOT_ASKED and reply.state not in _ANSWERED:
-        return failed(f"it runs, and does not answer any more: {reply.detail}")
+        return failed(f"it runs, but no longer answers: {reply.detail}")
     if engine is None or engine.state not in UP:
         return waiting(f"it runs; its state is {engine.state.value if engine is not None else 'not known yet'}")
     if reply is None or reply.state is EndpointState.NOT_ASKED:
-        return met("runs in the start that became ready; no endpoint of it is seen to ask")
-    return met("answers, in the start that became ready")
+        return met("still runs, in the start that became ready; it has no endpoint to ask")
+    return met("answers, in the same start that became ready")
 
 
 def _container_status(act: AwaitServing, expected: Container, view: NodeView, since: Since) -> WaitStatus | None:
@@ -68,20 +68,20 @@ def _container_status(act: AwaitServing, expected: Container, view: NodeView, si
         (listed for listed in view.containers.containers if listed.container_id == expected.container_id), None
     )
     if container is None or container.is_gone:
-        return failed("it was ready, and its container is not there any more")
+        return failed("it was ready, then its container was removed")
     engine = engine_of(act.name, view)
     if engine is not None and is_of_old_run(engine, container):
         engine = None
     log = log_of_this_run(engine, container)
     if (ending := end_text(container, engine, log, since.before)) is not None:
-        text = f"it was ready, and has ended since: {ending}"
+        text = f"it was ready, then ended: {ending}"
         return failed(text) if has_reason(log) or ended_long_ago(container, view) else waiting(text)
     if container.status != "running":
-        return failed(f"it was ready, and its container is {container.status} by now")
+        return failed(f"it was ready; its container is now {container.status}")
     if container.started_wall_s != expected.started_wall_s:
-        return failed("it was ready, has ended since, and was started again")
+        return failed("it was ready, ended, and was started again")
     if log is not None and log.failure:
-        return failed(with_reason("it runs, and its log says that it failed", log))
+        return failed(with_reason("it runs, but its log says that it failed", log))
     return None
 
 
@@ -93,5 +93,5 @@ def _process_status(engine: Engine | None, expected: Engine | None, view: NodeVi
     pids = {process.pid for process in table.processes if process.state not in ("Z", "X")}
     if expected is not None and not pids & set(expected.pids):
         ended = engine is not None and engine.state is EngineState.EXITED and engine.exit_detail
-        return failed(f"it was ready, and its processes have ended since{f': {ended}' if ended else ''}")
+        return failed(f"it was ready, then its processes ended{f': {ended}' if ended else ''}")
     return None

@@ -144,6 +144,8 @@ class FetchWork(StepWork):
                 meter.stop_if_wanted()
                 await self._command(command, result)
             except Failed as failure:
+                growth.progress(at_once=True)
+                result["bytes"], result["free"] = growth.brought, free_bytes(growth.path)
                 if meter.is_to_end:
                     result["ended"] = True
                     raise Failed(ENDED, code=failure.code, output=failure.output) from None
@@ -279,6 +281,21 @@ class Growth:
         self.next_at = began + min(REST_AT_MOST_S, took * WALK_SHARE)
         self.brought = max(0, size - (self.first or 0))
         return (size if self.total else self.brought), self.total, ""
+
+
+def free_bytes(path: str) -> int | None:
+    """Bytes that this user may still write where the folder is, or will be; None: not known."""
+    while True:
+        try:
+            disk = os.statvfs(path)
+        except FileNotFoundError:
+            path, before = os.path.dirname(path.rstrip("/")), path
+            if path == before:
+                return None
+        except OSError:
+            return None
+        else:
+            return disk.f_bavail * disk.f_frsize
 
 
 def folder_bytes(path: str) -> int | None:

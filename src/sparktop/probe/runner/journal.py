@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import grp
 import json
 import os
 import pwd
+import stat
 import time
 
 TYPE_CHECKING = False
@@ -33,6 +35,7 @@ KEPT_S = 24 * 3600.0
 KEPT_FILES = 50
 JOURNAL_BYTES = 8 << 20
 LOCK_NAME = "sparktop.lock"
+GROUP_LOCK_NAME = "sparktop.docker.lock"
 TOO_LATE = "it came too late: the console has asked about it on a newer connection"
 
 
@@ -314,12 +317,18 @@ def append(journal: int, words: Words) -> None:
 
 
 class NodeLock:
-    """Allows one change of the node at a time, of any user: a flock that the runner and its steps' processes hold."""
+    """Allows one change of the node at a time: a flock that the runner and its steps' processes hold.
+
+    Whoever can open a file can hold a flock on it, and a change waits for none. So those who may use Docker lock a file
+    that is Docker's group's alone: nobody outside can make one, or open it. Under its plain name another user may have
+    put something else; then it has a longer name, and as two may be made at once, all that there are are locked. Who
+    may not use Docker locks a file for all.
+    """
 
     def __init__(self, roots: tuple[str, ...], journals: Journals | None) -> None:
         self.roots = roots
         self.journals = journals
-        self.descriptor = -1
+        self.descriptors: tuple[int, ...] = ()
 
     def take(self, who: str, what: str, key: str) -> Words:
         """Lock the node; returns the reply to `lock`.
@@ -327,69 +336,74 @@ class NodeLock:
         Raises:
             Unable: its file can't be opened.
         """
-        if self.descriptor < 0:
-            lock = self._open()
-            asked_to_leave = False
-            for attempt in range(100):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    holder = holder_words(lock)
-                    own = self._own(key, holder.pop("token"))
-                    if own is None or attempt == 99:
-                        os.close(lock)
-                        return {"held": False, **holder, "own": own is not None}
-                    if not asked_to_leave:
-                        asked_to_leave = True
-                        self._replace(own)
-                    time.sleep(0.02)
-            self.descriptor = lock
+        if not self.descriptors:
+            locks = self._open_all()
+            for lock in locks:
+                refusal = self._hold(lock, key)
+                if refusal is not None:
+                    for opened in locks:
+                        os.close(opened)
+                    return refusal
+            self.descriptors = locks
         token = os.urandom(8).hex()
         words = {"who": who[:200], "what": what[:300], "since": round(time.time(), 3), "token": token}
         text = json.dumps(words).encode()
-        try:
-            os.ftruncate(self.descriptor, 0)
-            os.pwrite(self.descriptor, text, 0)
-        except OSError:
-            pass  # opened read-only: it is locked all the same, without our words in it
+        for lock in self.descriptors:
+            try:
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, text, 0)
+            except OSError:
+                pass  # opened read-only: it is locked all the same, without our words in it
         if self.journals is not None:
             self._note({"key": key, "token": token, "pid": os.getpid(), "started": started_ticks("self")})
         return {"held": True}
 
+    def _hold(self, lock: int, key: str) -> Words | None:
+        """Lock one file; the reply where somebody else holds it."""
+        refusal: Words = {}
+        for _ in range(100):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return None
+            except OSError:
+                holder = holder_words(lock)
+                own = self._own(key, holder.pop("token"))
+                if own is not None and not refusal:
+                    self._replace(own)
+                refusal = {"held": False, **holder, "own": own is not None}
+                if own is None:
+                    break
+                time.sleep(0.02)
+        return refusal
+
     def give_back(self, *, steps_left: bool) -> None:
         """Unlock; while a step's process runs (`steps_left`) the flock stays held, with its words."""
-        if self.descriptor < 0:
-            return
-        if not steps_left:
-            try:
-                os.ftruncate(self.descriptor, 0)
-            except OSError:
-                pass
-        os.close(self.descriptor)
-        self.descriptor = -1
+        for lock in self.descriptors:
+            if not steps_left:
+                try:
+                    os.ftruncate(lock, 0)
+                except OSError:
+                    pass
+            os.close(lock)
+        self.descriptors = ()
 
-    def _open(self) -> int:
+    def _open_all(self) -> tuple[int, ...]:
         root = next((root for root in self.roots if _is_for_all(root)), self.roots[-1])
-        path = f"{root}/{LOCK_NAME}"
-        plain = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        problem, hint = "it is not there", ""
-        # First without O_CREAT: fs.protected_regular refuses that for another user's file.
-        for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
-            try:
-                lock = os.open(path, flags | plain, 0o666)
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.EEXIST):
-                    problem, hint = str(error.strerror), full_hint(error, path) or _lock_hint(path)
-                continue
-            if os.fstat(lock).st_mode & 0o170000 != 0o100000:
-                os.close(lock)
-                problem, hint = "it is no file", _lock_hint(path)
-                break
-            if flags & os.O_CREAT:
-                os.fchmod(lock, 0o666)  # whatever the umask: another user must be able to lock it
-            return lock
-        raise Unable(f"the node's lock can't be opened ({path}: {problem}); nothing was done", hint)
+        group = docker_group()
+        if group is None:
+            return (_open_for_all(root),)
+        try:
+            locks = _open_groups(root, group)
+            if not locks:
+                _make_groups(root, group)
+                locks = _open_groups(root, group)
+            if not locks:
+                raise OSError(errno.EPERM, "it can't be given to the group docker")
+        except OSError as error:
+            where = f"{root}/{GROUP_LOCK_NAME}"
+            problem = f"the node's lock can't be opened ({where}: {error.strerror}); nothing was done"
+            raise Unable(problem, full_hint(error, where)) from None
+        return locks
 
     def _note(self, words: Words) -> None:
         """Write a note in the private folder: any user may have written what is in the lock's own file."""
@@ -427,6 +441,70 @@ class NodeLock:
             os.kill(pid, 15)
         except OSError:
             pass
+
+
+def docker_group() -> int | None:
+    """The group whose members may use Docker, where this process is one of them."""
+    try:
+        group = grp.getgrnam("docker").gr_gid
+    except KeyError:
+        return None
+    return group if os.geteuid() == 0 or group in (os.getegid(), *os.getgroups()) else None
+
+
+def _open_groups(root: str, group: int) -> tuple[int, ...]:
+    """Every lock file of that group alone, in the order of their names."""
+    locks = []
+    for name in sorted(os.listdir(root)):
+        if name == GROUP_LOCK_NAME or name.startswith(f"{GROUP_LOCK_NAME}."):
+            try:
+                lock = os.open(f"{root}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError:
+                continue  # nothing that the group's members made
+            status = os.fstat(lock)
+            if stat.S_ISREG(status.st_mode) and status.st_gid == group and not status.st_mode & 0o007:
+                locks.append(lock)
+            else:
+                os.close(lock)
+    return tuple(locks)
+
+
+def _make_groups(root: str, group: int) -> None:
+    """Create a lock file of that group alone: under the plain name, or a longer one where that is taken."""
+    for name in (GROUP_LOCK_NAME, f"{GROUP_LOCK_NAME}.{os.urandom(8).hex()}"):
+        try:
+            lock = os.open(f"{root}/{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        try:
+            os.fchown(lock, -1, group)
+            os.fchmod(lock, 0o660)
+        finally:
+            os.close(lock)
+        return
+
+
+def _open_for_all(root: str) -> int:
+    """The lock file that every user can open."""
+    path = f"{root}/{LOCK_NAME}"
+    plain = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    problem, hint = "it is not there", ""
+    # First without O_CREAT: fs.protected_regular refuses that for another user's file.
+    for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
+        try:
+            lock = os.open(path, flags | plain, 0o666)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EEXIST):
+                problem, hint = str(error.strerror), full_hint(error, path) or _lock_hint(path)
+            continue
+        if os.fstat(lock).st_mode & 0o170000 != 0o100000:
+            os.close(lock)
+            problem, hint = "it is no file", _lock_hint(path)
+            break
+        if flags & os.O_CREAT:
+            os.fchmod(lock, 0o666)  # whatever the umask: another user must be able to lock it
+        return lock
+    raise Unable(f"the node's lock can't be opened ({path}: {problem}); nothing was done", hint)
 
 
 def _lock_hint(path: str) -> str:

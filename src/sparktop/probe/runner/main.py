@@ -56,7 +56,7 @@ From the runner (`kind` says which):
                 undone (true, false, null), saved {name: id}, progress (the newest, of one that is running)
                 answers `step` when it has ended, or at once where it was begun before; answers `outcome` at once
     chunk       id, text: a piece of an answer, at most 32 KiB of the original
-    answer      id, found (false: it isn't there), code (exit code or HTTP status), problem, cut (there was more);
+    answer      id, found (false: it doesn't exist), code (exit code or HTTP status), problem, cut (there was more);
                 comes after its chunks
     refused     id, problem: the request couldn't be carried out, and nothing was done
     bye         reason
@@ -370,8 +370,8 @@ class Runner(Requests):
             work.run()
 
         keep = [journal, journals.folder]
-        if self.lock.descriptor >= 0 and not fetches_all:
-            keep.append(self.lock.descriptor)
+        if not fetches_all:
+            keep += self.lock.descriptors
         try:
             child = Child(number, body, tuple(keep))
         except OSError as error:

@@ -169,6 +169,7 @@ class ModelFolders:
         # "<etag>.incomplete", in newer versions "<etag>.<8 hex>.incomplete": an interrupted download leaves it behind,
         # even when the blob itself was fetched later.
         begun = [blob for blob in blobs if blob.endswith(".incomplete") and blob.partition(".")[0] not in blobs]
+        partial = sum(held_by(os.path.join(folder, "blobs", blob)) for blob in begun)
         whole = sum(size_of(os.path.join(folder, "blobs", blob)) for blob in blobs if not blob.endswith(".incomplete"))
         snapshots = [name for name in self.names(f"{folder}/snapshots") if os.path.isdir(f"{folder}/snapshots/{name}")]
         main = refs.get("main")
@@ -177,26 +178,30 @@ class ModelFolders:
             self.add(
                 repo, os.path.join(hub, name, "snapshots", snapshot), real_hub,
                 where="cache", revision=snapshot, folder=os.path.join(hub, name), folder_bytes=whole, begun=begun,
+                partial_bytes=partial,
                 refs=sorted(ref for ref, commit in refs.items() if commit == snapshot),
             )  # fmt: skip
         if not snapshots and (blobs or refs):
             self.add(
                 repo, os.path.join(hub, name), real_hub,
                 where="cache", revision=main or "", refs=sorted(refs), folder=os.path.join(hub, name),
-                folder_bytes=whole, begun=begun or ["everything"], is_empty=True,
+                folder_bytes=whole, begun=begun or ["everything"], partial_bytes=partial, is_empty=True,
             )  # fmt: skip
 
     def plain(self, path: str, name: str, real_root: str) -> None:
         """Add a model that lies in a folder of its own."""
-        begun = [
-            file for file, _ in self.walk(os.path.join(path, ".cache/huggingface/download"), depth=4)
+        begun = {
+            file: at for file, at in self.walk(os.path.join(path, ".cache/huggingface/download"), depth=4)
             if file.endswith(".incomplete")
-        ]  # fmt: skip
-        self.add(name, path, real_root, where="folder", revision="", refs=[], folder=path, begun=begun)
+        }  # fmt: skip
+        self.add(
+            name, path, real_root, where="folder", revision="", refs=[], folder=path, begun=list(begun),
+            partial_bytes=sum(map(held_by, begun.values())),
+        )  # fmt: skip
 
     def add(
         self, name: str, path: str, real_root: str, *, where: str, revision: str, refs: list[str], folder: str,
-        begun: list[str], folder_bytes: int | None = None, is_empty: bool = False,
+        begun: list[str], partial_bytes: int, folder_bytes: int | None = None, is_empty: bool = False,
     ) -> None:  # fmt: skip
         if len(self.models) >= MODELS_AT_MOST or self.late():
             self.problem("there are more models than were looked at")
@@ -227,7 +232,8 @@ class ModelFolders:
         self.models.append({
             "name": name, "path": path, "where": where, "revision": revision, "refs": refs, "folder": folder,
             "size_bytes": sum(size_of(target) for target in set(files.values())),
-            "folder_bytes": folder_bytes, "is_complete": not missing, "missing": sorted(missing)[:MISSING_TOLD],
+            "folder_bytes": folder_bytes, "partial_bytes": partial_bytes,
+            "is_complete": not missing, "missing": sorted(missing)[:MISSING_TOLD],
             "config": config, "config_name": config_name if config is not None else "",
             "quant_config": self.json_of(files.get("hf_quant_config.json")),
             "weights_bytes": total or sum(size_of(file) for file in weights.values()) or None,
@@ -339,6 +345,14 @@ def is_within(path: str, folder: str) -> bool:
 def size_of(path: str) -> int:
     try:
         return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def held_by(path: str) -> int:
+    """Bytes that a file takes on the disk: a download may reserve its whole length first."""
+    try:
+        return os.stat(path).st_blocks * 512
     except OSError:
         return 0
 

@@ -60,20 +60,32 @@ def own_folder() -> Path:
     return config_home() / "recipes"
 
 
+def word(recipe: Recipe) -> str:
+    """The recipe as a command line names it: by its id where it is listed, else by its file."""
+    is_listed = any(Path(recipe.path).is_relative_to(folder) for folder in (own_folder(), resource_dir("recipes")))
+    return recipe.id if is_listed else recipe.path
+
+
+def names() -> tuple[str, ...]:
+    """The id of every recipe, shipped or the operator's own; no file is read."""
+    return tuple(sorted(_paths()))
+
+
 def entries() -> tuple[Entry, ...]:
     """All shipped recipes and the operator's own, by id; unreadable ones are included."""
-    shipped_folder = resource_dir("recipes")
-    shipped = {_id(path, shipped_folder): path for path in _files(shipped_folder)}
+    return tuple(
+        Entry(id=name, path=str(path), origin=origin, reading=_with_id(read_file(path), name), covers=covered)
+        for name, (path, origin, covered) in sorted(_paths().items())
+    )
+
+
+def _paths() -> dict[str, tuple[Path, Origin, str]]:
+    """By id: the file, its origin, and the shipped file that it replaces."""
+    shipped = {_id(path, resource_dir("recipes")): path for path in _files(resource_dir("recipes"))}
     own = {_id(path, own_folder()): path for path in _files(own_folder())}
-    result = []
-    for name in sorted({*shipped, *own}):
-        path = own.get(name) or shipped[name]
-        covered = str(shipped[name]) if name in own and name in shipped else ""
-        origin = Origin.OWN if name in own else Origin.SHIPPED
-        result.append(
-            Entry(id=name, path=str(path), origin=origin, reading=_with_id(read_file(path), name), covers=covered)
-        )
-    return tuple(result)
+    return {name: (path, Origin.SHIPPED, "") for name, path in shipped.items()} | {
+        name: (path, Origin.OWN, str(shipped.get(name, ""))) for name, path in own.items()
+    }
 
 
 def unreadable_folders() -> tuple[str, ...]:

@@ -379,7 +379,7 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
                 section.add(name, note, kind=ProblemKind.NOTE, remedy='"1" or "true" in quotes stays as it is')
             text = str(value)
             if is_secret(name, text) and "$" not in text and "{" not in text:
-                note = "a secret stands here, for everybody who reads the file"
+                note = "a secret is written here, for everybody who reads the file"
                 mend = f"write ${name} in its place, and set that in your environment or a .env file"
                 section.add(name, note, kind=ProblemKind.NOTE, remedy=mend)
             if match := _WHOLE_VARIABLE.match(text):

@@ -137,7 +137,7 @@ def _distribution(fields: Fields) -> None:
         keys = {key.text: value for key, value in pairs(item) if filled(value)}
         for key in sorted(set(keys) & set(_PARTIAL_KEYS)):
             if key != "revision" or getattr(keys[key], "value", "") != pinned:
-                text = f"{_PARTIAL_KEYS[key]}; sparktop fetches a model whole, for every node"
+                text = f"{_PARTIAL_KEYS[key]}; sparktop downloads the whole model to every node"
                 where = f"{config.dotted('models')}.{key}"
                 fields.sheet.add(item.start_mark.index, where, text, kind=_UNSUPPORTED, remedy="take it out")
     config.finish()

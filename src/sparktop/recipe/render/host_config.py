@@ -132,7 +132,7 @@ def _check_supported(config: Mapping[str, object]) -> None:
     if _flag(config, "auto_remove"):
         raise _problem(
             "auto_remove",
-            "can't be honoured: with --rm the log of a failure is lost, and the way back",
+            "can't be honoured: --rm would lose the log of a failure, and the rollback",
             "take it out of the recipe: sparktop removes nothing that has not been replaced",
             is_unsupported=True,
         )

@@ -18,6 +18,7 @@ from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.parameters import get
+from sparktop.recipe.read.shelf import word
 from sparktop.recipe.weigh.demand import Case, demand_of
 from sparktop.recipe.weigh.node_memory import Room
 from sparktop.recipe.weigh.settings import CACHE_SIZE, CACHE_TYPE, EAGER, read, width_bytes
@@ -195,7 +196,7 @@ def _second_node(recipe: Recipe, room: Room) -> _Candidate:
     lever = Lever(
         values={"tensor_parallel": "2"},
         nodes=2,
-        words=f"two nodes: sparktop launch {shlex.quote(recipe.id)} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
+        words=f"two nodes: sparktop launch {shlex.quote(word(recipe))} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
         "--set tensor_parallel=2",
     )
     return _Candidate(

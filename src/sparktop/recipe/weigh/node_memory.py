@@ -154,7 +154,7 @@ def cache_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, no
     why = (
         "its config.json doesn't tell its layers and heads" if facts is not None else "its files couldn't be looked at"
     )
-    return Cache(token_bytes=None, note=f"what a token of context takes: {why}, and the recipe doesn't tell")
+    return Cache(token_bytes=None, note=f"the memory per token of context: {why}, and the recipe doesn't tell")
 
 
 def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:

@@ -118,17 +118,19 @@ def _verdict(
     reserve, why = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     at = f"at {share:.2f} " if engine_caps else ""
     taken = f"{at}it takes {_gib(pools[nodes.index(node)].size_bytes)} GiB of {node.node}'s {_gib(node.total_bytes)}"
-    beside = f"{_gib(demand.beyond_bytes)} beside that"
+    beside = f"{_gib(demand.beyond_bytes)} more outside that share"
     if node.fit is Fit.NO:
         can = _gib(max(0, room.reach - HOST_BYTES))
         given = f"{can} can be given ({_gib(room.reach)} available, {_gib(HOST_BYTES)} for the host)"
         reasons.append((Fit.NO, f"{taken} and {beside}, where {given}"))
     elif node.fit is Fit.TIGHT:
         left = _gib(node.left_bytes)
-        reasons.append((Fit.TIGHT, f"{taken} and {beside}; {left} are left, of a reserve of {_gib(reserve)} ({why})"))
+        reasons.append(
+            (Fit.TIGHT, f"{taken} and {beside}; {left} are left, less than the {_gib(reserve)} reserve ({why})")
+        )
     if not reasons:
         left = _gib(node.left_bytes)
-        reasons.append((Fit.FITS, f"{taken} and {beside}; {left} are left, {_gib(reserve)} are the reserve ({why})"))
+        reasons.append((Fit.FITS, f"{taken} and {beside}; {left} are left; the reserve is {_gib(reserve)} ({why})"))
     fit = min((candidate for candidate, _ in reasons), key=lambda candidate: RANK[candidate])
     return fit, "; ".join(dict.fromkeys(text for candidate, text in reasons if candidate is fit))
 
@@ -136,25 +138,25 @@ def _verdict(
 def _pool_reasons(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, str]]:
     """Reasons concerning weights and cache within the smallest pool."""
     if demand.weights_bytes is None:
-        return [(Fit.UNKNOWN, "how large the weights are isn't known")]
+        return [(Fit.UNKNOWN, "the size of the weights is not known")]
     space = pool.size_bytes - demand.weights_bytes
     if space <= 0:
         return [
-            (Fit.NO, f"{_gib(demand.weights_bytes)} GiB of weights on a node don't go into {_gib(pool.size_bytes)}")
+            (Fit.NO, f"{_gib(demand.weights_bytes)} GiB of weights on a node don't fit into {_gib(pool.size_bytes)}")
         ]
     work = demand.work_bytes
     if case.settings.cache_bytes is not None:
         space, work = case.settings.cache_bytes, 0
     tokens, context = demand.context_tokens, demand.context_bytes
     if context is None:
-        about = "what a token of context takes" if demand.cache.token_bytes is None else "how long the context is"
-        return [(Fit.UNKNOWN, f"{about} isn't known; beside the weights there are {_gib(space)} GiB for it")]
+        about = "the memory per token of context" if demand.cache.token_bytes is None else "the context length"
+        return [(Fit.UNKNOWN, f"{about} is not known; the weights leave {_gib(space)} GiB for it")]
     if context > space:
-        short = f"{_gib(context)} GiB of cache for {tokens} tokens don't go beside the weights, where {_gib(space)} are"
+        short = f"{_gib(context)} GiB of cache for {tokens} tokens don't fit: the weights leave {_gib(space)} GiB"
         return [(Fit.NO if case.settings.engine is EngineKind.VLLM else Fit.TIGHT, short)]
     if context + work > space:
         text = f"{_gib(context)} GiB of cache for {tokens} tokens and about {_gib(work)} of working memory"
-        return [(Fit.TIGHT, f"{text} hardly go beside the weights, where {_gib(space)} are")]
+        return [(Fit.TIGHT, f"{text} barely fit: the weights leave {_gib(space)} GiB")]
     return []
 
 

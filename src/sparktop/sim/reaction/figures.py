@@ -349,10 +349,11 @@ def _rebooted_process(process: ProcessScript) -> ProcessScript | None:
 
 
 def _rebooted_container(container: ContainerScript, t: float) -> ContainerScript:
-    """It has ended with the old boot, and stays so: what its policy would start is not played."""
+    """It has ended with the old boot, in the run that it was in."""
     last = max(container.runs, key=lambda run: run.start_s, default=None)
     code = 0 if last is None else 143 if last.end_s is None or last.end_s > t else last.exit_code
-    runs = () if last is None else (Run(start_s=-3600.0, end_s=-OFF_S, exit_code=code),)
+    begins_s = t + SHUTDOWN_S + OFF_S
+    runs = () if last is None else (Run(start_s=last.start_s - begins_s, end_s=-OFF_S, exit_code=code),)
     created_s = -3600.0 if last is None else container.created_s
     return replace(container, runs=runs, log=(), created_s=created_s, key=container.key or container.name)
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 
@@ -115,4 +115,4 @@ def _images() -> dict[str, Image]:
 
 @cache
 def _read() -> dict[str, Any]:
-    return tomllib.loads(resources.files("sparktop.sim.scenario").joinpath("hub.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("hub.toml").read_text("utf-8"))

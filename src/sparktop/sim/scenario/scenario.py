@@ -7,7 +7,6 @@ A file may extend another one next to it: tables are merged key by key, lists of
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 from sparktop.errors import ConfigError
@@ -79,7 +78,7 @@ def load_file(path: Path) -> Scenario:
 
 
 def _directory() -> Path:
-    return Path(str(resources.files("sparktop.sim"))) / "scenarios"
+    return Path(__file__).parent.with_name("scenarios")
 
 
 def _scenario(top: Section, name: str) -> Scenario:

@@ -136,6 +136,7 @@ def _model_row(script: NodeScript, disk_model: DiskModel) -> Json:
     shard_count = len(names) if is_complete else int(share * len(names))
     missing = [] if is_complete else [*names[shard_count:], f"{model.revision[:16]}.incomplete"]
     dtypes = dict(model.dtypes) if is_complete else {}
+    listed_bytes = held_size if is_complete else int(model.weights_bytes * shard_count / len(names))
     return {
         "name": disk_model.name if not disk_model.folder else disk_model.name.rpartition("/")[2],
         "path": _model_path(script, disk_model),
@@ -143,7 +144,8 @@ def _model_row(script: NodeScript, disk_model: DiskModel) -> Json:
         "revision": "" if disk_model.folder else model.revision,
         "refs": [] if disk_model.folder else ["main"],
         "folder": folder_of(script, disk_model),
-        "size_bytes": held_size if is_complete else int(model.weights_bytes * shard_count / len(names)),
+        "size_bytes": listed_bytes,
+        "partial_bytes": max(0, held_size - listed_bytes),
         "folder_bytes": None if disk_model.folder else held_size,
         "is_complete": is_complete,
         "missing": missing[:_MAX_MISSING],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import time
-from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 from sparktop.bounds import json_of
@@ -31,6 +30,8 @@ def make_client(base_url: str) -> Any:
 
 @functools.cache
 def _client_class() -> type:
+    from http.cookiejar import DefaultCookiePolicy
+
     import docker
     import requests
     from docker.auth import AuthConfig
@@ -62,7 +63,7 @@ def _client_class() -> type:
             response = super().send(request, **{**options, "stream": True})
             try:
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                    raise Unreadable("its answer is compressed, which nobody asked for")
+                    raise Unreadable("its answer is compressed, although none was requested")
                 if not is_stream or response.status_code not in (101, 200):
                     response._content = _body(response)
                     response._content_consumed = True

@@ -141,7 +141,7 @@ class Pump:
         lines: list[LogLine] = []
         if dropped:
             self._states.clear()
-            lines.append(LogLine(text=f"… {dropped:,} lines left out: they came faster than they can be shown"))
+            lines.append(LogLine(text=f"… {dropped:,} lines left out: they came too fast to show"))
         size = 0
         for _ in range(BATCH_RECORDS):
             with self._lock:
@@ -235,7 +235,7 @@ def read_log(
         return _ended_by(error, errors, stop)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return FollowEnd(reason=f"the log's stream can't be read: {sanitise.line(str(error), limit=200)}")
-    return FollowEnd(reason="the container ended, and its log with it", ended=True)
+    return FollowEnd(reason="the container ended", ended=True)
 
 
 def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, stop: Stop) -> FollowEnd:
@@ -266,7 +266,7 @@ def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, sto
     if not code:  # it ends well only when its input has closed, and it wasn't closed here
         return FollowEnd(reason="the connection to the Docker Engine broke")
     if code > 128:
-        return FollowEnd(reason="the container ended, and reading the file with it", ended=True)
+        return FollowEnd(reason="the container ended", ended=True)
     return FollowEnd(reason=f"reading {sanitise.name(path)} ended with exit code {code}")
 
 

@@ -39,7 +39,7 @@ def failure(
         return _behind_jump(address, options, via or "the jump host", reason)
     if isinstance(error, asyncssh.KeyExchangeFailed):
         return TransportError(
-            f"{address} has no way of encrypting in common with this client: {reason}",
+            f"{address} shares no cipher with this client: {reason}",
             hint=f"Its SSH server is very old or very restricted; see: ssh -v {options.host}",
         )
     if isinstance(error, asyncssh.ProtocolError | asyncssh.ProtocolNotSupported):
@@ -49,7 +49,7 @@ def failure(
     if isinstance(error, asyncssh.DisconnectError | OSError):
         if not heard_banner:
             return NoBanner(
-                f"{address} took the connection and hung up before saying anything ({_words(error)})",
+                f"{address} took the connection and closed it before sending anything ({_words(error)})",
                 hint="sshd is turning connections away (MaxStartups, a penalty after failed logins) or going down; "
                 f"on the host: journalctl -u ssh -n 20. {_through(via)}".strip(),
             )
@@ -85,14 +85,14 @@ def _words(error: Exception) -> str:
 
 
 def _through(via: str | None) -> str:
-    return f"The way led through {via}." if via else ""
+    return f"Connected through {via}." if via else ""
 
 
 def _too_late(address: str, *, heard_banner: bool, via: str | None, waited_s: float) -> TransportError:
     if heard_banner:
         return TransportError(
             f"{address} answered SSH and did not finish the login within {waited_s:.0f} s",
-            hint="The host is starved of memory or CPU; connecting goes on with more patience. " + _through(via),
+            hint="The host is starved of memory or CPU; sparktop keeps trying, with longer timeouts. " + _through(via),
         )
     if via:
         return NoRoute(
@@ -100,8 +100,8 @@ def _too_late(address: str, *, heard_banner: bool, via: str | None, waited_s: fl
             hint=f"{via} is there, and what lies behind it does not answer: host off, or a firewall between the two.",
         )
     return NoBanner(
-        f"{address} answers TCP, and SSH said nothing within {waited_s:.0f} s",
-        hint="The kernel is alive and programs are not running: memory is exhausted or sshd is stopped. It may recover "
+        f"{address} answers TCP, but SSH sent nothing within {waited_s:.0f} s",
+        hint="The kernel is alive, but programs don't run: memory is exhausted or sshd is stopped. It may recover "
         "by itself (field reports: up to 25 min); a screen and keyboard, or the power button, are the other ways in.",
     )
 
@@ -111,7 +111,7 @@ def _refused(address: str, options: SshOptions, asker: Asker, reason: str) -> Au
     user = sanitise.name(options.user)
     if asker.gave_up:
         return AuthRefused(
-            f"{address}: the login as {user} was given up; tried: {tried}", hint="Retry to be asked again."
+            f"{address}: the login as {user} was cancelled; tried: {tried}", hint="Retry to be asked again."
         )
     if "too many" in reason.lower():
         hint = "It stopped listening after too many keys: name the right one with IdentityFile and IdentitiesOnly yes."
@@ -119,7 +119,7 @@ def _refused(address: str, options: SshOptions, asker: Asker, reason: str) -> Au
         hint = (
             f"Try: ssh -p {options.port} {user}@{options.host}   and to install a key: ssh-copy-id with the same words."
         )
-    return AuthRefused(f"{address} let {user} in by none of: {tried}", hint=hint)
+    return AuthRefused(f"{address} rejected every login method for {user}: {tried}", hint=hint)
 
 
 def _behind_jump(address: str, options: SshOptions, via: str, reason: str) -> TransportError:

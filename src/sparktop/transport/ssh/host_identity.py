@@ -81,14 +81,14 @@ class HostContact:
             return HostKeyRefused(
                 f"{self._name} shows a host key that is revoked, or a certificate that does not hold"
                 + (f"; see {', '.join(file_lines)}" if file_lines else ""),
-                hint="Nothing was sent. Its owner knows which key is the right one now.",
+                hint="Nothing was sent. Its owner knows the right key.",
             )
         verdict, entry = host_keys.judge(self._known, key.public_data)
         shown = _describe(key)
         if verdict is KeyVerdict.REVOKED and entry:
             return HostKeyRefused(
                 f"{self._name} shows a host key that {entry.place} marks as revoked: {shown}",
-                hint="Nothing was sent. Its owner gave that key up; ask them for the new one.",
+                hint="Nothing was sent. Its owner has revoked that key; ask for the new one.",
             )
         if verdict is KeyVerdict.CHANGED:
             return self._changed(shown, key, entry)

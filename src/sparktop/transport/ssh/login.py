@@ -19,6 +19,8 @@ from sparktop.transport.base import Prompter, SecretQuestion
 from sparktop.transport.ssh.config import SshOptions
 
 MAX_PASSWORDS = 3
+MAX_PASSPHRASES = 3
+"""For each key: unlocking it is tried here, so a wrong passphrase counts towards no lock-out."""
 AGENT_LIMIT_S = 5.0
 
 
@@ -97,8 +99,9 @@ class Asker:
             self.note("password")
         return answer
 
-    async def passphrase(self, path: Path) -> str | None:
-        return await self.secret(f"passphrase of {sanitise.line(str(path), limit=200)}")
+    async def passphrase(self, path: Path, *, was_wrong: bool) -> str | None:
+        again = "that passphrase was wrong; " if was_wrong else ""
+        return await self.secret(f"{again}passphrase of {sanitise.line(str(path), limit=200)}")
 
     async def challenge(
         self, instructions: str, prompts: Sequence[tuple[str, bool]], *, again: bool
@@ -135,21 +138,23 @@ class LockedKey(asyncssh.SSHKeyPair):
         self._asker = asker
 
     async def sign_async(self, data: bytes) -> bytes:
-        """Ask for the passphrase, unlock the key, sign.
+        """Ask for the passphrase, again if it is wrong; unlock the key, sign.
 
         Raises:
-            ValueError: no passphrase or a wrong one; asyncssh then tries the next login method.
+            ValueError: no passphrase, or only wrong ones; asyncssh then tries the next login method.
         """
-        passphrase = await self._asker.passphrase(self._path)
-        if passphrase is None:
-            raise ValueError("no passphrase")
-        try:
-            # its key derivation is slow on purpose
-            key = await asyncio.to_thread(asyncssh.import_private_key, self._data, passphrase)
-        except ValueError:
-            self._asker.note(f"key {self._path} (its passphrase was wrong)")
-            raise
-        return key.sign(data, self.sig_algorithm)
+        for tries in range(MAX_PASSPHRASES):
+            passphrase = await self._asker.passphrase(self._path, was_wrong=tries > 0)
+            if not passphrase:  # an empty one leads to the next key, as with ssh
+                raise ValueError("no passphrase")
+            try:
+                # its key derivation is slow on purpose
+                key = await asyncio.to_thread(asyncssh.import_private_key, self._data, passphrase)
+            except ValueError:
+                continue
+            return key.sign(data, self.sig_algorithm)
+        self._asker.note(f"key {self._path} (its passphrase was wrong {MAX_PASSPHRASES} times)")
+        raise ValueError("wrong passphrases")
 
 
 class Agent:

@@ -175,14 +175,17 @@ async def reach_banner(line: socket.socket, address: str) -> tuple[Reach, str]:
                 heard += piece
     except TimeoutError:
         if not heard:
-            return Reach.STARVED, f"{address} answers TCP, and SSH said nothing within {BANNER_LIMIT_S:.0f} s"
+            return Reach.STARVED, f"{address} answers TCP, but SSH sent nothing within {BANNER_LIMIT_S:.0f} s"
     except OSError as error:
-        return Reach.NO_SSHD, f"{address} answered TCP and broke the line off ({os.strerror(error.errno or 0)})"
+        return Reach.NO_SSHD, f"{address} answered TCP and closed the connection ({os.strerror(error.errno or 0)})"
     if (banner := _banner(heard)) is not None:
         return Reach.ANSWERS, f"{address} answers: {sanitise.line(banner, limit=100)}"
     if heard:
         return Reach.NO_SSHD, f"{address} answers, but with something that is not SSH"
-    return Reach.NO_SSHD, f"{address} answers TCP and hangs up at once: sshd is turning connections away, or going down"
+    return (
+        Reach.NO_SSHD,
+        f"{address} answers TCP and closes the connection at once: sshd is turning connections away, or going down",
+    )
 
 
 def _banner(heard: bytes) -> bytes | None:

@@ -51,7 +51,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", show=False),
         *SCROLLING,
-        Binding("left", "app.focus_previous", "The answer before", show=False),
+        Binding("left", "app.focus_previous", "Previous answer", show=False),
         Binding("right", "app.focus_next", "The next answer", show=False),
     ]
     DEFAULT_CSS = """
@@ -339,7 +339,7 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
         return [Vertical(*rows, classes="fields")]
 
     def answers(self) -> list[Button]:
-        return [button("Cancel"), button("Review")]
+        return [button("Review"), button("Cancel")]
 
     @on(Button.Pressed, "#review")
     @on(Input.Submitted)
@@ -389,7 +389,7 @@ class WaitScreen(Dialog[bool]):
             self.dismiss(True)
 
     def keys(self) -> str:
-        return "Esc give up"
+        return "Esc cancel"
 
     def content(self, width: int) -> list[Line]:
         return wrapped(f"{self._text} …", width)

@@ -14,7 +14,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from sparktop import sanitise
-from sparktop.recipe import operator_secrets
 from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.theme import styled, tones
@@ -89,7 +88,7 @@ class HostKeyScreen(Prompt[bool]):
             Line(),
             Line.of("Compare it on the machine itself:"),
             Line.of((f"ssh-keygen -lf /etc/ssh/{_key_file(question.algorithm)}", "strong")),
-            Line.of(("Trusted, it is written to ", "quiet"), str(question.known_hosts_path)),
+            Line.of(("If trusted, saved in ", "quiet"), str(question.known_hosts_path)),
             *(_same_key_lines() if same_key_hosts else []),
         ]
 
@@ -109,8 +108,8 @@ def _same_key_lines() -> list[Line]:
     return [
         Line(),
         Line.of(
-            "Either both names lead to one machine, or the units were shipped with one key, and each can pass for "
-            "the other. A new key, on one of them: ",
+            "Either both names are one machine, or the units were shipped with the same key, so each can pass for "
+            "the other. To make a new key on one of them: ",
             ("sudo rm /etc/ssh/ssh_host_*; sudo dpkg-reconfigure openssh-server", "strong"),
         ),
     ]
@@ -135,7 +134,7 @@ class SecretScreen(Prompt[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = Text(f"{self.VERB}  {self._question.host}")
-            dialog.border_subtitle = Text("Enter send   Esc give up")
+            dialog.border_subtitle = Text("Enter send   Esc cancel")
             with VerticalScroll(can_focus=False):
                 yield Static(classes="question", markup=False)
             yield Input(password=not self._question.echo, compact=True, classes="secret")
@@ -144,7 +143,7 @@ class SecretScreen(Prompt[str | None]):
         question = self._question
         return [
             Line.of((question.prompt or "Password:", "strong")),
-            Line.of((f"Asked by {question.host}. The answer is used once and kept nowhere.", "quiet")),
+            Line.of((f"From {question.host}. The answer is used once and not stored.", "quiet")),
             Line(),
         ]
 
@@ -179,7 +178,7 @@ class SudoScreen(SecretScreen):
         return [
             *([Line.of((warning, "warning")), Line()] if wrong_count else []),
             Line.of((f"sudo on {self._question.host} wants your password.", "strong")),
-            Line.of(("It is used for this run and kept nowhere. Giving up changes nothing.", "quiet")),
+            Line.of(("It is used for this run and not stored. Esc changes nothing.", "quiet")),
             Line(),
         ]
 
@@ -233,9 +232,13 @@ class LaunchSecret(SecretScreen):
         super().__init__(SecretQuestion(host=sanitise.name(name), prompt=sanitise.name(name)))
 
     def paragraphs(self) -> list[Line]:
+        from sparktop.recipe import operator_secrets
+
         return [
             Line.of((f"{self._question.prompt} isn't set where sparktop was started.", "strong")),
-            Line.of(("It is used for this launch, never shown, and written into no log, plan or archive.", "quiet")),
-            Line.of((f"A line NAME=value in {operator_secrets.env_path()} (chmod 600) spares typing it.", "quiet")),
+            Line.of(
+                ("It is used for this launch only, never shown, and never written to a log, plan or archive.", "quiet")
+            ),
+            Line.of((f"A line NAME=value in {operator_secrets.env_path()} (chmod 600) saves you typing it.", "quiet")),
             Line(),
         ]

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from sparktop.clock import Clock
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import LogFeed, Watch
+from sparktop.text.lines import Line
 
 if TYPE_CHECKING:
     from sparktop.ui.panes.kernel import KernelPane
@@ -66,6 +67,8 @@ class Bottom(Container):
     def show(self, fleet: FleetState, contain: Contain | None = None) -> None:
         """Show this fleet state in the panes other than the log; `contain` keeps a pane's fault from the others."""
         self._fleet = fleet
+        if self.log_pane is not None and self.kernel is not None:
+            self.log_pane.note = Line() if self.kernel.display else self.kernel.note
         for pane in self._fleet_panes:
             if contain is None:
                 pane.show(fleet)
@@ -83,6 +86,11 @@ class Bottom(Container):
         self._shown = names
         for name, pane in self.panes.items():
             pane.display = name in names
+
+    @property
+    def is_kernel_quiet(self) -> bool:
+        """Whether the kernel pane has nothing to look at; so it is until it is mounted."""
+        return self.kernel is None or self.kernel.is_quiet
 
     @property
     def shown(self) -> list[Widget]:

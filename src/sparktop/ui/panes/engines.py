@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from textual.message import Message
 
-from sparktop.documents.engine_table import EngineRow, choose, details, engine_rows, heading, table_row
+from sparktop.documents.engine_table import (
+    SORTS,
+    EngineColumn,
+    EngineRow,
+    choose,
+    details,
+    engine_rows,
+    heading,
+    sorted_rows,
+    table_row,
+)
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.commands import bindings
@@ -29,6 +39,7 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
         super().__init__(id="engines")
         self._fleet = FleetState()
         self._details = False
+        self._sorted_by: EngineColumn | None = None
 
     @property
     def wanted_lines(self) -> int:
@@ -49,7 +60,7 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
         """Show the engines of this fleet state; the cursor stays on its engine."""
         before = self.selected
         self._fleet = fleet
-        self._rows = engine_rows(fleet)
+        self._rows = sorted_rows(engine_rows(fleet), self._sorted_by)
         self._at = self._index_of(before)
         self._post_if_changed(before)
         self.redraw()
@@ -87,7 +98,7 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
             return [self._nothing(inner), *([BLANK] * (height - 1))]
         columns = choose(self._rows, inner, nodes=len(self._fleet.nodes))
         room = min(len(self._rows), max(1, height - 1 - (min(4, height // 2) if self._details else 0)))
-        lines = [Line.of(" ") + heading(columns, len(self._rows) - room)]
+        lines = [Line.of(" ") + heading(columns, len(self._rows) - room, self._sorted_by)]
         for index in self.window(room):
             line = table_row(self._rows[index], columns)
             lines.append(self.cursor(line, width) if index == self._at else Line.of(" ") + line)
@@ -104,6 +115,12 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
             reason = blind[0].containers.detail
             text += f"; containers of {', '.join(view.name for view in blind)} can't be read: {reason}"
         return Line.of((text, "quiet")).cut(width)
+
+    def action_sort(self) -> None:
+        """Sort by the next of SORTS; after the last as the nodes have them."""
+        orders = (None, *SORTS)
+        self._sorted_by = orders[(orders.index(self._sorted_by) + 1) % len(orders)]
+        self.show(self._fleet)
 
     def action_open(self) -> None:
         self.post_message(self.DetailsWanted())

@@ -72,9 +72,21 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
         before = self.selected
         self._rows = rows(self._fleet.findings, self._attention.standing)
         same_rows = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
-        self._at = same_rows[0] if same_rows else max(0, min(self._at, len(self._rows) - 1))
+        at = same_rows[0] if same_rows else min(self._at, len(self._rows) - 1)
+        was_resolved = before is not None and before.standing is AttentionState.RESOLVED
+        is_left_resolved = bool(self._rows) and not was_resolved and self._rows[at].standing is AttentionState.RESOLVED
+        self._at = self._worst() if is_left_resolved else max(0, at)
         if self.display:
             self.redraw()
+
+    def select_worst(self) -> None:
+        """Move the cursor to the worst open finding, as the list is opened."""
+        self._at = self._worst()
+        self.redraw()
+
+    def _worst(self) -> int:
+        """The first open row; rows are in the order of their severity, resolved ones last."""
+        return next((index for index, row in enumerate(self._rows) if row.standing is AttentionState.OPEN), 0)
 
     def tick(self) -> None:
         """A second has passed: redraw durations."""
@@ -138,7 +150,9 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
 
     def _nothing(self) -> str:
         count = self._fleet.rules_watching
-        return f"Nothing is wrong that {count} rules could see." if count else "Nothing is wrong that can be seen."
+        if self._snoozed():
+            return "Nothing else is wrong; snoozed findings are counted above."
+        return f"No problem found by {count} rules." if count else "No problem found."
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()

@@ -91,18 +91,21 @@ class Header(LineWidget):
         now_s = self._clock.monotonic()
         nodes = [Line.of((f"{view.name} ", "strong")) + badge(view, now_s) for view in self._fleet.nodes]
         links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
-        brand = Line.of(" ", ("sparktop", "brand"), "   ")
+        # "demo: a long title": the first word is never left out.
+        mode, _, title = self._title.partition(": ")
+        marked = Line.of((f"{mode}   ", "warning")) if mode else Line()
+        brand = Line.of(" ", ("sparktop", "brand"), " " if mode else "   ") + marked
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
         guard = guard_brief(self._fleet)
         extras = [self._access()]
-        if self._title:
-            extras.append(Line.of((self._title, "quiet")))
+        if title:
+            extras.append(Line.of((title, "quiet")))
         if costs := self._probe_cost():
             extras.append(costs)
         nodes_line = brand + links
         is_guarded = has_guard(self._fleet)
         if nodes_line.width + (guard if is_guarded else clock).width > width:
-            nodes_line = Line.of(" ") + links
+            nodes_line = Line.of(" ") + marked + links
         # Left out where there is no room, in this order: the cost, the title, a guard that is off, the access mode, the
         # time, and last a guard that isn't off.
         rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]

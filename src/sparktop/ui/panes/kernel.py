@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from sparktop.clock import Clock
 from sparktop.diagnose.kernel.incident import counted
-from sparktop.documents.kernel_events import EventRow, event_line, nothing, rows, summary, troubles
+from sparktop.documents.kernel_events import EventRow, event_line, is_quiet, nothing, rows, summary, troubles
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Watch
 from sparktop.text.lines import Line
@@ -41,7 +41,7 @@ def sections(row: EventRow) -> tuple[Section, ...]:
         short_id = event.container_id[:12] if event.container_id else ""
         facts.append(("container", "  ".join(text for text in (event.container or "", short_id) if text)))
     if event.follows is not None:
-        facts.append(("follows", f"Xid {event.follows}, which came first: look at that one"))
+        facts.append(("follows", f"Xid {event.follows}, which came first: look at that first"))
     advice_sections = tuple(
         Section(
             heading=advice.source,
@@ -53,9 +53,7 @@ def sections(row: EventRow) -> tuple[Section, ...]:
         for advice in event.advice
     )
     if not advice_sections:
-        advice_sections = (
-            Section(heading="No source here explains this line", paragraphs=(Line.of("It is shown as it came."),)),
-        )
+        advice_sections = (Section(heading="No known meaning", paragraphs=(Line.of("It is shown as it came."),)),)
     raw = Section(heading="As the kernel wrote it", paragraphs=(Line.of(event.text),))
     return (Section(heading="What happened", facts=tuple(facts)), *advice_sections, raw)
 
@@ -104,6 +102,16 @@ class KernelPane(LogFrame):
     def shows_log(self) -> bool:  # type: ignore[override]
         return self.raw_node is not None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to look at, so that the log may have the room."""
+        return self.raw_node is None and is_quiet(self.event_list.rows) and not troubles(self._fleet)
+
+    @property
+    def note(self) -> Line:
+        """What the kernel's events come to, for the log's frame while this pane is hidden."""
+        return Line.of(("kernel ", "faint")) + summary(self.event_list.rows) if self._fleet.nodes else Line()
+
     def moving(self) -> Movable:
         return self.event_list if self.raw_node is None else self.log_view
 
@@ -126,7 +134,7 @@ class KernelPane(LogFrame):
         self._restyle()
 
     def _row(self, row: EventRow, width: int) -> Line:
-        return event_line(row, width, show_node=len(self._fleet.nodes) > 1 and width >= 48)
+        return event_line(row, width, show_node=len(self._fleet.nodes) > 1 and width >= 40)
 
     def _update_note(self) -> None:
         """Update the note above the events: which logs can't be read and why, or that there is no event."""

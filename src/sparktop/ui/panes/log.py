@@ -10,9 +10,10 @@ from textual.binding import BindingType
 from textual.widgets import Static
 
 from sparktop.clock import Clock
+from sparktop.diagnose.logs.head import head_of
 from sparktop.diagnose.logs.level import level_of
 from sparktop.observe.watch import LogFeed
-from sparktop.text.lines import Line
+from sparktop.text.lines import Line, joined
 from sparktop.ui.commands import bindings
 from sparktop.ui.widgets.log_view import LevelOf
 from sparktop.ui.widgets.searchable_log import LogFrame
@@ -31,10 +32,13 @@ class LogPane(LogFrame):
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
 
     def __init__(self, *, level_of: LevelOf = level_of, clock: Clock | None = None) -> None:
-        super().__init__(id="log", level_of=level_of, clock=clock)
+        super().__init__(id="log", level_of=level_of, head_of=head_of, clock=clock)
         self._empty = Static(classes="log-empty", markup=False)
         self._feed: LogFeed | None = None
+        self._shows_previous = False
         self._empty_text = ""
+        self.note = Line()
+        """What stands in the lower edge beside the log's source."""
 
     def compose(self) -> ComposeResult:
         yield self._empty
@@ -47,9 +51,19 @@ class LogPane(LogFrame):
     def show(self, feed: LogFeed | None) -> None:
         """Show this feed; also called with each fleet state, to read the feed's status again."""
         if feed is not self._feed:
-            self._feed = feed
-            self._log.show(feed.ring if feed else None, feed.title if feed else "log")
+            self._feed, self._shows_previous = feed, False
+            self._show_ring()
         self._retitle()
+
+    @property
+    def _shown_feed(self) -> LogFeed | None:
+        """The feed, or that of the container before."""
+        feed = self._feed
+        return feed.previous if feed is not None and self._shows_previous else feed
+
+    def _show_ring(self) -> None:
+        feed = self._shown_feed
+        self._log.show(feed.ring if feed else None, feed.title if feed else "log")
 
     def on_log_view_changed(self) -> None:
         self._retitle()
@@ -57,7 +71,7 @@ class LogPane(LogFrame):
     def _retitle(self) -> None:
         if not self.is_attached:
             return
-        feed = self._feed
+        feed = self._shown_feed
         is_empty = feed is None or not len(feed.ring)
         self.set_class(is_empty, "-empty")
         text = NO_ENGINE if feed is None else f"No line yet. {feed.status}" if feed.status else "No line yet."
@@ -65,14 +79,32 @@ class LogPane(LogFrame):
             self._empty_text = text
             self._empty.update(Text(text))
         title = Line.of(("log", "quiet"), ("  ", ""), (feed.title, "title")) if feed else Line.of(("log", "quiet"))
+        if self._shows_previous:
+            title += Line.of(("  earlier container", "warning"))
         status = Line() if is_empty else self.log_status()
         source = feed.status if feed is not None and not is_empty else ""
-        self._edge.show(title, status, Line.of((source, "faint")) if source else Line())
+        below = [Line.of((source, "faint"))] if source else []
+        if feed is not None and feed is self._feed and feed.previous is not None:
+            below.append(Line.of(("b", "key"), (" earlier container's", "faint")))
+        below += [self.note] if self.note.runs else []
+        self._edge.show(title, status, joined(below, "   "))
 
     # Commands of the scope "log"
 
     def action_search(self) -> None:
         self._log.search()
+
+    def action_heads(self) -> None:
+        self.log_view.is_folded = not self.log_view.is_folded
+
+    def action_previous(self) -> None:
+        """Show the log of the container that had this engine's name before, or this one's again."""
+        if self._feed is None or (self._feed.previous is None and not self._shows_previous):
+            self.notify("No earlier container of this name was seen.", markup=False, timeout=3)
+            return
+        self._shows_previous = not self._shows_previous
+        self._show_ring()
+        self._retitle()
 
     def action_pause(self) -> None:
         self.log_view.toggle_follow()

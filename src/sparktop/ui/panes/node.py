@@ -14,7 +14,6 @@ from textual.message import Message
 
 from sparktop.clock import Clock
 from sparktop.documents.node_figures import (
-    available_tone,
     bandwidth_line,
     collectors,
     empty_line,
@@ -30,10 +29,10 @@ from sparktop.documents.node_figures import (
 from sparktop.documents.status import SIGNS, guard_line, story, trouble
 from sparktop.model.fleet import Holder, LinkState, NodeView
 from sparktop.text.bars import large, legend, memory_bar
-from sparktop.text.graph import area, columns, span_of, spark, time_axis
 from sparktop.text.lines import BLANK, Line, fitting, framed
-from sparktop.text.units import GIB, NA, bare_gib, percent, watts
+from sparktop.text.units import NA, bare_gib, percent, watts
 from sparktop.ui.commands import bindings
+from sparktop.ui.panes.node_graphs import BESIDE_FROM_CELLS, GRAPH_ROWS, USUAL, Graphs, Window
 from sparktop.ui.widgets.line_widget import LineWidget
 
 MAX_GRAPH_ROWS = 14
@@ -57,7 +56,7 @@ class Room:
         return self.take(lines[: max(0, self.left)])
 
 
-def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[Line]:
+def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: Window = USUAL) -> list[Line]:
     """The content of a node pane: at most `height` lines of at most `width` cells."""
     room = Room(height)
     alert = room.some(trouble(view, now_s, width)[: max(1, height // 2)])
@@ -90,7 +89,9 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
     bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
     processes = room.some(gpu_processes(view, width, min(2, room.left))) if room.left > 1 else []
     graph_rows += len(room.take([BLANK])) if graph_rows else 0
-    sparks = room.take(_sparks(view, width, now_s))
+    graphs = Graphs(view, now_s, window)
+    is_beside = width >= BESIDE_FROM_CELLS and graph_rows + room.left >= GRAPH_ROWS and bool(graphs.others())
+    sparks = [] if is_beside else room.take(graphs.sparks(width))
     graph_rows += len(room.take([BLANK])) if graph_rows else 0
     system = room.take([system_line(view, width)]) if view.facts is not None else []
     if len(names) == 1 and room.left > 2:
@@ -104,7 +105,8 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
     gaps = [BLANK] if room.left > 3 and room.take([BLANK, BLANK, BLANK]) else []
     if graph_rows:
         graph_rows += len(room.take([BLANK] * min(room.left, MAX_GRAPH_ROWS - graph_rows)))
-    graph = _graph(view, width, graph_rows, now_s, axis=bool(axis)) if graph_rows else []
+    is_beside = is_beside and graph_rows >= GRAPH_ROWS
+    graph = graphs.lines(width, graph_rows, axis=bool(axis), is_beside=is_beside) if graph_rows else []
     figures = [
         *head, *guard, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
         *processes, *host, *system,
@@ -114,10 +116,14 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float) -> list[
 
 def _headline(view: NodeView, width: int) -> Line:
     assert view.sample is not None
-    figure = bare_gib(view.sample.memory.available_bytes)
+    figure, tone = bare_gib(view.sample.memory.available_bytes), headline_tone(view)
+    full = Line.of(("available ", "quiet"), (f"{figure:>5} GiB", tone))
+    # The figure is the last to go: first its words, then its unit.
+    shorter = (full, Line.of((f"{figure} GiB", tone)), Line.of((figure, tone)))
+    available = next((line for line in shorter if line.width <= width), shorter[-1].cut(width))
     return fitting(
         [
-            Line.of(("available ", "quiet"), (f"{figure:>5} GiB", headline_tone(view))),
+            available,
             empty_line(view),
             trend_line(view),
         ],
@@ -159,49 +165,6 @@ def _gpu_block(view: NodeView) -> list[Line]:
     return [line.faded() for line in lines] if gpu_age_s(view) else lines
 
 
-def _graph(view: NodeView, width: int, rows: int, now_s: float, *, axis: bool) -> list[Line]:
-    assert view.sample is not None
-    total = float(view.sample.memory.total_bytes)
-    labels = [""] * rows
-    labels[0], labels[-1] = f"{total / GIB:.0f}", "0"
-    margin = 4
-    cells = max(4, width - margin)
-    span_s = span_of(view.available_history)
-    moments = columns(view.available_history, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
-
-    def tone(value: float) -> str:
-        level = available_tone(value, total)
-        return f"graph-{level}" if level else "graph"
-
-    drawn = area(moments, top=total, rows=rows, tone=tone)
-    lines = [line + Line.of((label.rjust(margin), "faint")) for line, label in zip(drawn, labels, strict=True)]
-    return [*lines, time_axis(cells, span_s)] if axis else lines
-
-
-def _sparks(view: NodeView, width: int, now_s: float) -> list[Line]:
-    """The histories of SM load and power, one row each, over the same time as the graph."""
-    if width < 24 or not (view.utilisation_history.values or view.power_history.values):
-        return []
-    cells = max(4, width - 12)
-    lines: list[Line] = []
-    span_s = span_of(view.available_history)
-    power_top = max([50.0, *(value for value in view.power_history.values if value is not None)])
-    for label, series, top, unit, tone in (
-        ("SM", view.utilisation_history, 100.0, "100 %", "graph"),
-        ("power", view.power_history, power_top, f"{power_top:.0f} W", "graph-power"),
-    ):
-        moments = columns(series, now_s=_series_now(view, now_s), count=cells * 2, span_s=span_s)
-        drawn = spark(moments, top=top, tone=tone).fit(cells)
-        lines.append(Line.of((f"{label:<6}", "quiet")) + drawn + Line.of((unit.rjust(6), "faint")))
-    return lines
-
-
-def _series_now(view: NodeView, now_s: float) -> float:
-    """The present on the histories' clock: their newest point plus the age of the sample."""
-    times = view.available_history.times
-    return (times[-1] if times else 0.0) + (view.age_s(now_s) or 0.0)
-
-
 class NodePane(LineWidget, can_focus=True):
     """Shows one node; on a narrow screen the frame's title names the others, and a click on one selects it."""
 
@@ -220,12 +183,13 @@ class NodePane(LineWidget, can_focus=True):
         self._clock = clock
         self.view: NodeView | None = None
         self._others: tuple[NodeView, ...] = ()
+        self._window = USUAL
 
-    def show(self, view: NodeView, others: tuple[NodeView, ...] = ()) -> None:
+    def show(self, view: NodeView, others: tuple[NodeView, ...] = (), window: Window = USUAL) -> None:
         """Show this state of the node; `others` are the nodes whose panes are hidden."""
-        if view is self.view and others == self._others:
+        if view is self.view and others == self._others and window.span_s == self._window.span_s:
             return
-        self.view, self._others = view, others
+        self.view, self._others, self._window = view, others, window
         self.redraw()
 
     def tick(self) -> None:
@@ -236,8 +200,11 @@ class NodePane(LineWidget, can_focus=True):
     def draw(self, width: int, height: int) -> list[Line]:
         view = self.view
         tone = "frame-focus" if self.has_focus else "frame"
+        now_s = self._clock.monotonic()
         body = (
-            [] if view is None else node_body(view, width=width - 4, height=height - 2, now_s=self._clock.monotonic())
+            []
+            if view is None
+            else node_body(view, width=width - 4, height=height - 2, now_s=now_s, window=self._window)
         )
         return framed(
             body,
@@ -265,8 +232,8 @@ class NodePane(LineWidget, can_focus=True):
         lines = [Line.of(("│ ", "faint")) + _brief(view) + Line.of(" ") for view in self._others]
         if sum(line.width for line in lines) <= room:
             return lines
-        lines = [Line.of(("│ ", "faint")) + _brief(view, short=True) + Line.of(" ") for view in self._others]
-        return [line.cut(room // len(lines)) for line in lines]
+        each = room // len(lines)
+        return [Line.of(("│ ", "faint")) + _briefest(view, each - 3) + Line.of(" ") for view in self._others]
 
     def on_click(self, event: events.Click) -> None:
         """Select the node clicked in the frame's title, which ends three cells before the right corner."""
@@ -285,7 +252,17 @@ class NodePane(LineWidget, can_focus=True):
         self.app.notify(f"{self.node_name}: copied as text", markup=False)
 
 
-def _brief(view: NodeView, *, short: bool = False) -> Line:
+def _briefest(view: NodeView, width: int) -> Line:
+    """Another node in so many cells; while it is live, its available memory is the last to go."""
+    line = _brief(view, has_gpu=False)
+    if line.width <= width or view.link.state is not LinkState.LIVE or view.sample is None:
+        return line.cut(width)
+    figure = Line.of((bare_gib(view.sample.memory.available_bytes), ""))
+    room = width - figure.width - 1
+    return Line.of(view.name).cut(room) + Line.of(" ") + figure if room > 0 else figure.cut(width)
+
+
+def _brief(view: NodeView, *, has_gpu: bool = True) -> Line:
     """Another node in a few words: its link, and its figures while it is live."""
     glyph, tone = SIGNS[view.link.state]
     line = Line.of((view.name, ""), " ", (glyph, tone))
@@ -294,6 +271,6 @@ def _brief(view: NodeView, *, short: bool = False) -> Line:
     if view.sample is not None:
         line += Line.of((f" {bare_gib(view.sample.memory.available_bytes)} GiB", ""))
     gpu = view.first_gpu
-    if gpu is not None and not short:
+    if gpu is not None and has_gpu:
         line += Line.of((f" {percent(gpu.utilisation_percent)} {watts(gpu.power_w)}", "quiet"))
     return line

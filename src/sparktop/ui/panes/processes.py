@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
-from sparktop.documents.process_table import ProcessRow, columns, facts, row_line, rows, summary
+from sparktop.documents.process_table import (
+    SORTS,
+    ProcessColumn,
+    ProcessRow,
+    columns,
+    facts,
+    row_line,
+    rows,
+    searched_text,
+    summary,
+)
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import Line
 from sparktop.text.table import Column, heading
@@ -17,6 +28,8 @@ from sparktop.ui.dialogs.page import DetailsScreen, Section
 from sparktop.ui.widgets.event_list import EventList
 from sparktop.ui.widgets.line_widget import LineWidget, TitledPane
 from sparktop.ui.widgets.log_file import mask
+from sparktop.ui.widgets.log_search import Query
+from sparktop.ui.widgets.searchable_log import SearchBar
 
 
 class _Heading(LineWidget):
@@ -38,12 +51,18 @@ class ProcessPane(TitledPane):
     ProcessPane > _Heading { height: 1; }
     ProcessPane > EventList { height: 1fr; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = bindings("processes")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("processes"),
+        Binding("escape", "end_filter", "End the filter", show=False),
+    ]
 
     def __init__(self) -> None:
         super().__init__(id="processes")
         self._fleet = FleetState()
         self._heading = _Heading(self)
+        self._bar = SearchBar()
+        self._query: Query | None = None
+        self._sorted_by: ProcessColumn | None = None
         self.process_list: EventList[ProcessRow] = EventList(
             key=lambda row: (row.node, row.pid), draw_row=self._row, follows=False
         )
@@ -51,6 +70,7 @@ class ProcessPane(TitledPane):
     def compose(self) -> ComposeResult:
         yield self._heading
         yield self.process_list
+        yield self._bar
 
     def moving(self) -> EventList[ProcessRow]:
         return self.process_list
@@ -63,7 +83,9 @@ class ProcessPane(TitledPane):
         """Show this fleet state; nothing is sorted or drawn while the pane is hidden."""
         self._fleet = fleet
         if self.display and self.is_attached:
-            self.process_list.show(rows(fleet))
+            query = self._query
+            every = rows(fleet, self._sorted_by)
+            self.process_list.show([row for row in every if query is None or query.found_in(searched_text(row))])
             self._retitle()
 
     def focus(self, scroll_visible: bool = True) -> ProcessPane:
@@ -77,13 +99,50 @@ class ProcessPane(TitledPane):
         names = [node.name for node in self._fleet.nodes]
         nodes_text = "both" if len(names) == 2 else ", ".join(names)
         title = Line.of(("processes", "quiet"), ("  ", ""), (nodes_text, "title"))
-        note = Line.of(("Enter details   x actions", "faint"))
+        by = f"by {self._sorted_by.value.lower()}" if self._sorted_by is not None else "largest holder first"
+        note = Line.of((by, "quiet"), ("   S sort   / filter   Enter details   x actions", "faint"))
+        if self._query is not None:
+            note = Line.of((f"{len(self.process_list.rows)} found   ", "warning")) + note
         self._edge.show(title, Line.of((summary(self._fleet), "quiet")), note)
 
     def on_show(self) -> None:
         self.show(self._fleet)
 
     # Commands of the scope "processes"
+
+    def action_sort(self) -> None:
+        """Sort by the next of SORTS."""
+        self._sorted_by = SORTS[(SORTS.index(self._sorted_by) + 1) % len(SORTS)]
+        self.show(self._fleet)
+
+    def action_filter(self) -> None:
+        self._bar.open()
+
+    def action_end_filter(self) -> None:
+        """Show all again; without a filter the key is the console's."""
+        if not self._bar.is_open:
+            raise SkipAction
+        self._bar.close()
+        self._filter(None)
+        self.focus()
+
+    def _filter(self, query: Query | None) -> None:
+        self._query = query
+        self.show(self._fleet)
+
+    @on(SearchBar.Typed)
+    def _typed(self, event: SearchBar.Typed) -> None:
+        self._filter(event.query)
+
+    @on(SearchBar.Accepted)
+    def _accepted(self) -> None:
+        self.focus()
+        if self._query is None:
+            self._bar.close()
+
+    @on(SearchBar.Left)
+    def _left(self) -> None:
+        self.action_end_filter()
 
     @on(EventList.Opened)
     def action_open(self) -> None:

@@ -13,6 +13,7 @@ from sparktop.documents.finding_tree import (
     StandingOf,
     columns,
     counts,
+    missing,
     row_line,
     rows,
     unmarked,
@@ -23,7 +24,7 @@ from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
 from sparktop.model.telemetry import CollectorState
 from sparktop.text.lines import Line, spread
-from sparktop.text.units import countdown
+from sparktop.text.units import countdown, duration
 from sparktop.ui.widgets.line_widget import LineWidget
 
 MAX_LINES = 6
@@ -68,6 +69,9 @@ class VerdictPane(LineWidget):
         self._fleet = FleetState()
         self._failure = ""
         self._is_listed = False
+        self._has_run = False
+        self._drawn_keys: tuple[object, ...] = ()
+        """The keys of the findings that have a line."""
 
     @property
     def wanted_lines(self) -> int:
@@ -82,14 +86,29 @@ class VerdictPane(LineWidget):
         return next((item.finding for item in self._items() if isinstance(item, FindingRow)), None)
 
     @property
+    def fixable(self) -> Finding | None:
+        """What `f` mends: the first finding shown, else an engine that is down because somebody meant it."""
+        return self.first or next(iter(missing(self._fleet.findings)), None)
+
+    @property
     def roots(self) -> tuple[Finding, ...]:
         """The findings shown, without consequences."""
         return tuple(item.finding for item in self._items() if isinstance(item, FindingRow) and not item.stem)
+
+    def has_line_of(self, finding: Finding) -> bool:
+        """Whether the finding has a line of its own."""
+        return finding.key in self._drawn_keys
 
     def leave_to_list(self, is_listed: bool) -> None:
         """Hide the findings while the list of findings is open below."""
         if is_listed is not self._is_listed:
             self._is_listed = is_listed
+            self.redraw()
+
+    def tell_of_run(self, has_run: bool) -> None:
+        """Name the key that shows the last run's result, once it stands in no line of its own."""
+        if has_run is not self._has_run:
+            self._has_run = has_run
             self.redraw()
 
     def show(self, fleet: FleetState) -> None:
@@ -132,6 +151,7 @@ class VerdictPane(LineWidget):
 
     def draw(self, width: int, height: int) -> list[Line]:
         lines: list[Line] = []
+        self._drawn_keys = ()
         if self._failure:
             lines.append(Line.of((f" ✖ {self._failure}", "critical")).cut(width))
         items = self._shown_items(self._items())
@@ -144,6 +164,7 @@ class VerdictPane(LineWidget):
         shown_items = _fitting(items, height - len(lines), keeps_one=is_apart)
         names = [view.name for view in self._fleet.nodes]
         finding_rows = with_own_stems([item for item in shown_items if isinstance(item, FindingRow)])
+        self._drawn_keys = tuple(row.finding.key for row in finding_rows)
         next_row = iter(finding_rows)
         shown_items = [item if isinstance(item, Notice) else next(next_row) for item in shown_items]
         now_s = self._clock.wall()
@@ -222,12 +243,16 @@ class VerdictPane(LineWidget):
             and self._standing_of(finding) is not AttentionState.OPEN
             for finding in self._fleet.findings
         )
-        text = "nothing new" if has_hidden else "nothing wrong"
-        text += f", {count} rules watching" if count else " that can be seen from here"
-        line = Line.of((" ✓", "ok"), (f" {text}", "quiet"))
+        watching = f", {count} rules watching" if count else " that can be seen from here"
+        line = Line.of((" ✓", "ok"), (f" {'nothing new' if has_hidden else 'nothing wrong'}{watching}", "quiet"))
+        if down := missing(self._fleet.findings):
+            glyph, tone = SIGNS[Severity.INFO]
+            titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
+            line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
-        return spread(width, line, _counts_line(count_texts))
+        last_run = Line.of(("o", "key"), (" last run ", "quiet")) if self._has_run else Line()
+        return spread(width, line, _counts_line(count_texts) + last_run)
 
 
 def blindness(nodes: Sequence[NodeView]) -> str:
@@ -244,6 +269,12 @@ def blindness(nodes: Sequence[NodeView]) -> str:
         if missed:
             texts.append(f"{view.name}'s {', '.join(missed[:-1]) + ' and ' if missed[1:] else ''}{missed[-1]}")
     return "; ".join(texts)
+
+
+def _with_age(finding: Finding, now_wall_s: float) -> str:
+    """ "vllm is down: stopped by you (40 s ago)"."""
+    since_s = finding.since_wall_s
+    return finding.title if since_s is None else f"{finding.title} ({duration(now_wall_s - since_s)} ago)"
 
 
 def _counts_line(texts: Sequence[str]) -> Line:

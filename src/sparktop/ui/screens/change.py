@@ -20,8 +20,8 @@ from sparktop.ui.widgets.line_widget import LineWidget
 
 FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
-    ("NAME=value", "sets a variable; NAME alone takes its value from here, unseen"),
-    ("unset NAME", "takes a flag or a variable away"),
+    ("NAME=value", "sets a variable; NAME alone takes its value from your environment, unseen"),
+    ("unset NAME", "removes a flag or a variable"),
     ("option Name=value", "a container option, as option IpcMode=host"),
     ("image NAME", "another image"),
     ("@NODE …", "any of these for one node alone"),
@@ -68,7 +68,7 @@ class ChangeScreen(Dialog[Change | None]):
         lines = [Line.of(("› ", "faint")) + line for text in self._intro for line in wrapped(text, width - 2)]
         lines += [BLANK] if lines else []
         if self._now:
-            lines += [Line.of(("It is started with", "title"))]
+            lines += [Line.of(("It starts with", "title"))]
             lines += [*wrapped(masked(self._now), width, "", COMMAND_LINES), BLANK]
         widest = max(len(form) for form, _ in FORMS)
         lines += [Line.of((f"{form:<{widest}}  ", "key"), (meaning, "quiet")).cut(width) for form, meaning in FORMS]
@@ -81,7 +81,7 @@ class ChangeScreen(Dialog[Change | None]):
         ]
 
     def answers(self) -> list[Button]:
-        return [button("Cancel"), button("Review")]
+        return [button("Review"), button("Cancel")]
 
     def _typed(self) -> str:
         fields = self.query(TextArea)
@@ -93,7 +93,7 @@ class ChangeScreen(Dialog[Change | None]):
         if problems:
             return Line.of((f"▲ line {problems[0].line}: {problems[0].text}", "warning"))
         if change.is_empty:
-            return Line.of(("nothing is changed yet", "quiet"))
+            return Line.of(("no change yet", "quiet"))
         counts = (
             (len(change.flags), "flag"),
             (len(change.environment), "variable"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.documents.plan import RISKS
+from sparktop.model.change import Change
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import ACTIONS, Action, action
@@ -23,7 +24,7 @@ def introduction(finding: Finding) -> tuple[Line, ...]:
     if finding.figures:
         lines.append(Line.of(("  ", ""), (finding.figures, "")))
     if finding.phase is Phase.RESOLVED:
-        lines.append(Line.of(("  ", ""), ("it has resolved by itself: there may be nothing left to mend", "quiet")))
+        lines.append(Line.of(("  ", ""), ("it has resolved by itself: there may be nothing left to fix", "quiet")))
     elif finding.confidence is Confidence.SUSPECTED:
         lines.append(Line.of(("▲ ", "warning"), ("only suspected", "warning")))
         if finding.settles:
@@ -33,11 +34,57 @@ def introduction(finding: Finding) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def choices(finding: Finding, *, is_read_only: bool = False) -> tuple[Choice, ...]:
-    """The finding's remedies in their order; those that sparktop can't carry out here can only be read."""
-    if not finding.remedies:
-        return (Choice(label=Line.of(("No remedy is known; d shows all that is.", "quiet"))),)
-    return tuple(_remedy_choice(remedy, is_read_only=is_read_only) for remedy in finding.remedies)
+def choices(
+    finding: Finding,
+    remedies: Sequence[Remedy] | None = None,
+    *,
+    doubts: Sequence[str] = (),
+    is_read_only: bool = False,
+) -> tuple[Choice, ...]:
+    """The finding's remedies in their order; those that sparktop can't carry out here can only be read.
+
+    Args:
+        remedies: those to offer, where they aren't the finding's own.
+        doubts: of each remedy why its plan is expected to fail now, else ""; such remedies come last.
+    """
+    offered = finding.remedies if remedies is None else tuple(remedies)
+    if not offered:
+        return (Choice(label=Line.of(("No known remedy; d shows all details.", "quiet"))),)
+    paired = list(zip(offered, (*doubts, *[""] * len(offered)), strict=False))
+    paired.sort(key=lambda pair: bool(pair[1]))
+    return tuple(_remedy_choice(remedy, doubt, is_read_only=is_read_only) for remedy, doubt in paired)
+
+
+def all_in_one(finding: Finding, findings: Sequence[Finding], nodes: Sequence[str]) -> Remedy | None:
+    """One relaunch that mends every firing finding of this engine that a change mends; None where that is only one.
+
+    A finding whose change contradicts an earlier one's is left out: the order is that of the top line.
+
+    Args:
+        nodes: names of the engine's nodes.
+    """
+    subject = finding.engine or finding.subject
+    change, mended = Change(), []
+    for other in findings:
+        is_same = subject in (other.engine, other.subject) and bool(set(nodes) & set(other.nodes))
+        if not subject or not is_same or other.phase is Phase.RESOLVED:
+            continue
+        first = next((remedy for remedy in other.remedies if remedy.action), None)
+        if first is None or first.action != "relaunch" or first.change is None:
+            continue
+        merged = change.joined(first.change)
+        if merged is not None:
+            change = merged
+            mended.append(other)
+    if len(mended) < 2 or all(other.key != finding.key for other in mended):
+        return None
+    return Remedy(
+        title=f"Fix all {len(mended)} in one relaunch",
+        steps=tuple(other.title for other in mended),
+        cost="one load instead of one for each",
+        action="relaunch",
+        change=change,
+    )
 
 
 def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int) -> tuple[Choice, ...]:
@@ -52,17 +99,20 @@ def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int
     )
 
 
-def first_mending(offered_choices: Sequence[Choice]) -> int:
-    """Index, among the choices that can be chosen, of the first remedy that changes something; 0 where none does."""
+def first_mending(offered_choices: Sequence[Choice], *, doubtful: Sequence[Remedy] = ()) -> int:
+    """Index, among the choices that can be chosen, of the first remedy that changes something and isn't `doubtful`;
+    without one of the first other choice."""
+    chosen = [choice for choice in offered_choices if choice.value is not None]
     offered_actions = [
-        action(choice.value.action or "") for choice in offered_choices if isinstance(choice.value, Remedy)
+        action(choice.value.action or "") if isinstance(choice.value, Remedy) and choice.value not in doubtful else None
+        for choice in chosen
     ]
-    return next(
-        (index for index, offered in enumerate(offered_actions) if offered is not None and not offered.only_looks), 0
-    )
+    mending = [index for index, offered in enumerate(offered_actions) if offered is not None and not offered.only_looks]
+    others = [index for index, choice in enumerate(chosen) if choice.value not in doubtful]
+    return next(iter((*mending, *others)), 0)
 
 
-def _remedy_choice(remedy: Remedy, *, is_read_only: bool) -> Choice:
+def _remedy_choice(remedy: Remedy, doubt: str, *, is_read_only: bool) -> Choice:
     remedy_action = action(remedy.action) if remedy.action else None
     if remedy_action is None:
         steps = tuple(Line.of(("› ", "faint"), (step, "quiet")) for step in remedy.steps)
@@ -74,6 +124,9 @@ def _remedy_choice(remedy: Remedy, *, is_read_only: bool) -> Choice:
         action_line += Line.of((f"  costs {remedy.cost}", "quiet"))
     if is_read_only and not remedy_action.only_looks:
         return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
+    if doubt:
+        warning = Line.of(("▲ ", "warning"), (f"expected to fail now: {doubt}", "warning"))
+        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, warning), value=remedy)
     return Choice(label=Line.of((remedy.title, "value")), notes=(action_line,), value=remedy)
 
 

@@ -23,21 +23,21 @@ OTHER_SIGNS = (
     ("g G", "in a log: to its first line, to its newest"),
     ("← →", "in a log: sideways, while lines are not wrapped"),
     ("E W", "before a log line: an error, a warning"),
-    ("‹ ›", "beside a log line: it goes on there"),
-    ("n/a", "can't be read here; the reason stands beside it or in the details"),
+    ("‹ ›", "next to a log line: it continues there"),
+    ("n/a", "can't be read here; the reason is next to it or in the details"),
 )
 
 
 RECIPE_KEYS = (
-    ("Enter", "in the list of recipes: the launch of it"),
-    ("/", "in the list of recipes: those that hold a word; Esc shows all"),
-    ("Enter", "on a row of a launch: edit it, take it, check it, or review"),
+    ("Enter", "in the list of recipes: launch it"),
+    ("/", "in the list of recipes: filter by a word; Esc shows all"),
+    ("Enter", "on a row of a launch: edit, choose, check or review it"),
     ("1 to 9", "in a launch: set what would change it"),
-    ("⌫", "on a parameter that is set: the recipe's own again"),
+    ("⌫", "on a changed parameter: back to the recipe's value"),
     ("Ctrl+S", "in a launch: review it, wherever the cursor is"),
     ("y, c", "in a launch: copy the command that does the same"),
-    ("PgDn PgUp", "what is told of it, further down and up"),
-    ("Esc", "one step back; what was chosen is kept while the console runs"),
+    ("PgDn PgUp", "scroll its details"),
+    ("Esc", "one step back; your choices stay while the console runs"),
 )
 """Keys of the screens for recipes and launches."""
 

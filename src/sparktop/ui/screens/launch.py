@@ -166,7 +166,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
 
     def _keys(self) -> str:
         if self._editing:
-            return "Enter take it   empty: the recipe's   Esc leave it"
+            return "Enter set   empty: the recipe's value   Esc keep it"
         row = self._selected()
         verb = {
             "review": "review", "lever": "set it", "node": "take it", "parameter": "edit", "more": "unfold",
@@ -419,7 +419,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         if lever_row is not None:
             self._cursor = lever_row.key
             self.renew()
-        self.notify("not as it stands: why is told above", severity="warning", markup=False, timeout=4)
+        self.notify("not possible as it is: the reason is above", severity="warning", markup=False, timeout=4)
 
     def _missing_secret(self, refusal: Refusal) -> str | None:
         """A secret without which it can't be launched: the recipe takes it, or a gate that failed names it."""

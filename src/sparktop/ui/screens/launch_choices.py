@@ -43,7 +43,7 @@ def head_lines(state: LaunchState, width: int, height: int) -> list[Line]:
     answer = state.answer
     if answer is None:
         nodes = " and ".join(masked(name) for name in state.draft.nodes)
-        return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what stands in its way …", "strong"))]
+        return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what blocks it …", "strong"))]
     is_roomy = height >= ROOMY_ROWS
     is_refused = isinstance(answer, Refusal)
     reason = answer.reason if isinstance(answer, Refusal) and not answer.is_verdict else ""
@@ -53,7 +53,7 @@ def head_lines(state: LaunchState, width: int, height: int) -> list[Line]:
         picture = picture_lines(answer.prospect, width, is_brief=not is_roomy)
         lines += [*([BLANK] if is_roomy and picture else []), *picture]
     if not lines:
-        lines = [Line.of(("? ", "info"), ("Nothing is known of whether it fits", "strong"))]
+        lines = [Line.of(("? ", "info"), ("Whether it fits is not known", "strong"))]
     return [line.faded() for line in lines] if state.is_planning else lines
 
 
@@ -65,7 +65,7 @@ def check_lines(state: LaunchState, width: int) -> list[Line]:
     lines: list[Line] = []
     if isinstance(answer, Refusal):
         lines_of_remedies = [line for text in _other_remedies(answer) for line in remedy_lines(text, width)]
-        lines += titled("What would make it possible", lines_of_remedies)
+        lines += titled("To make it possible", lines_of_remedies)
     if answer.prospect is not None:
         details = prospect_lines(answer.prospect, width)
         lines += [BLANK, *details] if lines and details else details
@@ -76,7 +76,7 @@ def failed_gate_lines(state: LaunchState, width: int) -> list[Line]:
     """The failed gates, for a narrow screen; without the one that repeats the verdict."""
     gates = state.prospect.gates if state.prospect is not None else ()
     failed = [gate for gate in without_verdict(gates, state.budget) if gate.state is GateState.FAILED]
-    lines = titled("In the way", gate_lines(failed, width, names_node=len(state.draft.nodes) > 1))
+    lines = titled("Blocked by", gate_lines(failed, width, names_node=len(state.draft.nodes) > 1))
     return [line.faded() for line in lines] if state.is_planning else lines
 
 
@@ -186,7 +186,7 @@ def _on_disk_levers(state: LaunchState) -> list[Lever]:
         return []
     suitable = [model for model in prospect.on_disk if model.note and model.is_complete and not model.is_wanted]
     return [
-        Lever(words=f"take {model.name}, which is on disk: it spares the download", values={"model": model.setting})
+        Lever(words=f"take {model.name}, which is on disk: no download needed", values={"model": model.setting})
         for model in suitable
         if set(prospect.nodes) <= set(model.nodes)
     ][:1]
@@ -231,7 +231,7 @@ def _review_row(state: LaunchState, width: int) -> ChoiceRow:
         )
         stops = " and ".join(dict.fromkeys(masked(engine.name) for engine in stopped))
     else:
-        text, tone, aside, aside_tone = "Review and launch", "quiet", "✖ not as it stands", "critical"
+        text, tone, aside, aside_tone = "Review and launch", "quiet", "✖ blocked", "critical"
     line = Line.of(("▶ ", tone), (text, tone), ("   ", ""), (aside, aside_tone))
     lines = [line]  # stops and downloads are repeated here: their own rows may be out of sight
     if stops:
@@ -263,7 +263,7 @@ def _lever_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
                 value=option,
             )
         )
-    return _headed(choice_rows, "What would change it", "its digit sets it")
+    return _headed(choice_rows, "Options", "press its number")
 
 
 def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
@@ -356,7 +356,7 @@ def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
         if model.note and not (model.is_wanted and model.is_complete):
             lines += indented(wrapped(_model_note(model), width - 2, "info"))
         choice_rows.append(ChoiceRow(kind="model", lines=tuple(lines), value=model))
-    return _headed(choice_rows, "On disk already", "Enter takes it")
+    return _headed(choice_rows, "On disk already", "Enter chooses it")
 
 
 def _model_note(model: OnDisk) -> str:
@@ -379,7 +379,7 @@ def _stop_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
         tail = Line.of((f"   {note}", "quiet"), (f"   ▲ {conflict}" if conflict else "", "warning"))
         lines = [line + tail] if (line + tail).width <= width else [line.cut(width), (Line.of(" ") + tail).cut(width)]
         choice_rows.append(ChoiceRow(kind="stop", lines=tuple(lines), value=engine))
-    return _headed(choice_rows, "Stop to make room", "Space checks")
+    return _headed(choice_rows, "Stop to free memory", "Space checks")
 
 
 def _secret_rows(state: LaunchState, width: int) -> list[ChoiceRow]:

@@ -5,7 +5,6 @@ A draft is immutable: each choice makes a new draft, from which the Request to b
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -17,6 +16,7 @@ from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Request
 from sparktop.model.prospect import Lever
 from sparktop.model.recipe import Order, Recipe, SecretProblem
+from sparktop.recipe.launch_line import launch_line
 from sparktop.recipe.parameters import SHARE, get, main_name, resolve
 from sparktop.recipe.render.render import container_name
 
@@ -117,12 +117,7 @@ class Draft:
 
     def typed(self, fleet: FleetState, used: Mapping[str, str]) -> str:
         """The command line that does the same, without secrets."""
-        words = ["sparktop", "launch", self.recipe.id, *self.nodes]
-        for name, value in self.values.items():
-            words += ["--set", f"{name}={value}"]
-        for engine in dict.fromkeys(engine for _, engine in self.stops(fleet, used)):
-            words += ["--stop", engine]
-        return shlex.join(words)
+        return launch_line(self.recipe.id, self.nodes, self.values, (name for _, name in self.stops(fleet, used)))
 
 
 def first_draft(recipe: Recipe, fleet: FleetState, *, at: str = "") -> Draft:

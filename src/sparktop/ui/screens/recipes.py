@@ -191,7 +191,7 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
         if row is None:
             return
         if row.recipe is None:
-            self._say("this recipe can't be launched as it stands: what is wrong with it is told with it")
+            self._say("this recipe can't be launched: its errors are listed with it")
         elif self._is_read_only:
             self._say(READ_ONLY)
         else:

@@ -1,6 +1,7 @@
 """The review of a plan before it runs, and the refusal that says why there is no plan.
 
-Cancel has the focus. A destructive plan can only run once the node's name is typed.
+Cancel has the focus; of a plan that can harm nothing, Run. A destructive plan can only run once the node's name is
+typed, and the field for it has the focus.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
-from sparktop.documents.plan import plan_lines, plan_text, refusal_lines, refusal_text
+from sparktop.documents.plan import closing_lines, plan_lines, plan_text, refusal_lines, refusal_text
 from sparktop.documents.step_text import masked
-from sparktop.model.plan import Plan, Refusal
+from sparktop.model.plan import Plan, Refusal, Risk
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Dialog, button
+from sparktop.ui.widgets.line_widget import Sheet
 
 Verdict = Literal["run", "set", "cancel"]
 """Run the plan; change its settings and plan again; neither."""
@@ -53,26 +55,45 @@ class _AnswerScreen(Dialog[Verdict]):
 class ReviewScreen(_AnswerScreen):
     """Shows one plan; the button Run answers "run"."""
 
-    AUTO_FOCUS = "#cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "exact", "Exact calls", show=False)]
+    AUTO_FOCUS = ""
     KEYS = "Tab answers   Esc cancel"
 
     def __init__(self, plan: Plan, *, settings: str = "") -> None:
         super().__init__(f"review  {masked(plan.title, plan.secrets)}", settings)
         self.plan = plan
+        self._is_exact = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        start = "#typed" if self.plan.typed else "#run" if self.plan.risk is Risk.SAFE else "#cancel"
+        self.query_one(start).focus()
+
+    def keys(self) -> str:
+        return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}"
 
     def content(self, width: int) -> list[Line]:
-        return plan_lines(self.plan, width)
+        return plan_lines(self.plan, width, is_exact=self._is_exact)
+
+    def _decision(self, width: int) -> list[Line]:
+        return closing_lines(self.plan, width, limit=max(3, self.app.size.height // 4))
+
+    def action_exact(self) -> None:
+        """Show every call and check of the plan, or what a person would type."""
+        self._is_exact = not self._is_exact
+        self.renew()
 
     def below(self) -> list[Widget]:
+        closing: list[Widget] = [Sheet(self._decision, classes="closing")]
         if not self.plan.typed:
-            return []
-        label = Label(Text(f"Type {masked(self.plan.typed)} to be able to run it: "), markup=False)
-        return [Horizontal(label, Input(id="typed", compact=True), classes="typed")]
+            return closing
+        label = Label(Text(f"Type {masked(self.plan.typed)} to confirm: "), markup=False)
+        return [*closing, Horizontal(label, Input(id="typed", compact=True), classes="typed")]
 
     def answers(self) -> list[Button]:
         run = button("Run")
         run.disabled = bool(self.plan.typed)
-        return [button("Cancel"), run]
+        return [run, button("Cancel")]
 
     @on(Input.Changed, "#typed")
     def _typed(self, event: Input.Changed) -> None:
@@ -80,10 +101,9 @@ class ReviewScreen(_AnswerScreen):
 
     @on(Input.Submitted, "#typed")
     def _submitted(self) -> None:
-        """Enter doesn't run the plan: it moves the focus to Run."""
-        run = self.query_one("#run", Button)
-        if not run.disabled:
-            run.focus()
+        """Enter runs the plan once the name is typed, which is the confirmation."""
+        if not self.query_one("#run", Button).disabled:
+            self.dismiss("run")
 
     @on(Button.Pressed, "#run")
     def _run(self) -> None:

@@ -23,21 +23,21 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
         step = current(run)
         title = masked(run.plan.title, run.plan.secrets)
         if step is None:
-            texts.append(f"{title}: nothing of it is begun any more.")
+            texts.append(f"{title}: no further steps will start.")
         elif only_fetches(step.step.act):
             texts.append(
                 f"{title}: “{masked(step.step.title, run.plan.secrets)}” goes on by itself on "
-                f"{masked(step.step.node)}, and is followed when the same is run again. "
-                "What comes after it is not done."
+                f"{masked(step.step.node)}, and the next run follows it. "
+                "The rest is cancelled."
             )
         elif isinstance(step.step.act, Remote):
             texts.append(
-                f"{title}: the step “{masked(step.step.title, run.plan.secrets)}” finishes, or is undone, on "
-                f"{masked(step.step.node)} by itself. What comes after it is not done."
+                f"{title}: the step “{masked(step.step.title, run.plan.secrets)}” completes or reverts on "
+                f"{masked(step.step.node)} by itself. The rest is cancelled."
             )
         else:
-            texts.append(f"{title}: what is done stays done; what comes after it is not done.")
-    return ConfirmScreen("leave while this is under way?", texts, yes="Leave", no="Stay")
+            texts.append(f"{title}: quit now and its finished steps stay; the rest is cancelled.")
+    return ConfirmScreen("quit while this is running?", texts, yes="Leave", no="Stay")
 
 
 class RunScreen(Dialog[None]):
@@ -46,7 +46,7 @@ class RunScreen(Dialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "abort", "Abort", show=False),
         Binding("b", "back", "Way back", show=False),
-        Binding("p", "again", "Plan anew", show=False),
+        Binding("p", "again", "Plan again", show=False),
         Binding("y,c", "copy", "Copy", show=False),
         Binding("v", "picture", "The memory", show=False),
         Binding("l", "logs", "The engine's log", show=False),
@@ -96,8 +96,8 @@ class RunScreen(Dialog[None]):
             # A run that aborts or rolls back can't be aborted again.
             state_keys = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
             return f"{state_keys}{self._view_keys()}y copy   Esc leave it running"
-        state_keys = "b way back   " if run.can_go_back else ""
-        state_keys += "p plan anew   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
+        state_keys = "b roll back   " if run.can_go_back else ""
+        state_keys += "p plan again   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
         return f"{state_keys}{self._view_keys()}y copy   Esc close"
 
     def _view_keys(self) -> str:
@@ -158,8 +158,8 @@ class RunScreen(Dialog[None]):
 
         paragraphs = [abort_means(self.run_shown)]
         if self.run_shown.plan.way_back and not self.run_shown.plan.is_all_or_nothing:
-            paragraphs.append("The way back is offered then.")
-        self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Let it run"), decided)
+            paragraphs.append("You can roll back then.")
+        self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Keep running"), decided)
 
     def action_back(self) -> None:
         if self.run_shown.state.is_over and self.run_shown.can_go_back:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.containers import Vertical
@@ -30,6 +31,9 @@ class LineWidget(Widget):
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._drawn: tuple[int, int] = (0, 0)
+        self._is_rendering = False
+        self._palette: Mapping[str, Style] | None = None
+        """The tones of the lines that are rendered together."""
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The lines to show; called when the content or the size has changed."""
@@ -61,11 +65,20 @@ class LineWidget(Widget):
             text = faults.named(f"the pane {self.id or type(self).__name__}", error)
             return wrapped(text, width, "warning")[:height]
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._is_rendering = True
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._is_rendering, self._palette = False, None
+
     def render_line(self, y: int) -> Strip:
         width, height = self.size
         if self._drawn != (width, height):
             self._lines, self._drawn = self._draw(width, height), (width, height)
-        palette = tones(self.app, self.background_colors[1])
+        palette = self._palette or tones(self.app, self.background_colors[1])
+        if self._is_rendering:
+            self._palette = palette
         line = _at(self._lines, y).fit(width)
         plain = palette[""]
         return Strip([Segment(text, palette.get(tone, plain)) for text, tone in line.runs if text], width)

@@ -12,14 +12,22 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from sparktop.diagnose.logs.head import NONE, Head
 from sparktop.model.telemetry import LogLine
 from sparktop.text.units import clock_time
 
-GUTTER_CELLS = 2
+LEVEL_CELLS = 2
 """One letter for the level and one space; blank on continued rows."""
 
 
 TIME_CELLS = 9
+
+
+MAX_PROCESS_CELLS = 14
+
+
+SOURCE_GAP = 3
+"""Least cells between a message and the source file at the row's right end."""
 
 
 _MARKS = {"error": "E", "warning": "W"}
@@ -38,6 +46,19 @@ _LEVELS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gutter:
+    """What stands before the text of each row: the level, the time and the process that wrote it."""
+
+    has_time: bool = False
+    process_cells: int = 0
+    """Room for the process's name; 0: it is not shown."""
+
+    @property
+    def cells(self) -> int:
+        return LEVEL_CELLS + TIME_CELLS * self.has_time + (self.process_cells + 1 if self.process_cells else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
     """One row on the screen: a part of one log line, by character offsets."""
 
@@ -49,6 +70,8 @@ class LogRow:
     """The second or a later row of a wrapped line."""
     is_cut: bool = False
     """The line continues to the right of the screen."""
+    head: Head = NONE
+    """The line's head, folded into the gutter; NONE where the line is shown as it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +117,14 @@ def level_name(name: str | None, priority: int | None) -> str | None:
 
 
 @lru_cache(maxsize=512)
-def fold(text: str, width: int) -> tuple[tuple[int, int], ...]:
-    """The (start, stop) character offsets of a line's rows at a width in cells; breaks at spaces where it can."""
+def fold(text: str, width: int, start: int = 0) -> tuple[tuple[int, int], ...]:
+    """The (start, stop) character offsets of a line's rows at a width in cells; breaks at spaces where it can.
+
+    The first row begins at the character `start`.
+    """
     width = max(width, 2)
     rows: list[tuple[int, int]] = []
-    start, size = 0, len(text)
+    size = len(text)
     while True:
         stop = start + width if text.isascii() else _fitting(text, start, width)
         if stop >= size:
@@ -113,11 +139,11 @@ def fold(text: str, width: int) -> tuple[tuple[int, int], ...]:
             start = stop
 
 
-def window(text: str, left: int, width: int) -> tuple[int, int]:
-    """The (start, stop) character offsets shown by a window of `width` cells at cell `left`."""
+def window(text: str, left: int, width: int, first: int = 0) -> tuple[int, int]:
+    """The (start, stop) character offsets shown by a window of `width` cells, `left` cells after the `first` one."""
     if text.isascii():
-        return min(left, len(text)), min(left + width, len(text))
-    start = _fitting(text, 0, left) if left else 0
+        return min(first + left, len(text)), min(first + left + width, len(text))
+    start = _fitting(text, first, left) if left else first
     return start, _fitting(text, start, width)
 
 
@@ -137,7 +163,7 @@ def paint(
     *,
     width: int,
     level: str | None,
-    show_time: bool,
+    gutter: Gutter,
     hits: Sequence[tuple[int, int]],
     is_current: bool,
     selected: tuple[int, int] | None,
@@ -149,16 +175,23 @@ def paint(
     """
     base = palette.base
     ink = palette.levels.get(level or "", base)
-    room = max(1, width - GUTTER_CELLS - (TIME_CELLS if show_time else 0))
+    room = max(1, width - gutter.cells)
     segments = _segments(row, ink, palette, hits=hits, is_current=is_current, selected=selected)
-    body = Strip(segments).apply_offsets(row.start, row.number).adjust_cell_length(room, base)
+    text = Strip(segments).apply_offsets(row.start, row.number)
+    body = text.adjust_cell_length(room, base)
     if row.is_cut:
         body = Strip.join([body.crop(0, room - 1), Strip([Segment("›", palette.faint)], 1)])
-    head = [Segment(_MARKS.get(level or "", " ") if not row.continues else " ", ink)]
-    head.append(Segment("‹", palette.faint) if goes_left else Segment(" ", base))
-    if show_time:
-        head.append(Segment(" " * TIME_CELLS if row.continues else f"{clock_time(row.line.wall_s)} ", palette.quiet))
-    return Strip.join([Strip(head, width - room), body])
+    elif (source := row.head.source) and not row.continues and text.cell_length + len(source) + SOURCE_GAP <= room:
+        body = Strip.join([body.crop(0, room - len(source)), Strip([Segment(source, palette.faint)], len(source))])
+    before = [Segment(_MARKS.get(level or "", " ") if not row.continues else " ", ink)]
+    before.append(Segment("‹", palette.faint) if goes_left else Segment(" ", base))
+    if gutter.has_time:
+        time = row.head.time if row.line.wall_s is None and row.head.time else clock_time(row.line.wall_s)
+        before.append(Segment(" " * TIME_CELLS if row.continues else f"{time} ", palette.quiet))
+    if cells := gutter.process_cells:
+        process = "" if row.continues else row.head.process[:cells]
+        before.append(Segment(f"{process:<{cells}} ", palette.faint))
+    return Strip.join([Strip(before, width - room), body])
 
 
 def _segments(

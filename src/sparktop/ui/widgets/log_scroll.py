@@ -14,9 +14,10 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.timer import Timer
 
+from sparktop.diagnose.logs.head import NONE, Head
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing, PausedLines
-from sparktop.ui.widgets.log_paint import GUTTER_CELLS, TIME_CELLS, LogRow, fold, window
+from sparktop.ui.widgets.log_paint import MAX_PROCESS_CELLS, Gutter, LogRow, fold, window
 
 Top = tuple[int, int]
 """A row: (number of its line, index of the row within that line)."""
@@ -37,9 +38,12 @@ class Frame:
     left: int = 0
     """The first column shown, when not wrapping."""
     wrap: bool = False
+    head: Callable[[LogLine], Head] = lambda _: NONE
+    """The head of a line that is folded away."""
 
     def _breaks(self, number: int) -> tuple[tuple[int, int], ...]:
-        return fold(self.line(number).text, self.cells)
+        line = self.line(number)
+        return fold(line.text, self.cells, self.head(line).stop)
 
     def up(self, top: Top, rows: int) -> Top:
         """The row `rows` above `top`, or the first row."""
@@ -77,15 +81,31 @@ class Frame:
         number, skip = top
         while len(rows) < self.height and number < self.end:
             line = self.line(number)
+            head = self.head(line)
             if self.wrap:
                 for index, (start, stop) in enumerate(self._breaks(number)):
                     if index >= skip and len(rows) < self.height:
-                        rows.append(LogRow(number=number, line=line, start=start, stop=stop, continues=index > 0))
+                        rows.append(
+                            LogRow(number=number, line=line, start=start, stop=stop, continues=index > 0, head=head)
+                        )
             else:
-                start, stop = window(line.text, self.left, self.cells)
-                rows.append(LogRow(number=number, line=line, start=start, stop=stop, is_cut=stop < len(line.text)))
+                start, stop = window(line.text, self.left, self.cells, head.stop)
+                is_cut = stop < len(line.text)
+                rows.append(LogRow(number=number, line=line, start=start, stop=stop, is_cut=is_cut, head=head))
             number, skip = number + 1, 0
         return rows
+
+
+WRAP_ROWS = 11
+"""Rows from which long lines wrap, where the operator hasn't said otherwise."""
+
+
+TIME_FROM_CELLS = 60
+"""Width from which the time of each line is shown, where the operator hasn't said otherwise."""
+
+
+PROCESS_FROM_CELLS = 90
+"""Width from which the process that wrote a line is named before it."""
 
 
 POLL_S = 0.1
@@ -106,18 +126,24 @@ class LogScroll(ScrollView, inherit_bindings=False):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "first", "First line", show=False),
-        Binding("G", "last", "Newest line", show=False),
         Binding("left", "sideways(-1)", "Left", show=False),
         Binding("right", "sideways(1)", "Right", show=False),
     ]
     """In addition to the commands that the pane around it binds."""
 
-    wrap: var[bool] = var(False, init=False)
-    show_time: var[bool] = var(False, init=False)
+    wrap_wish: var[bool | None] = var(None, init=False)
+    """Whether the operator wants long lines wrapped; None: as there is room."""
+    time_wish: var[bool | None] = var(None, init=False)
+    """Whether the operator wants to see times; None: as there is room."""
+    is_folded: var[bool] = var(True, init=False)
+    """Whether the heads of lines are folded into the gutter."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._process_cells = 0
+        """Cells of the longest process name seen."""
+        self._has_times = False
+        """Whether a line with a time was seen."""
         self.ring: LineRing | None = None
         self._held: PausedLines | None = None
         self._tail: list[LogLine] = []
@@ -135,6 +161,10 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._poll_timer: Timer | None = None
 
     # Hooks for LogView
+
+    def _head(self, line: LogLine) -> Head:
+        """The head of a line that is to be folded away."""
+        return NONE
 
     def _lines_replaced(self) -> None:
         """Other lines are shown: of another ring, or the tail instead of the held lines."""
@@ -157,7 +187,8 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._tail_first = 0
         self._seen_version = -1
         self._drawn_s = 0.0
-        self._left = self._widest = 0
+        self._left = self._widest = self._process_cells = 0
+        self._has_times = False
         self._lines_replaced()
         self._poll()
         if ring is None:
@@ -264,8 +295,24 @@ class LogScroll(ScrollView, inherit_bindings=False):
         return max(1, self.size.width - self.scrollbar_size_vertical)
 
     @property
+    def wrap(self) -> bool:
+        """Whether long lines are wrapped."""
+        return self.size.height >= WRAP_ROWS if self.wrap_wish is None else self.wrap_wish
+
+    @property
+    def show_time(self) -> bool:
+        """Whether the time of each line is shown."""
+        return self._has_times and self._cells >= TIME_FROM_CELLS if self.time_wish is None else self.time_wish
+
+    @property
+    def line_gutter(self) -> Gutter:
+        """What is shown before each line."""
+        process_cells = self._process_cells if self.is_folded and self._cells >= PROCESS_FROM_CELLS else 0
+        return Gutter(has_time=self.show_time, process_cells=process_cells)
+
+    @property
     def _text_cells(self) -> int:
-        return max(1, self._cells - GUTTER_CELLS - (TIME_CELLS if self.show_time else 0))
+        return max(1, self._cells - self.line_gutter.cells)
 
     def _frame(self) -> Frame:
         """The window onto the held lines, or onto the ring's tail while following."""
@@ -279,6 +326,7 @@ class LogScroll(ScrollView, inherit_bindings=False):
             cells=self._text_cells,
             left=self._left,
             wrap=self.wrap,
+            head=self._head,
         )
 
     def _tail_line(self, number: int) -> LogLine:
@@ -296,7 +344,10 @@ class LogScroll(ScrollView, inherit_bindings=False):
         last_top = frame.last_top()
         self._top = min(max(top, (first_number, 0)), last_top)
         rows = frame.rows(self._top)
-        self._widest = max(self._widest, max((len(row.line.text) for row in rows), default=0))
+        if self._widens_gutter(rows):
+            self._redraw()
+            return
+        self._widest = max(self._widest, max((len(row.line.text) - row.head.stop for row in rows), default=0))
         self._is_placing = True
         try:
             # Hidden wrapped lines aren't measured, so the scroll bar counts lines; its end is the last screen.
@@ -310,6 +361,16 @@ class LogScroll(ScrollView, inherit_bindings=False):
             self.visible_rows = rows
             self.refresh()
         self._scrolled()
+
+    def _widens_gutter(self, rows: list[LogRow]) -> bool:
+        """Make room for what these rows have in their gutter; False where it has room already."""
+        longest = min(MAX_PROCESS_CELLS, max((len(row.head.process) for row in rows), default=0))
+        has_times = any(row.line.wall_s is not None or row.head.time for row in rows)
+        if longest <= self._process_cells and has_times <= self._has_times:
+            return False
+        self._process_cells = max(longest, self._process_cells)
+        self._has_times = has_times or self._has_times
+        return True
 
     def _set_reach(self, height: int) -> None:
         """Set only the scroll bar's range: assigning `virtual_size` lays the whole screen out again, in 16 ms."""
@@ -381,11 +442,14 @@ class LogScroll(ScrollView, inherit_bindings=False):
         else:
             self.move(direction * 3)
 
-    def watch_wrap(self) -> None:
+    def watch_wrap_wish(self) -> None:
         self._left = 0
         self._redraw()
 
-    def watch_show_time(self) -> None:
+    def watch_time_wish(self) -> None:
+        self._redraw()
+
+    def watch_is_folded(self) -> None:
         self._redraw()
 
     def on_resize(self) -> None:

@@ -12,9 +12,6 @@ from sparktop.observe.log_ring import PausedLines
 from sparktop.text.expression import BadExpression, Expression
 from sparktop.ui.widgets.log_paint import LogRow
 
-REGEX_PREFIX = "re:"
-
-
 SCAN_LINES = 64
 """Lines searched between two looks at the clock."""
 
@@ -24,7 +21,7 @@ _ESCAPES = re.compile(r"\\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A search: plain text, or a regular expression after "re:".
+    """A search for a regular expression.
 
     Case matters only where the query has a capital letter (smart case).
     """
@@ -33,8 +30,10 @@ class Query:
     """As typed."""
     pattern: Expression
     needle: str | None
-    """Plain text to find; None for a regular expression."""
+    """Plain text to find; None where only the pattern can tell."""
     folds_case: bool
+    why_text: str = ""
+    """Why it is searched as plain text; "" where it is a regular expression."""
 
     def found_in(self, line: str) -> bool:
         """Whether the line matches; faster than `spans`."""
@@ -48,26 +47,23 @@ class Query:
 
 
 def parse_query(text: str) -> Query | None:
-    """The query for the typed text; None for an empty one.
-
-    Raises:
-        BadExpression: the part after "re:" is not a regular expression; the message is for the search line.
-    """
-    is_regex = text.startswith(REGEX_PREFIX)
-    pattern_text = text.removeprefix(REGEX_PREFIX) if is_regex else text
-    if not pattern_text:
+    """The query for the typed text; None for an empty one. What is no regular expression is searched as plain text."""
+    if not text:
         return None
-    letters = _ESCAPES.sub("", pattern_text) if is_regex else pattern_text
+    letters = _ESCAPES.sub("", text)
     folds_case = letters == letters.lower()
-    source = pattern_text if is_regex else re.escape(pattern_text)
-    pattern = Expression(f"(?i){source}" if folds_case else source, is_tested=not is_regex)
+    is_text = re.escape(text) == text.replace(" ", "\\ ")
+    pattern = Expression(f"(?i){text}" if folds_case else text, is_tested=is_text)
+    why_text = ""
     try:
-        if is_regex:
+        if not is_text:
             pattern.check()
-    except BadExpression as error:
-        raise BadExpression(f"not a regular expression: {error}") from None
-    needle = None if is_regex else pattern_text.lower() if folds_case else pattern_text
-    return Query(text=text, pattern=pattern, needle=needle, folds_case=folds_case)
+    except BadExpression:
+        why_text, is_text = "not a regex: as text", True
+        folds_case = text == text.lower()
+        pattern = Expression(f"(?i){re.escape(text)}" if folds_case else re.escape(text), is_tested=True)
+    needle = None if not is_text else text.lower() if folds_case else text
+    return Query(text=text, pattern=pattern, needle=needle, folds_case=folds_case, why_text=why_text)
 
 
 @dataclass(slots=True)

@@ -10,12 +10,15 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
 
+from sparktop.diagnose.logs.head import NONE, Head
+from sparktop.model.telemetry import LogLine
 from sparktop.ui.theme import tones
 from sparktop.ui.widgets.log_paint import LogRow, Palette, level_name, paint, palette
 from sparktop.ui.widgets.log_scroll import LogScroll
 from sparktop.ui.widgets.log_search import Finder, Query
 
 LevelOf = Callable[[str], str | None]
+HeadOf = Callable[[str], Head]
 
 
 class LogView(LogScroll, can_focus=True):
@@ -31,18 +34,30 @@ class LogView(LogScroll, can_focus=True):
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, LogView.Changed) and message.view is self.view
 
-    def __init__(self, *, level_of: LevelOf | None = None, show_time: bool = False) -> None:
+    def __init__(
+        self, *, level_of: LevelOf | None = None, head_of: HeadOf | None = None, show_time: bool | None = None
+    ) -> None:
         super().__init__()
         self._level_of = level_of
+        self._head_of = head_of
         self._finder = Finder()
         self._jump: Callable[[Sequence[LogRow]], int | None] | None = None
         self._scan_timer: Timer | None = None
         self._palette: Palette | None = None
         self._strips: LRUCache[tuple[int, int, int], tuple[LogRow, Strip]] = LRUCache(512)
         self._reported: tuple[object, ...] = ()
-        self.set_reactive(LogScroll.show_time, show_time)
+        self.set_reactive(LogScroll.time_wish, show_time)
 
     # Hooks of LogScroll
+
+    def _head(self, line: LogLine) -> Head:
+        """The line's head; NONE where it is shown, as it holds a match of the search."""
+        if self._head_of is None or not self.is_folded or line.is_note:
+            return NONE
+        head, query = self._head_of(line.text), self.query_now
+        if query is not None and head.stop and any(start < head.stop for start, _ in query.spans(line.text)):
+            return NONE
+        return head
 
     def _lines_replaced(self) -> None:
         if self.is_attached and self.text_selection is not None:
@@ -78,9 +93,12 @@ class LogView(LogScroll, can_focus=True):
 
     def _set_query(self, query: Query | None) -> None:
         self._stop_scan()
+        had_query = self.query_now is not None
         self._finder.look_for(query)
         self._strips.clear()
         self.refresh()
+        if self._head_of is not None and (had_query or query is not None) and self.ring is not None:
+            self._scroll_to_row(self._top)  # heads that hold a match are unfolded
 
     def find_next(self) -> None:
         """Go to the next match below the current one, or below the top of the screen."""
@@ -127,8 +145,9 @@ class LogView(LogScroll, can_focus=True):
             self._scroll_to_row(frame.up((number, 0), self.size.height // 3))
         query = self.query_now
         spans = query.spans(frame.line(number).text) if query is not None and not self.wrap else []
-        if spans and not self._left <= spans[0][0] < self._left + self._text_cells - 1:
-            self._set_left(0 if spans[0][1] < self._text_cells else spans[0][0] - self._text_cells // 3)
+        first = self._head(frame.line(number)).stop
+        if spans and not self._left <= spans[0][0] - first < self._left + self._text_cells - 1:
+            self._set_left(0 if spans[0][1] - first < self._text_cells else spans[0][0] - first - self._text_cells // 3)
         self.refresh()
 
     def _report_changes(self) -> None:
@@ -196,7 +215,7 @@ class LogView(LogScroll, can_focus=True):
             colours,
             width=self._cells,
             level=level_name(name, row.line.priority),
-            show_time=self.show_time,
+            gutter=self.line_gutter,
             hits=query.spans(text) if query else (),
             is_current=row.number == self._finder.hit,
             selected=selection.get_span(row.number) if selection is not None else None,

@@ -15,12 +15,11 @@ from textual.widgets import Input, Static
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.observe.log_ring import Entry, LineRing
-from sparktop.text.expression import BadExpression
 from sparktop.text.lines import Line
 from sparktop.ui.widgets.line_widget import Movable, TitledPane, count_text
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.log_search import Query, parse_query
-from sparktop.ui.widgets.log_view import LevelOf, LogView
+from sparktop.ui.widgets.log_view import HeadOf, LevelOf, LogView
 
 
 class SearchBar(Horizontal):
@@ -52,7 +51,7 @@ class SearchBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Static("/", classes="search-sign", markup=False)
-        yield Input(compact=True, placeholder="text, or re: and a regular expression", select_on_focus=True)
+        yield Input(compact=True, placeholder="regular expression", select_on_focus=True)
         yield Static("", classes="search-status", markup=False)
 
     @property
@@ -73,20 +72,15 @@ class SearchBar(Horizontal):
         self.show_status("")
 
     def show_status(self, status: str, *, is_wrong: bool = False) -> None:
-        """Show the search's status at the right."""
+        """Show the search's status at the right; `is_wrong`: what is typed is no regular expression."""
         label = self.query_one(".search-status", Static)
         label.set_class(is_wrong, "-wrong")
         label.update(Text(status, no_wrap=True, overflow="ellipsis"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        try:
-            query = parse_query(event.value)
-        except BadExpression as error:
-            self.show_status(str(error), is_wrong=True)
-            return
         self.show_status("")
-        self.post_message(self.Typed(query))
+        self.post_message(self.Typed(parse_query(event.value)))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -108,11 +102,12 @@ class SearchableLog(Vertical):
         self,
         *,
         level_of: LevelOf | None = None,
-        show_time: bool = False,
+        head_of: HeadOf | None = None,
+        show_time: bool | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
-        self.view = LogView(level_of=level_of, show_time=show_time)
+        self.view = LogView(level_of=level_of, head_of=head_of, show_time=show_time)
         self._bar = SearchBar()
         self._clock = clock or SystemClock()
         self._title = "log"
@@ -207,8 +202,10 @@ class SearchableLog(Vertical):
         self._say()
 
     def _say(self) -> None:
-        if self._bar.is_open and self.view.query_now is not None:
-            self._bar.show_status(self.view.search_status())
+        query = self.view.query_now
+        if self._bar.is_open and query is not None:
+            status = "  ".join(text for text in (query.why_text, self.view.search_status()) if text)
+            self._bar.show_status(status, is_wrong=bool(query.why_text))
 
     def _end_search(self) -> None:
         self.view.focus()
@@ -228,11 +225,12 @@ class LogFrame(TitledPane):
         *,
         id: str,  # noqa: A002 (Textual's name)
         level_of: LevelOf | None = None,
-        show_time: bool = False,
+        head_of: HeadOf | None = None,
+        show_time: bool | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(id=id)
-        self._log = SearchableLog(level_of=level_of, show_time=show_time, clock=clock)
+        self._log = SearchableLog(level_of=level_of, head_of=head_of, show_time=show_time, clock=clock)
 
     @property
     def log_view(self) -> LogView:
@@ -258,7 +256,7 @@ class LogFrame(TitledPane):
             self._log.previous_match()
 
     def action_wrap(self) -> None:
-        self.log_view.wrap = not self.log_view.wrap
+        self.log_view.wrap_wish = not self.log_view.wrap
 
     def action_times(self) -> None:
-        self.log_view.show_time = not self.log_view.show_time
+        self.log_view.time_wish = not self.log_view.show_time

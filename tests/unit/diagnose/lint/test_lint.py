@@ -9,7 +9,7 @@ from tests.lint_support import only
 
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import change, removed, renamed, replaced, with_flag, with_option
-from sparktop.diagnose.lint.read.docker import RunningEngine, spec_of
+from sparktop.diagnose.lint.read.running import RunningEngine, spec_of
 from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import parse, shipped

@@ -115,7 +115,7 @@ def test_both_ranks_spinning_are_one_finding_that_names_both() -> None:
     )
     assert found.nodes == ("spark1", "spark2")
     assert found.confidence is Confidence.CONFIRMED
-    assert "spark1 and spark2 wait on one another" in found.title
+    assert "spark1 and spark2 wait for each other" in found.title
     assert sum("byte counters flat" in each.text for each in found.evidence) == 2
     restart = next(each for each in found.remedies if each.action == "safe-restart")
     assert "every rank together" in restart.title
@@ -134,8 +134,8 @@ def test_a_rank_that_died_is_said_to_have_ended() -> None:
     dead = worker(state=EngineState.EXITED, exited_wall_s=WALL_S - 80, exit_detail="killed (exit code 137)", pids=())
     found = only(spin_deadlock(picture(spinning(engines=(head(),)), idle_node("spark2", engines=(dead,)))))
     assert found.nodes == ("spark1", "spark2")
-    assert any("the rank has ended: killed (exit code 137)" in each.text for each in found.evidence)
-    assert "has ended" in found.explanation
+    assert any("the rank has exited: killed (exit code 137)" in each.text for each in found.evidence)
+    assert "has exited" in found.explanation
 
 
 def test_without_figures_it_is_only_ever_suspected() -> None:

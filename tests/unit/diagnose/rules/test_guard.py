@@ -46,8 +46,8 @@ def test_a_fired_guard_is_told_with_its_figures_and_what_to_do() -> None:
     found = findings(after(FIRED), node("spark2"))
     fired = found["guard.fired"]
     assert (fired.severity, fired.confidence) == (Severity.CRITICAL, Confidence.CONFIRMED)
-    assert fired.title == "The guard ended vllm-qwen36 at 3.9 GiB available"
-    assert fired.brief == "armed below 4.0 GiB or 2 s from empty, ended in 0.04 s"
+    assert fired.title == "The guard killed vllm-qwen36 at 3.9 GiB available"
+    assert fired.brief == "armed below 4.0 GiB or 2 s from empty, killed in 0.04 s"
     assert "3.9 GiB were available, less than 4.0." in fired.explanation
     assert [remedy.action for remedy in fired.remedies] == ["relaunch", "safe-restart"]
     assert (fired.nodes, fired.subject) == (("spark1",), "vllm-qwen36")
@@ -89,5 +89,5 @@ def test_one_that_cannot_act_is_a_warning_and_one_that_could_not_is_worse() -> N
     late = replace(FIRED, phase=GuardPhase.FAILED, detail="Docker answered 500: no")
     critical = findings(after(late))["guard.failed"]
     assert critical.severity is Severity.CRITICAL
-    assert "could not end vllm-qwen36" in critical.title
+    assert "couldn't kill vllm-qwen36" in critical.title
     assert critical.remedies[0].action == "stop-engine"

@@ -317,8 +317,8 @@ def after(available: Any, ago_s: float, *, baseline: Baseline | None = NORMAL, *
 def test_rising_still_is_information_with_a_forecast() -> None:
     found = only(held_after_exit(picture(after([(-900, 30), (-20, 30), (0, 68)], 22.0))))
     assert found.severity is Severity.INFO
-    assert "coming back" in found.title
-    assert "108.0 GiB of after its boot are there in 21 s" in found.explanation
+    assert "being freed" in found.title
+    assert "108.0 GiB available after its boot are free again in 21 s" in found.explanation
     assert "reboot" not in " ".join(each.title.lower() for each in found.remedies)
 
 
@@ -361,14 +361,14 @@ def test_so_is_a_process_whose_container_has_ended() -> None:
     left = process(8200, "python3", 1.2, container_id=gone.container.container_id)
     row = GpuProcess(pid=8200, name="python3", used_bytes=gib(33.0))
     found = only(held_after_exit(picture(after(74.0, 90.0, processes=(left,), gpu_processes=(row,), engines=(gone,)))))
-    assert "its container has ended" in found.explanation
+    assert "its container has stopped" in found.explanation
 
 
 def test_cache_is_told_from_a_leak() -> None:
     cached = memory(107.0, cache_gib=62.0, anonymous_bytes=gib(1.4))
     found = only(held_after_exit(picture(after(107.0, 90.0, memory=cached))))
     assert found.severity is Severity.INFO
-    assert "no leak" in found.title
+    assert "not a leak" in found.title
     assert found.remedies[0].action == "drop-caches"
     assert "releases no leaked GPU memory" in found.remedies[0].cost
 

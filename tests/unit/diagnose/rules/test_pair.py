@@ -28,7 +28,7 @@ from tests.unit.diagnose.rules.pair_support import (
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence
-from sparktop.model.fleet import FleetState, LinkState, NodeView, Trend
+from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, Trend
 from sparktop.model.telemetry import GpuProcess, ProcessTable
 
 PAIR = picture(spark(1), spark(2))
@@ -283,7 +283,7 @@ def test_a_rank_that_ended(fleet: FleetState, dead_node: str | None) -> None:
     assert (finding is not None) is (dead_node is not None), finding
     if finding is not None:
         assert finding.severity is Severity.CRITICAL
-        assert f"on {dead_node} has ended" in finding.title
+        assert f"on {dead_node} exited" in finding.title
         assert "137" in finding.explanation
         assert finding.remedies[0].action == "safe-restart"
 
@@ -365,3 +365,25 @@ TROUBLED = [
     picture(spark(1), spark(2, network=fabric(2, mtu=1500, rate=100.0))),
     picture(spark(1), spark(2, network=fabric(2, up=False))),
 ]
+
+
+def test_a_rank_that_died_stays_the_root_when_the_other_has_ended_too() -> None:
+    first = picture(spark(1), spark(2, engines=(dead(1),)))
+    told = found(first)["rank-died"]
+    both = replace(picture(spark(1, engines=(dead(0),)), spark(2, engines=(dead(1),))), findings=(told,))
+    after = found(both)["rank-died"]
+    assert after.key == told.key
+    assert after.title == f"{told.subject} is down: one rank exited, and then the other"
+    assert "rank-died" not in found(replace(both, findings=())), "nothing tells which was first"
+    assert "rank-died" not in found(replace(both, nodes=(spark(1), spark(2)))), "it runs again"
+
+
+def test_a_rank_that_a_console_stopped_did_not_die() -> None:
+    rank = dead(1)
+    assert rank.container is not None
+    assert rank.exited_wall_s is not None
+    stop = Intervention(
+        node="spark2", containers=(rank.container.container_id,), action="safe-restart", is_under_way=True,
+        began_wall_s=rank.exited_wall_s - 5, ended_wall_s=rank.exited_wall_s + 5,
+    )  # fmt: skip
+    assert "rank-died" not in found(picture(spark(1), spark(2, engines=(rank,)), interventions=(stop,)))

@@ -221,11 +221,11 @@ def test_a_gid_table_that_was_not_read_proves_nothing() -> None:
         ("NCCL_SOCKET_IFNAME=^docker,lo", None),
         ("NCCL_SOCKET_IFNAME=bridge7", None),
         ("NCCL_SOCKET_IFNAME=eth7,enp1s0f0np0", None),
-        ("NCCL_SOCKET_IFNAME=enp1s0f0np7", "no such interface"),
-        ("NCCL_SOCKET_IFNAME==enp1s0f0", "no such interface"),
-        ("GLOO_SOCKET_IFNAME=enp1s0f0", "no such interface"),
+        ("NCCL_SOCKET_IFNAME=enp1s0f0np7", "the interface doesn't exist"),
+        ("NCCL_SOCKET_IFNAME==enp1s0f0", "the interface doesn't exist"),
+        ("GLOO_SOCKET_IFNAME=enp1s0f0", "the interface doesn't exist"),
         ("GLOO_SOCKET_IFNAME=enp1s0f1np1", "has no link"),
-        ("TP_SOCKET_IFNAME=lo", "nothing but the node itself"),
+        ("TP_SOCKET_IFNAME=lo", "only the node itself"),
         ("VLLM_HOST_IP=10.0.0.2", None),
         ("VLLM_HOST_IP=192.168.20.22", None),
         ("VLLM_HOST_IP=10.0.0.1", "it is spark1's"),
@@ -259,7 +259,7 @@ def test_a_network_without_the_peer() -> None:
     ("address", "words"),
     [
         ("10.0.0.1", None), ("192.168.20.21", None), ("spark1.local", None), ("0.0.0.0", None),
-        ("10.0.0.2", "hasn't got it"), ("127.0.0.1", "only itself"),
+        ("10.0.0.2", "doesn't have it"), ("127.0.0.1", "only itself"),
     ],
 )  # fmt: skip
 def test_where_the_ranks_meet(address: str, words: str | None) -> None:

@@ -19,7 +19,7 @@ COURSES = [
     ("two-node-mismatch", "memory-apart", 23, 20, 70, 15),
     ("two-node-link", "hca-unset", 0, 15, 90, 20),
     ("two-node-link", "link-down", 20, 10, 48, 15),
-    ("two-node-link", "rank-died", 90, 12, 120, 15),
+    ("two-node-link", "rank-died", 90, 12, None, 15),
     ("two-node-tcp", "link-slow", 0, 15, None, 0),
     ("two-node-tcp", "no-infiniband-device", 0, 15, 60, 15),
     ("two-node-tcp", "nccl-on-tcp", 0, 20, 60, 25),

@@ -125,5 +125,5 @@ def test_a_clock_that_is_minutes_off_is_told_and_whose_it_is(
 
 def test_a_stuck_driver_call_warns_of_killing_it() -> None:
     (finding,) = claims(RULES, with_part("nvml", CollectorState.STUCK, "no answer within 5 s"))
-    assert "killed NVML client" in finding.explanation
+    assert "killing an NVML client" in finding.explanation
     assert "no answer within 5 s" in finding.evidence[0].text

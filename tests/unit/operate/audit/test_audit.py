@@ -234,7 +234,7 @@ async def test_what_is_left_of_a_run_is_told_with_how_to_undo_it(tmp_path: Path)
     before: list[bytes] = []
     stage.node.fails["stop"] = FAILED
     await stage.carry_out(plan(*steps))
-    assert "How to undo what was done: docker update --restart=always vllm\n" in told(stage.audit_path)[0]
+    assert "To undo it: docker update --restart=always vllm\n" in told(stage.audit_path)[0]
     stage.audit_path.write_bytes(before[-1])  # as it was when the second step was begun
     out, _ = told(stage.audit_path)
     assert "not ended" in out

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cutoff_support import NEW, NEW_ID, OLD, OLD_ID, STAMP, launch, written
+from tests.cutoff_support import BOX, NEW, NEW_ID, OLD, OLD_ID, STAMP, launch, written
 from tests.operate_support import Stage, plan, step
 from tests.pictures_support import container, link, node, picture
 from tests.plain_text import unclean
@@ -21,10 +21,11 @@ from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command, Signal
-from sparktop.model.plan import AwaitGone, AwaitMemory, Remote, Run, RunState, StepState
+from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Remote, Run, RunState, Step, StepState
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
 from sparktop.operate.audit.interrupted_runs import InterruptedRun, interrupted_runs, one_line, run_report
+from sparktop.operate.container import lifecycle
 from sparktop.operate.operations import Operations
 from sparktop.operate.secrets.masking import Masker
 from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
@@ -119,6 +120,31 @@ async def test_a_console_that_was_closed_in_the_middle(tmp_path: Path) -> None:
     assert run.message.endswith("at step 3 of 3: Do memory.")
 
 
+@pytest.mark.parametrize(
+    ("state", "verb"), [("failed", "failed"), ("aborted", "was aborted"), ("did not help", "did not help")]
+)
+async def test_what_a_run_that_ended_halfway_has_left(tmp_path: Path, state: str, verb: str) -> None:
+    """A way back that failed too, or an operator who got out: the next console tells of it, as of a killed one."""
+    audit = await written(tmp_path, "start")
+    end = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": state, "message": "it would not"}
+    (one,) = found([*audit, end])
+    run = run_report(one, seen(old(), new()))
+    assert run is not None
+    assert (str(run.state), run.can_go_back) == (state, True)
+    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was made and never started. It ")
+    assert "console" not in run.message
+    assert one_line(run).startswith(f"Launch tiny on spark1 (vLLM) {verb}: vllm-old on spark1 is stopped")
+    assert "docker rm tiny; docker start vllm-old" in run.hint
+    assert run.steps[4].state is StepState.SKIPPED, "it was not begun, and the audit knows"
+    assert run_report(one, seen(old(status="running", restart_policy="on-failure"))) is None
+    served = new(status="running", restart_policy="always")
+    assert run_report(one, seen(old(), served)) is None, "what took its place serves"
+    assert found([*audit, end, {"run": "run-1", "kind": "note", "wall_s": WALL_S, "read": True}]) == ()
+    later = await written(tmp_path / "2", "gone", run_id="run-2")
+    again = [*audit, end, *later, {**end, "run": "run-2"}]
+    assert [one.run.id for one in found(again) if run_report(one, seen(old()))] == ["run-2"], "told once"
+
+
 # --- what is not
 
 
@@ -144,12 +170,22 @@ async def test_a_run_that_is_under_way_or_long_ago_or_read_or_ended(tmp_path: Pa
     assert found(audit)
     assert not found(audit, alive=True)
     assert not found(audit, later_s=31 * 86_400.0)
-    for last in ({"kind": "note", "read": True}, {"kind": "end", "state": "failed"}):
+    ends = [{"kind": "end", "state": state} for state in ("done", "rolled back")]
+    for last in ({"kind": "note", "read": True}, *ends):
         assert not found([*audit, {"run": "run-1", "wall_s": WALL_S, **last}])
 
 
 async def test_a_run_whose_last_step_was_done(tmp_path: Path) -> None:
     assert found(await written(tmp_path, "no step of it")) == ()
+
+
+async def test_what_a_run_ended_before_it_touched_is_not_its_damage(tmp_path: Path) -> None:
+    made = launch()
+    made = replace(made, steps=(*made.steps[1:3], lifecycle.start(BOX, "-again")))
+    audit = await written(tmp_path, "policy-off", made)
+    end = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": "failed", "message": "it would not"}
+    assert found([*audit, end]) == (), "if it is stopped, somebody has stopped it since"
+    assert [run_report(one, seen(old())) is None for one in found(audit)] == [False], "a console that is gone may have"
 
 
 async def test_a_later_run_has_dealt_with_it_unless_it_was_refused(tmp_path: Path) -> None:
@@ -232,6 +268,24 @@ async def test_its_way_back_is_planned_from_the_audit(tmp_path: Path) -> None:
     assert act.operations[0].path == f"/containers/{NEW_ID}"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("status", "kept"), [("created", False), ("running", True), ("exited", True)])
+async def test_its_way_back_keeps_the_log_of_what_had_started(tmp_path: Path, status: str, kept: bool) -> None:
+    """Also where the console died before it heard that the container had started."""
+    made = launch()
+    log = Step(id="back-log", title="Log", node="spark1", act=CollectEvidence(nodes=("spark1",), needs="STARTED"))
+    (one,) = found(await written(tmp_path, "start", replace(made, way_back=(log, *made.way_back))))
+    now = seen(old(), new(status=status))
+    run = run_report(one, now)
+    assert run is not None
+    stage = Stage(tmp_path)
+    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).way_back(run)
+    assert back is not None
+    assert [step.id for step in back.steps][:2] == (
+        ["back-log", "back-remove"] if kept else ["back-remove", "back-memory"]
+    )
+    assert not kept or back.steps[0].act == CollectEvidence(nodes=("spark1",)), "it would skip itself"
+
+
 async def test_a_way_back_over_a_node_that_is_not_watched_is_told(tmp_path: Path) -> None:
     made = launch()
     other = replace(made.way_back[0], node="spark2")
@@ -239,7 +293,9 @@ async def test_a_way_back_over_a_node_that_is_not_watched_is_told(tmp_path: Path
     run = run_report(one, seen(old()))
     assert run is not None
     assert not run.can_go_back
-    assert run.hint.startswith("Its way back needs spark2, which isn't watched here. Back by hand: docker start")
+    assert run.hint.startswith(
+        "Its rollback needs spark2, which this console doesn't watch. Back by hand: docker start"
+    )
 
 
 async def test_a_way_back_with_a_secret_in_it_is_not_kept(tmp_path: Path) -> None:

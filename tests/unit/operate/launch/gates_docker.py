@@ -78,7 +78,7 @@ def row(**more: Any) -> dict[str, Any]:
     "name",
     "spark1",
     FAILED,
-    "sparktop-model is there already: container abababababab, running",
+    "sparktop-model already exists: container abababababab, running",
     "--stop sparktop-model, or --set name=sparktop-model-3",
 )
 def _(world: World) -> None:
@@ -106,7 +106,7 @@ def _(world: World) -> None:
     "name",
     "spark1",
     FAILED,
-    "of the recipe model-fp8, container abababababab, running; no engine is seen in it",
+    "of the recipe model-fp8, container abababababab, running; it has no engine that sparktop sees",
     "--set name=sparktop-model-2, or on spark1: docker stop sparktop-model",
 )
 def _(world: World) -> None:
@@ -114,7 +114,7 @@ def _(world: World) -> None:
     world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[ours])
 
 
-@case("name", "spark2", FAILED, "not made by a launch", "docker rename sparktop-model sparktop-model-old")
+@case("name", "spark2", FAILED, "no launch made it", "docker rename sparktop-model sparktop-model-old")
 def _(world: World) -> None:
     world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(State="exited")])
 
@@ -125,13 +125,13 @@ def _(world: World) -> None:
     world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[ours])
 
 
-@case("name", "spark1", PASSED, "interrupted, never started: it goes")
+@case("name", "spark1", PASSED, "never started: it is removed")
 def _(world: World) -> None:
     left = row(State="created", Labels={"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"})
     world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[left])
 
 
-@case("name", "spark2", FAILED, "not made by a launch", "docker rename sparktop-model sparktop-model-old")
+@case("name", "spark2", FAILED, "no launch made it", "docker rename sparktop-model sparktop-model-old")
 def _(world: World) -> None:
     world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(State="created")])
 

@@ -17,22 +17,22 @@ DRAFT = "org/Draft"
 # --- model, hub, ssh, disk
 
 
-@case("model", "spark1", WARNED, "org/Model-FP8 is not on spark1; it comes first: 34.6 GB", "hf download org/Model-FP8")
+@case("model", "spark1", WARNED, "spark1; it is downloaded first: 34.6 GB", "hf download org/Model-FP8")
 def _(world: World) -> None:
     world.model_is_missing("spark1", "spark2", **hub())
 
 
-@case("model", "spark2", WARNED, "34.6 GB, spark1 has it", "on spark2: hf download")
+@case("model", "spark2", WARNED, "34.6 GB, from spark1", "on spark2: hf download")
 def _(world: World) -> None:
     world.model_is_missing("spark2")
 
 
-@case("model", "spark2", WARNED, "in part, 10.0 GB, 1 files missing: model-00002", "hf download")
+@case("model", "spark2", WARNED, "is only partly on spark2, 10.0 GB, 1 files missing: model-00002", "hf download")
 def _(world: World) -> None:
     world.model_is_missing("spark2", whole=False)
 
 
-@case("model", "spark2", FAILED, "nothing may be fetched", "on spark2: hf download")
+@case("model", "spark2", FAILED, "downloads are off (--no-fetch)", "on spark2: hf download")
 def _(world: World) -> None:
     world.model_is_missing("spark2")
     world.order = replace(world.order, may_fetch=False)
@@ -91,7 +91,7 @@ def _(world: World) -> None:
     world.model_is_missing("spark1", "spark2", **hub(status=0, files=[], problem="name not known"))
 
 
-@case("hub", "", FAILED, "whole on no node, and nothing may be fetched", "hf download")
+@case("hub", "", FAILED, "complete on no node, downloads are off (--no-fetch)", "hf download")
 def _(world: World) -> None:
     world.model_is_missing("spark1", "spark2")
     world.order = replace(world.order, may_fetch=False)
@@ -129,7 +129,7 @@ def _(world: World) -> None:
     draft(world)
 
 
-@case("model", "spark2", WARNED, "org/Draft is not on spark2; it comes first: 2.0 GB, spark1 has it", "org/Draft")
+@case("model", "spark2", WARNED, "it is downloaded first: 2.0 GB, from spark1", "org/Draft")
 def _(world: World) -> None:
     draft(world, "spark2")
 
@@ -144,7 +144,7 @@ def _(world: World) -> None:
     world.asks_for(more_models=("org/a b",))
 
 
-@case("hub", "spark1", PASSED, "org/Draft can be had, 2.0 GB in 1 files")
+@case("hub", "spark1", PASSED, "org/Draft is available, 2.0 GB in 1 files")
 def _(world: World) -> None:
     draft(world, "spark1", "spark2", **hub(files=SMALL))
 

@@ -82,7 +82,7 @@ def _(world: World) -> None:
     cable(world, mtu=1500)
 
 
-@case("mtu", "", UNKNOWN, "enp1s0f0np0 doesn't tell its MTU")
+@case("mtu", "", UNKNOWN, "enp1s0f0np0 doesn't report its MTU")
 def _(world: World) -> None:
     reading = network(2)
     world.view("spark2", network=replace(reading, interfaces=tuple(replace(i, mtu=None) for i in reading.interfaces)))

@@ -126,7 +126,7 @@ def listens(world: World, *ports: int) -> None:
     "port",
     "spark1",
     FAILED,
-    "port 8000 is held by a process that is no engine",
+    "port 8000 is held by a process that is not an engine",
     "--set port=8003, or on spark1: sudo ss -ltnp 'sport = :8000'",
 )
 def _(world: World) -> None:
@@ -162,7 +162,7 @@ def _(world: World) -> None:
     "port",
     "spark1",
     FAILED,
-    "held by the container open-webui, which is no engine that sparktop knows",
+    "held by the container open-webui, which sparktop doesn't know as an engine",
     "--set port=8001, or on spark1: docker stop open-webui",
 )
 def _(world: World) -> None:
@@ -211,7 +211,7 @@ def _(world: World) -> None:
     FOUND.append(finding(Severity.WARNING))
 
 
-@case("recipe-lint", "", PASSED, "nothing against it, 1 remark")
+@case("recipe-lint", "", PASSED, "no finding, 1 remark")
 def _(world: World) -> None:
     FOUND.append(finding(Severity.INFO))
 
@@ -242,7 +242,7 @@ def _(world: World) -> None:
     world.budget = None
 
 
-@case("secrets", "", FAILED, "takes VLLM_API_KEY from its operator", "export VLLM_API_KEY=")
+@case("secrets", "", FAILED, "needs VLLM_API_KEY from you", "export VLLM_API_KEY=")
 def _(world: World) -> None:
     world.asks_for(environment={"VLLM_API_KEY": "$VLLM_API_KEY"})
 
@@ -253,13 +253,13 @@ def _(world: World) -> None:
     world.order = replace(world.order, secrets={"VLLM_API_KEY": "not-to-be-seen"})
 
 
-@case("secrets", "", PASSED, "none are wanted")
+@case("secrets", "", PASSED, "none needed")
 def _(world: World) -> None:
     """The model is there: its token isn't needed."""
     world.asks_for(environment={"HF_TOKEN": "$HF_TOKEN"})
 
 
-@case("secrets", "", FAILED, "takes HF_TOKEN", "(chmod 600 ~/.config/sparktop/.env)")
+@case("secrets", "", FAILED, "needs HF_TOKEN", "(chmod 600 ~/.config/sparktop/.env)")
 def _(world: World) -> None:
     world.asks_for(environment={"HF_TOKEN": "$HF_TOKEN"})
     world.model_is_missing("spark2")
@@ -354,7 +354,7 @@ def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", kernel="6.11.0-1000-nvidia"))
 
 
-@case("same-driver", "", PASSED, "DGX OS 7.6.0 on spark1 and 7.5.0 on spark2, which harms nothing by itself")
+@case("same-driver", "", PASSED, "DGX OS 7.6.0 on spark1 and 7.5.0 on spark2, harmless by itself")
 def _(world: World) -> None:
     world.view("spark2", facts=facts("spark2", dgx_release="7.5.0"))
 
@@ -364,7 +364,7 @@ def _(world: World) -> None:
     world.view("spark2", facts=facts("spark2", driver_version=None), gpu=None)
 
 
-@case("same-driver", "", UNKNOWN, "nothing is known of spark2")
+@case("same-driver", "", UNKNOWN, "spark2 has told nothing yet")
 def _(world: World) -> None:
     world.view("spark2", facts=None)
 

@@ -266,7 +266,7 @@ def test_a_cache_that_is_root_s() -> None:
     nodes = Nodes()
     nodes.disk = {"writable": False}
     found = nodes.fetch(order())
-    assert "not its user's to write into" in found.problems[0]
+    assert "not writable for its user" in found.problems[0]
     assert 'chown -R "$USER":' in found.remedies[0]
 
 
@@ -375,7 +375,7 @@ def test_what_stands_in_the_way_of_both_is_said_once_and_of_each_by_its_name() -
     away.hubs[EAGLE] = {"status": 404, "files": []}
     assert away.fetch(with_draft()).problems == (f"https://huggingface.co has no {EAGLE} (HTTP 404)",)
     assert Nodes(spark1=[row()]).fetch(with_draft(may_fetch=False)).problems == (
-        f"{EAGLE} is not whole on spark1, and nothing may be fetched",
+        f"{EAGLE} is not whole on spark1, and downloads are off (--no-fetch)",
     )
 
 

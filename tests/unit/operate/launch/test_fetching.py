@@ -143,7 +143,7 @@ async def test_the_way_out_after_the_link_was_lost(tmp_path: Path) -> None:
     stage.node.cuts["fetch"] = "begun"
     stage.node.stays_running = 1000
     execution = stage.execution(plan(fetch()))
-    stage.at_state = lambda run: execution.abort() if run.steps[0].detail == "it is still at it there" else None
+    stage.at_state = lambda run: execution.abort() if run.steps[0].detail == "it still works on it" else None
     execution.start()
     async with asyncio.timeout(10):
         run = await execution.finished()
@@ -185,7 +185,7 @@ async def test_a_console_that_is_closed_says_that_it_goes_on(tmp_path: Path) -> 
     execution.start()
     await until(lambda: stage.node.begun)
     await execution.leave()
-    assert "spark1 goes on with it by itself, and the next run follows it" in execution.run.message
+    assert "spark1 goes on by itself, and the next run follows it" in execution.run.message
     assert not execution.run.can_go_back
 
 
@@ -195,7 +195,7 @@ async def test_a_reboot_in_the_middle_asks_for_no_look(tmp_path: Path) -> None:
     stage.node.has_rebooted = True
     run = await stage.carry_out(plan(fetch()))
     assert run.state is RunState.FAILED
-    assert "What has come stays: it goes on from there next time." in run.message
+    assert "What was downloaded stays; the next try goes on from there." in run.message
 
 
 async def test_a_link_that_looked_alive_after_hours_is_waited_for(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_what_was_started_with_rm_is_not_promised_back() -> None:
     old = replace(old, container=replace(old.container, auto_remove=True))
     plan = planned(Sparks(old), order(QWEN, stops=(("spark1", "vllm-old"),)))
     assert not any(step.id.startswith("back-start-1") for step in plan.way_back)
-    assert any("not there again if the launch fails: it was started with --rm" in one for one in plan.warnings)
+    assert any("does not come back if the launch fails: it was started with --rm" in one for one in plan.warnings)
 
 
 def test_half_of_a_pair_can_be_stopped_and_is_not_started_again_alone() -> None:
@@ -329,7 +329,7 @@ def test_what_an_interrupted_launch_never_started_is_removed_first() -> None:
 def test_one_that_nobody_here_made_is_left_alone() -> None:
     spot = Sparks()
     spot.listed["spark1"] = [row("exited")]
-    assert "left alone" in refused(spot, order()).reason
+    assert "so it stays" in refused(spot, order()).reason
 
 
 def test_what_runs_already_as_it_is_asked_for_is_not_launched_again() -> None:
@@ -338,7 +338,7 @@ def test_what_runs_already_as_it_is_asked_for_is_not_launched_again() -> None:
     found = refused(spot, order())
     assert found.reason == "vllm-qwen3-0.6b runs on spark1 already, launched from this recipe with these values"
     assert found.remedies[0].endswith("sparktop act safe-restart spark1 --engine vllm-qwen3-0.6b")
-    assert found.remedies[1] == "to launch it anew: --stop vllm-qwen3-0.6b"
+    assert found.remedies[1] == "to launch it again: --stop vllm-qwen3-0.6b"
 
 
 def test_what_runs_as_it_is_asked_for_is_launched_anew_once_it_may_be_stopped() -> None:
@@ -353,7 +353,7 @@ def test_what_runs_with_other_values_is_to_be_stopped_first() -> None:
     spot = Sparks(made.engine("vllm-qwen3-0.6b", gpu_bytes=4 * GIB, container=made.container("vllm-qwen3-0.6b")))
     spot.listed["spark1"] = [row("running", {**LABELS, "sparktop.values": '{"max_model_len":"4096"}'})]
     found = refused(spot, order(values={"port": "8001"}))
-    assert found.reason.startswith("name on spark1: vllm-qwen3-0.6b is there already")
+    assert found.reason.startswith("name on spark1: vllm-qwen3-0.6b already exists")
     assert any(one.startswith("--stop vllm-qwen3-0.6b") for one in found.remedies)
 
 
@@ -371,7 +371,7 @@ def test_a_wait_knows_the_key_that_makes_it_longer() -> None:
     wait = step_of(planned(Sparks(), mine), "ready")
     assert isinstance(wait.act, AwaitReady)
     key = "set runtime_config.sparktop.ready.limit_s, 3600 now, in "
-    assert wait.act.longer == f"to give it longer, {key}'/srv/my recipes/mine.yaml'"
+    assert wait.act.longer == f"to allow more time, {key}'/srv/my recipes/mine.yaml'"
     ours = replace(order(), recipe=replace(order().recipe, path=str(shelf.entry(TINY).path)))
     wait = step_of(planned(Sparks(), ours), "ready")
     assert isinstance(wait.act, AwaitReady)
@@ -425,12 +425,12 @@ def test_what_can_t_be_rendered_says_why(values: dict[str, str], said: str) -> N
 def test_as_many_nodes_as_the_recipe_is_for() -> None:
     found = refused(Sparks(), order(RAY))
     assert found.reason == f"{RAY} is for 2 nodes, and 1 is named"
-    assert found.remedies == (f"sparktop launch {RAY} HOST HOST",)
+    assert found.remedies == (f"sparktop launch recipes/{RAY}.yaml HOST HOST",)
     either = order(TINY)
     either = replace(either, recipe=replace(either.recipe, max_nodes=2))
     many = plan_of(launch, Request(action="launch", nodes=("a", "b", "c"), order=either), Sparks().picture, Survey())
     assert isinstance(many, Refusal)
-    assert many.remedies == (f"sparktop launch {TINY} HOST [HOST]",)
+    assert many.remedies == (f"sparktop launch recipes/{TINY}.yaml HOST [HOST]",)
     assert Sparks().asked == []
 
 
@@ -507,7 +507,9 @@ def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_n
     assert tight.prospect.budget is not None
     assert tight.prospect.budget.fit is Fit.TIGHT
     assert tight.prospect.budget.sentence in tight.warnings
-    assert any(one.startswith("Tight: at 0.82 it takes") and "of a reserve of 12.0" in one for one in tight.warnings)
+    assert any(
+        one.startswith("Tight: at 0.82 it takes") and "less than the 12.0 reserve" in one for one in tight.warnings
+    )
     roomy = planned(Sparks(nodes=BOTH, available_gib=116.0), asked)
     assert roomy.prospect is not None
     assert roomy.prospect.budget is not None

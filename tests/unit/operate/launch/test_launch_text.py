@@ -10,7 +10,7 @@ import pytest
 from tests.unit.operate.launch.launch_support import Sparks
 from tests.unit.operate.launch.test_launch import order, planned
 
-from sparktop.documents.plan import plan_lines
+from sparktop.documents.plan import closing_lines, plan_lines
 from sparktop.documents.run import end_text, head_lines, printed_lines
 from sparktop.headless.plan_data import plan_data, run_data
 from sparktop.model.engine import EngineKind
@@ -73,7 +73,7 @@ def test_a_hostile_name_stays_one_word_of_the_line() -> None:
 def test_a_plan_says_where_it_will_serve_and_a_run_that_it_does() -> None:
     plan = planned(Sparks(), order())
     assert plan.outcome == SERVES
-    assert any("When all of it is done it serves Qwen/Qwen3-0.6B at" in line.plain for line in plan_lines(plan, 200))
+    assert any("Result: serves Qwen/Qwen3-0.6B at" in line.plain for line in plan_lines(plan, 200))
     assert plan_data(plan)["outcome"] == SERVES
     assert SERVES in plain(plan_lines(plan, 200, is_printed=True))
     run = Run(id="1", plan=plan, state=RunState.DONE, message="Done in 1:00.")
@@ -107,16 +107,21 @@ def test_the_key_is_named_and_never_written() -> None:
 def test_a_plan_without_an_outcome_says_nothing_of_it() -> None:
     plan: Plan = replace(planned(Sparks(), order()), outcome="", outcome_command="")
     assert "outcome" not in plan_data(plan)
-    assert not any("When all of it is done" in line.plain for line in plan_lines(plan, 200))
+    assert not any("Result: " in line.plain for line in plan_lines(plan, 200))
 
 
-def test_what_is_lost_stands_above_what_was_looked_at_in_a_review() -> None:
+def test_what_decides_stands_at_the_end_where_the_question_is() -> None:
     gate = Gate(name="image", node="spark1", state=GateState.WARNED, detail="it is pulled first")
     plan = planned(Sparks(), order())
     assert plan.prospect is not None
     plan = replace(
         plan, warnings=("vllm-old is stopped", gate.sentence), prospect=replace(plan.prospect, gates=(gate,))
     )
-    shown = "\n".join(line.plain for line in plan_lines(plan, 100))
-    assert shown.index("safe") < shown.index("vllm-old is stopped") < shown.index("it is pulled first")
-    assert shown.count("it is pulled first") == 1
+    printed = plan_lines(plan, 100, is_printed=True)
+    *_, verdict, risk, warning = [line.plain for line in printed]
+    assert "reserve" in verdict, "the end of the verdict's sentence"
+    assert risk.startswith("✓ safe")
+    assert warning == "▲ vllm-old is stopped"
+    assert [line.plain for line in closing_lines(plan, 100)] == [risk, warning]
+    assert "\n".join(line.plain for line in printed).count("it is pulled first") == 1
+    assert len(closing_lines(plan, 20, limit=3)) == 3

@@ -57,7 +57,7 @@ def test_two_nodes_have_steps_of_their_own() -> None:
     assert plan.nodes == ("spark1", "spark2")
 
 
-WEDGED = "accounted for by nobody"
+WEDGED = "belong to no process"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ WEDGED = "accounted for by nobody"
         ),
         (
             picture(node("spark1", cache_gib=9.0)),
-            "90.1 GiB are held by processes on the GPU, most by vllm-qwen36",
+            "90.1 GiB are held by GPU processes, most by vllm-qwen36",
             WEDGED,
         ),
         (picture(idle_node("spark1", available_gib=60.0, cache_gib=9.0)), WEDGED, "will not help"),
@@ -125,7 +125,7 @@ def test_what_a_log_said_is_not_waited_for() -> None:
     finding = Finding(rule="log.no-free-memory", title="x", severity=Severity.CRITICAL, nodes=("spark1",))
     plan = planned(caches, ask(finding=finding), picture())
     assert ids(plan) == ["sync", "drop"]
-    assert "stays until that engine starts anew" in warned(plan)
+    assert "stays until that engine starts again" in warned(plan)
 
 
 def test_the_boundary_of_little() -> None:

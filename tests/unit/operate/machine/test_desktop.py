@@ -135,7 +135,7 @@ def test_the_login_screens_own_shell() -> None:
     ("read", "command", "reason"),
     [
         (reading(compositor=None, pid=None), "gnome-shell", "no desktop was found"),
-        (reading(compositor="kwin_wayland"), "kwin_wayland", "does not start anew on HUP"),
+        (reading(compositor="kwin_wayland"), "kwin_wayland", "does not restart on HUP"),
         (reading(), "bash", "is gone by now"),
     ],
 )
@@ -227,7 +227,7 @@ def test_the_way_that_is_taken_when_none_is_named(view: NodeView, kind: str, sta
 
 
 def test_a_way_that_is_none() -> None:
-    assert "no way named" in refused(made(ask("hammer"), frozen()))
+    assert "is no way to do it" in refused(made(ask("hammer"), frozen()))
 
 
 def test_when_logind_says_nothing() -> None:

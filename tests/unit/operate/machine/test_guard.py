@@ -83,7 +83,7 @@ def test_while_it_loads_only_the_floor_counts() -> None:
     assert order_of(planned(request(), picture(loading))).empty_within_s is None
     plan = planned(request(empty_within_s="3"), picture(loading))
     assert order_of(plan).empty_within_s == 3.0
-    assert any("may end it" in warning for warning in plan.warnings)
+    assert any("may kill it" in warning for warning in plan.warnings)
 
 
 @pytest.mark.parametrize(("available_gib", "floor_gib"), [(27.0, 4.0), (4.4, 2.2), (116.0, 4.0)])
@@ -101,8 +101,8 @@ def test_a_small_machine_has_a_small_floor() -> None:
     ("asked", "view", "known", "words"),
     [
         (request(floor_gib="27.5"), node(), survey(), "27.0 GiB available now"),
-        (request(floor_gib="x"), node(), survey(), "a number between"),
-        (request(floor_gib="1e3"), node(), survey(), "a number between"),
+        (request(floor_gib="x"), node(), survey(), "takes a number from"),
+        (request(floor_gib="1e3"), node(), survey(), "takes a number from"),
         (request(stay_minutes="-1"), node(), survey(), "stay_minutes"),
         (request(empty_within_s="601"), node(), survey(), "empty_within_s"),
         (request(), node(), survey("denied"), "usermod -aG docker spark"),

@@ -43,7 +43,7 @@ def made(view: NodeView, *others: NodeView, privileges: Privileges = FREE, **opt
 def test_it_is_typed_watched_and_destructive() -> None:
     plan = made(node("spark1"))
     compare_plan("reboot", plan)
-    assert ids(plan) == ["evidence", "reboot", "back"]
+    assert ids(plan) == ["evidence", "reboot", "back", "ready-vllm-qwen36", "serving-vllm-qwen36"]
     assert plan.typed == "spark1"
     assert plan.risk is Risk.DESTRUCTIVE
     (command,) = operations(plan, "reboot")
@@ -52,6 +52,17 @@ def test_it_is_typed_watched_and_destructive() -> None:
     assert isinstance(act, Remote)
     assert act.takes_link
     assert step(plan, "back").act == AwaitBack(boot_id="boot-of-spark1")
+
+
+def test_what_ran_before_runs_again_at_its_end() -> None:
+    by_hand = engine(container=container(restart_policy="no"))
+    plan = made(node("spark1", engines=(by_hand,)))
+    assert ids(plan)[2:] == ["back", "start-vllm-qwen36", "ready-vllm-qwen36", "serving-vllm-qwen36"]
+    (call,) = operations(plan, "start-vllm-qwen36")
+    assert call.path == f"/containers/{container().container_id}/start"
+    assert plan.effect.endswith("It ends when vllm-qwen36 serves again.")
+    for lost in (container(auto_remove=True), container(argv=("sleep", "infinity")), None):
+        assert ids(made(node("spark1", engines=(engine(container=lost),)))) == ["evidence", "reboot", "back"]
 
 
 def test_a_machine_that_has_rebooted_is_not_rebooted_again() -> None:
@@ -76,8 +87,11 @@ def test_a_machine_that_has_rebooted_is_not_rebooted_again() -> None:
     [
         (engine(), "It comes back by itself (unless-stopped)"),
         (engine(container=container(restart_policy="always")), "It comes back by itself (always)"),
-        (engine(container=container(restart_policy="no")), "Its restart policy is no: it does not come back"),
-        (engine(container=container(restart_policy="on-failure:3")), "policy is on-failure: it does not come back"),
+        (engine(container=container(restart_policy="no")), "Its restart policy is no: this plan starts it again."),
+        (
+            engine(container=container(restart_policy="on-failure:3")),
+            "policy is on-failure: this plan starts it again.",
+        ),
         (engine(container=container(restart_policy="", auto_remove=True)), "its writable layer is lost"),
         (engine(container=container(argv=("sleep", "infinity"))), "started inside it by hand"),
         (engine(container=None, name="vllm-8000"), "comes back only if a service starts it"),
@@ -94,7 +108,7 @@ def test_who_is_there_and_who_asks_it_not_to() -> None:
     text = warned(plan)
     assert "no engine runs there" in plan.effect
     assert "Logged in: spark pts/0 2026-11-21 03:10" in text
-    assert "Asks not to be shut down: PackageKit" in text
+    assert "Inhibits shutdown: PackageKit" in text
     assert "sleep" not in text
 
 
@@ -115,7 +129,7 @@ def test_the_other_rank_hangs() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": False}, "the GPU would be gone after it"),
+        ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": False}, "the GPU would be gone afterwards"),
         ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": True}, "another kernel: 7.0.0-1-nvidia"),
         ({"driver_installed": "580.159.03"}, "another driver: 580.159.03 instead of 580.142"),
     ],
@@ -126,7 +140,7 @@ def test_what_the_next_boot_takes(more: dict[str, Any], said: str) -> None:
 
 def test_it_is_refused_without_root_and_without_a_boot_id() -> None:
     assert "no sudo" in refused(made(node("spark1"), privileges=Privileges(user="spark", sudo="missing")))
-    assert "which boot it is in" in refused(made(replace(node("spark1"), facts=None)))
+    assert "has not reported its boot id" in refused(made(replace(node("spark1"), facts=None)))
 
 
 def test_watching_alone_does_nothing_to_it() -> None:

@@ -115,7 +115,7 @@ def test_what_the_shell_had_given_goes_by_the_environment() -> None:
     assert brought_up(planned(LESS, files=files)).environment == {}
     plan = planned(LESS, files={f"{FOLDER}/.env": "MODEL=another\n"})
     assert brought_up(plan).environment["MODEL"] == "Qwen/Qwen3.6-35B-A3B-FP8"
-    assert any("MODEL is another value in its env file" in warning for warning in possible(plan).warnings)
+    assert any("MODEL has changed in its env file" in warning for warning in possible(plan).warnings)
 
 
 def test_a_secret_of_the_change_is_in_no_file() -> None:
@@ -178,16 +178,16 @@ def test_an_earlier_override_is_merged_and_put_back() -> None:
     plan = planned(LESS, files={OVERRIDE: before})
     assert service(plan)["environment"] == {"NCCL_DEBUG": "INFO"}
     assert OVERRIDE not in commands(plan, "back-old")[1].argv
-    assert any("not in use now" in warning for warning in possible(plan).warnings)
+    assert any("is not in use" in warning for warning in possible(plan).warnings)
 
 
 def test_a_tag_that_moved_and_a_file_that_was_edited_are_told() -> None:
     other = {**support.IMAGE, "Id": "sha256:" + "77" * 32}
     images = {"nvcr.io/nvidia/vllm:26.05.post1-py3": other, support.IMAGE_ID: support.IMAGE}
-    assert any("another image" in warning for warning in possible(planned(LESS, images=images)).warnings)
+    assert any("a different image" in warning for warning in possible(planned(LESS, images=images)).warnings)
     edited = FILE.replace("NCCL_DEBUG: WARN", "NCCL_IB_HCA: mlx5_0")
     plan = possible(planned(LESS, files={f"{FOLDER}/compose.yaml": edited}))
-    assert any("were edited since" in warning and "NCCL_IB_HCA" in warning for warning in plan.warnings)
+    assert any("were edited after" in warning and "NCCL_IB_HCA" in warning for warning in plan.warnings)
 
 
 def test_version_1_where_there_is_no_other() -> None:
@@ -209,14 +209,14 @@ def test_its_name_follows_the_version_that_makes_it() -> None:
 @pytest.mark.parametrize(
     ("labels", "more", "words"),
     [
-        ({}, {"files": {f"{FOLDER}/compose.yaml": None}}, "can't be read on spark1: it isn't there"),
+        ({}, {"files": {f"{FOLDER}/compose.yaml": None}}, "can't be read on spark1: it doesn't exist"),
         ({"com.docker.compose.project.config_files": "-"}, {}, "standard input"),
-        ({"com.docker.compose.project.working_dir": "C:\\llm"}, {}, "brought up from elsewhere"),
+        ({"com.docker.compose.project.working_dir": "C:\\llm"}, {}, "brought up elsewhere"),
         ({"com.docker.compose.project": "--help"}, {}, "none that compose would take"),
         ({"com.docker.compose.service": "-d; reboot"}, {}, "none that compose would take"),
-        ({"com.docker.compose.project.environment_file": "x.env"}, {}, "env file /srv/my llm/x.env isn't there"),
+        ({"com.docker.compose.project.environment_file": "x.env"}, {}, "env file /srv/my llm/x.env no longer exists"),
         ({}, {"siblings": 2}, "2 containers of its service"),
-        ({}, {"files": {f"{FOLDER}/compose.yaml": "{"}}, "no compose file any more"),
+        ({}, {"files": {f"{FOLDER}/compose.yaml": "{"}}, "no longer a compose file"),
         ({}, {"files": {f"{FOLDER}/compose.yaml": "services: {x: {image: y}}"}}, "no service engine"),
         ({}, {"files": {f"{FOLDER}/compose.yaml": FILE + "networks: {a: {name: $NET}}\n"}}, "take NET from the shell"),
         ({}, {"files": {OVERRIDE: "services: {}\n"}, "used": True}, "was not written by sparktop"),
@@ -250,7 +250,7 @@ def test_what_is_demanded_for_others_is_given_a_word() -> None:
     file = FILE.replace("image: busybox", "image: ${OTHER:?wanted}")
     plan = planned(LESS, files={f"{FOLDER}/compose.yaml": file})
     assert brought_up(plan).environment["OTHER"] == "not-given"
-    assert any("OTHER is demanded" in warning for warning in possible(plan).warnings)
+    assert any("compose demands OTHER" in warning for warning in possible(plan).warnings)
 
 
 def test_hostile_values_stay_values() -> None:

@@ -72,7 +72,7 @@ def test_a_process_of_its_own() -> None:
     one = replace(made.engine("vllm"), container=None)
     refusal = planned(asked(CHANGE), made.picture(restarts.spark(engines=(one,))))
     assert isinstance(refusal, Refusal)
-    assert "nothing here knows how it was started" in refusal.reason
+    assert "only its command line tells how it was started" in refusal.reason
     assert any("--gpu-memory-utilization 0.60" in line for line in refusal.remedies)
 
 
@@ -85,7 +85,7 @@ def test_the_ranks_of_one_engine_are_of_one_starter() -> None:
     )
     refusal = planned(asked(CHANGE), picture)
     assert isinstance(refusal, Refusal)
-    assert "in different ways (spark1: docker run, spark2: sparktop launch)" in refusal.reason
+    assert "differently (spark1: docker run, spark2: sparktop launch)" in refusal.reason
 
 
 # --- lint of the launch that a change makes

@@ -49,7 +49,7 @@ def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> N
     plan = possible(planned(asked(LESS, finding=finding, options={"keep_old": "no"}), made.picture(restarts.spark())))
     compare_plan("relaunch_for_a_finding", plan)
     assert [step.id for step in plan.steps[-4:]] == ["policy", "resolved", "serving", "remove"]
-    assert "no way back" in plan.effect
+    assert "there is no rollback" in plan.effect
 
 
 @pytest.mark.parametrize(("change", "is_theirs"), [(WITHOUT_GRAPHS, True), (SMALLER_SHARE, False)])
@@ -82,7 +82,7 @@ def test_a_guard_that_gives_way_is_told() -> None:
     guard = GuardState(phase=GuardPhase.ARMED, container_id="cd" * 32, container_name="other", floor_bytes=1 << 31)
     node = replace(restarts.spark(), guard=guard)
     plan = possible(planned(asked(LESS), made.picture(node)))
-    assert [one for one in plan.warnings if one.startswith("The guard that is armed on spark1 over other is replaced")]
+    assert [one for one in plan.warnings if one.startswith("The guard armed on spark1 over other is replaced")]
     assert not [
         one for one in possible(planned(asked(LESS), made.picture(restarts.spark()))).warnings if "guard" in one
     ]
@@ -159,7 +159,7 @@ def test_a_moved_tag_is_left_for_the_image_itself() -> None:
     images = {"nvcr.io/nvidia/vllm:26.05.post1-py3": other, support.IMAGE_ID: support.IMAGE}
     plan = possible(planned(asked(LESS), made.picture(restarts.spark()), images=images))
     assert created(plan)["Image"] == support.IMAGE_ID
-    assert any("another image by now" in warning for warning in plan.warnings)
+    assert any("has changed or is gone" in warning for warning in plan.warnings)
 
 
 def test_another_image() -> None:
@@ -221,7 +221,7 @@ def test_what_others_started_is_told_by_hand(name: str, box: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("request_", "more", "words"),
     [
-        (asked(Change()), {}, "nothing is asked"),
+        (asked(Change()), {}, "no change is given"),
         (asked(Change(flags={"--gpu-memory-utilization": "0.70"})), {}, "already"),
         (asked(Change(options={"Ipc": "host"})), {}, "did you mean IpcMode"),
         (asked(Change(options={"IpcMode": 3})), {}, "wants a text"),

@@ -117,7 +117,7 @@ def test_the_launch_that_does_the_same_is_told() -> None:
     )
     again = restarts.planned(restart, restarts.request(), alone())
     assert isinstance(again, Plan)
-    line = "sparktop launch qwen36 spark1 --set max_model_len=65536 --stop vllm-qwen36   # or anew from its recipe"
+    line = "sparktop launch qwen36 spark1 --set max_model_len=65536 --stop vllm-qwen36   # or from its recipe"
     assert again.equivalent[-1] == line
     ended = made.picture(restarts.spark(engines=(restarts.ended(support.engine(labels=SAID)),)))
     refused = restarts.planned(stop, restarts.request("stop-engine"), ended)

@@ -11,10 +11,11 @@ from tests.restart_support import ended, golden, planned, request, spark
 from sparktop.model.engine import Containers, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, DockerCall, Expect
 from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.survey import Privileges
-from sparktop.model.telemetry import Unit
+from sparktop.model.telemetry import Process, ProcessTable, Unit
 from sparktop.operate.restart import loop
 
 NAME = "vllm-qwen36"
@@ -39,9 +40,8 @@ def looping(**more: object):
 
 def service(name: str = "vllm.service", **more: object):
     """A node on which systemd starts a service again and again, whose engine never lives to be seen."""
-    unit = Unit(
-        name=name, active="activating", sub="auto-restart", restarts=14, restart="always", exit_status=1, **more
-    )
+    unit = Unit(name=name, active="activating", sub="auto-restart", restarts=14, restart="always", exit_status=1)
+    unit = replace(unit, **more)
     node = made.idle_node()
     assert node.facts is not None
     return replace(node, facts=replace(node.facts, units=(unit,)))
@@ -157,6 +157,47 @@ def test_service_without_root_is_refused_with_the_line_that_would_permit_it() ->
 def test_services_that_the_node_needs_and_hostile_names_are_none(name: str) -> None:
     found = planned(loop, request("break-restart-loop", name), made.picture(service(name)))
     assert isinstance(found, Refusal)
+
+
+def running_for(seconds: float, **more: object):
+    """A node on which the service's process runs for so long."""
+    node = service(active="active", sub="running", main_pid=4711, exit_status=0, **more)
+    process = Process(pid=4711, parent_pid=1, command="vllm", state="S", resident_bytes=1, started_boot_s=100.0)
+    table = ProcessTable(boot_s=100.0 + seconds, processes=(process,), total_count=1)
+    return replace(node, processes=table)
+
+
+@pytest.mark.parametrize(
+    ("node", "reason", "remedy"),
+    [
+        (running_for(20.0, restarts=0), "vllm.service doesn't loop", "systemctl stop -- vllm.service"),
+        (running_for(20.0, restarts=None), "vllm.service doesn't loop", "systemctl stop -- vllm.service"),
+        (running_for(7200.0, restarts=14), "vllm.service doesn't loop", "systemctl stop -- vllm.service"),
+        (service(active="failed", sub="failed"), "doesn't run, and nothing starts it again", "journalctl -u vllm"),
+        (service(active="inactive", sub="dead"), "doesn't run, and nothing starts it again", "journalctl -u vllm"),
+    ],
+    ids=["never-restarted", "unknown", "has-ended-its-loop", "failed", "stopped"],
+)
+def test_a_service_that_does_not_loop_is_not_stopped_for_it(node: NodeView, reason: str, remedy: str) -> None:
+    found = planned(loop, request("break-restart-loop", "vllm.service"), made.picture(node))
+    assert isinstance(found, Refusal), found
+    assert reason in found.reason
+    assert remedy in " ".join(found.remedies)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [running_for(20.0, restarts=3), service(restarts=0), service(active="active", sub="running", main_pid=4711)],
+    ids=["just-started-again", "about-to-be-started-again", "its-process-is-not-known"],
+)
+def test_a_service_that_loops_is_stopped(node: NodeView) -> None:
+    assert plan(node, "vllm.service").title == "Break the restart loop of vllm.service on spark1"
+
+
+def test_what_a_finding_calls_a_loop_is_stopped() -> None:
+    found = Finding(rule="restart.loop", severity=Severity.CRITICAL, title="vllm.service is in a restart loop")
+    asked = replace(request("break-restart-loop", "vllm.service"), finding=found)
+    assert isinstance(planned(loop, asked, made.picture(running_for(20.0, restarts=0))), Plan)
 
 
 def test_what_nothing_starts_again_is_no_loop() -> None:

@@ -125,7 +125,7 @@ def test_process_that_took_a_pid_is_never_signalled() -> None:
 def test_container_of_rm_is_stopped_and_its_end_is_told() -> None:
     box = made.container(auto_remove=True, restart_policy="no")
     found = plan(made.picture(spark(engines=(made.engine(container=box),))))
-    assert any("Docker removes it when it ends" in warning for warning in found.warnings)
+    assert any("Docker removes it when it stops" in warning for warning in found.warnings)
     assert found.way_back == ()
     kill = next(step.act for step in found.steps if step.id == "kill")
     assert isinstance(kill, Remote)

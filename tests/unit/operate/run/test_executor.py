@@ -106,7 +106,7 @@ async def test_a_node_that_has_rebooted_is_to_be_looked_at(tmp_path: Path, where
     made = restart()
     run = await stage.carry_out(replace(made, steps=tuple(replace(one, on_failure=_stop()) for one in made.steps)))
     assert run.state is RunState.FAILED
-    assert "rebooted, or what did it was killed" in run.message
+    assert "rebooted, or its runner was killed" in run.message
     assert stage.node.begun.count(where) == 1
     assert run.can_go_back
 
@@ -139,7 +139,7 @@ async def test_a_link_that_goes_with_the_step_is_no_failure(tmp_path: Path) -> N
     act = Remote(operations=(Command(argv=("reboot",)),), takes_link=True)
     run = await stage.carry_out(plan(step("reboot", act), step("after")))
     assert run.state is RunState.DONE
-    assert run.steps[0].detail == "the link went with it"
+    assert run.steps[0].detail == "the link broke with it"
     assert stage.node.begun == ["reboot", "after"]
 
 
@@ -164,8 +164,8 @@ async def test_each_kind_of_failure(tmp_path: Path, kind: str, state: RunState, 
     assert "it would not" in run.message
     assert run.can_go_back is (kind == "stop")
     if kind == "stop":
-        assert run.message == "Do stop failed: it would not. Done: Do policy. Not begun: Do start."
-        assert run.hint == "The way back can be taken: Do old; Do policy."
+        assert run.message == "Do stop failed: it would not. Done: Do policy. Not started: Do start."
+        assert run.hint == "You can roll back: Do old; Do policy."
 
 
 async def test_a_way_back_that_fails_tells_both_problems(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_way_back_that_fails_tells_both_problems(tmp_path: Path) -> None
     assert run.state is RunState.FAILED
     assert "it would not" in run.message
     assert "the old one is gone" in run.message
-    assert "Not begun: Do policy." in run.message
+    assert "Not started: Do policy." in run.message
     assert run.can_go_back
 
 
@@ -186,7 +186,7 @@ async def test_what_a_failed_step_undid_is_told(tmp_path: Path) -> None:
     broke = OperationResult(index=1, ok=False, code=500, problem="no space left on device")
     undid = OperationResult(index=0, is_undo=True, ok=False, problem="it hung")
     two = Remote(operations=(Command(argv=("a",)), Command(argv=("b",))))
-    for undone, said, back in ((True, "What had been done of it is undone.", False), (False, "it hung", True)):
+    for undone, said, back in ((True, "What it had done is reverted.", False), (False, "it hung", True)):
         stage.node.journal.clear()
         stage.node.fails["swap"] = Outcome(state=OutcomeState.FAILED, results=(did, broke, undid), undone=undone)
         run = await stage.carry_out(plan(step("swap", two), back=(step("old"),)))
@@ -307,7 +307,7 @@ async def test_an_audit_that_fails_in_the_middle_leaves_no_engine_stopped(tmp_pa
     run = await stage.carry_out(plan(step("stop"), step("start")))
     assert run.state is RunState.DONE
     assert stage.node.begun == ["stop", "start"]
-    assert "The audit is not whole" in run.message
+    assert "The audit is incomplete" in run.message
 
 
 async def test_a_refused_plan_is_not_begun(tmp_path: Path) -> None:
@@ -554,7 +554,7 @@ async def test_abort_at_any_step(tmp_path: Path, where: str) -> None:
     if not is_last:
         assert RunState.ABORTING in {one.state for one in stage.runs}
         assert run.can_go_back
-        assert "You got out" in run.message
+        assert "Aborted at" in run.message
 
 
 async def test_abort_before_the_first_step(tmp_path: Path) -> None:
@@ -579,7 +579,7 @@ async def test_abort_while_the_link_is_lost_ends_with_the_step_not_known(tmp_pat
     async with asyncio.timeout(10):
         run = await execution.finished()
     assert (run.state, run.steps[1].state) == (RunState.ABORTED, StepState.UNKNOWN)
-    assert "finishes or undoes by itself" in run.steps[1].detail
+    assert "completes or reverts by itself" in run.steps[1].detail
     assert run.can_go_back
 
 
@@ -623,7 +623,7 @@ async def test_abort_on_the_way_back_ends_its_waits(tmp_path: Path) -> None:
     run = await execution.finished()
     assert run.state is RunState.ABORTED
     assert stage.node.begun == ["start", "old"]
-    assert "You got out of the way back" in run.message
+    assert "You aborted the rollback" in run.message
 
 
 async def test_a_console_that_is_closed_says_where_it_left(tmp_path: Path) -> None:

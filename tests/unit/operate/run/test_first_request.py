@@ -111,7 +111,7 @@ async def test_memory_below_the_floor_ends_the_request() -> None:
         async with asyncio.timeout(10):
             await engine.aborted.wait()
     assert not found.ok
-    assert "fell to 2.5 GiB, below the floor of 4.0 GiB: the request was given up" in found.detail
+    assert "fell to 2.5 GiB, below the floor of 4.0 GiB: the request was aborted" in found.detail
 
 
 async def test_spike_between_two_pictures_is_seen_in_the_history() -> None:
@@ -200,7 +200,7 @@ async def test_key_that_is_wanted_is_explained() -> None:
     async with EngineStage(models=reply({"error": "Unauthorized"}, "401 Unauthorized")) as engine:
         found = await run(engine, Stage(engine.port))
     assert not found.ok
-    assert "wants a key" in found.detail
+    assert "needs a key" in found.detail
     assert module.KEY_VARIABLE in found.detail
 
 

@@ -86,7 +86,7 @@ def test_a_node_whose_connection_is_gone_is_asked_nothing_for_a_plan(state: Link
     found = unreachable_refusal(Request(action="stop-engine", nodes=("spark1",), target="vllm"), picture(view))
     assert (found is not None) == (state in (LinkState.LOST, LinkState.REFUSED))
     if found is not None:
-        assert f"spark1 can't be asked anything now ({state}: no packets)" in found.reason
+        assert f"spark1 can't be reached now ({state}: no packets)" in found.reason
         assert found.remedies[0] == "see the switch"
     assert unreachable_refusal(Request(action="collect-evidence", nodes=("spark1",)), picture(view)) is None
 
@@ -96,7 +96,7 @@ def test_old_figures_are_not_acted_on() -> None:
     assert barred(made(STOP), at_s=10.0) == "The newest figures of spark1 are 10 s old: too old to act on."
     slow = node("spark1", step_s=60.0, age_s=100.0)
     assert barred(made(STOP), state=picture(slow)) is None
-    assert barred(made(STOP), state=picture(node("spark1", sample=None))) == "Nothing has been seen of spark1 yet."
+    assert barred(made(STOP), state=picture(node("spark1", sample=None))) == "No figures yet from spark1."
     assert barred(made(STOP), state=picture(node("spark2"))) == "spark1 is not watched by this session."
 
 
@@ -110,13 +110,13 @@ def test_an_old_plan_is_made_anew() -> None:
 
 def test_one_change_per_node_at_a_time() -> None:
     assert barred(made(STOP), busy={"spark2": "Restart"}) is None
-    assert barred(made(STOP), busy={"spark1": "Restart"}) == "spark1 is taken by this session: Restart."
+    assert barred(made(STOP), busy={"spark1": "Restart"}) == "spark1 is in use by this session: Restart."
     two = replace(made(STOP), request=Request(action="safe-restart", nodes=("spark1", "spark2")))
     assert barred(two, busy={"spark2": "Restart"}) is not None
 
 
 def test_an_empty_plan_is_none() -> None:
-    assert barred(plan(seen_monotonic_s=NOW_S)) == "There is nothing to do: the plan has no steps."
+    assert barred(plan(seen_monotonic_s=NOW_S)) == "Nothing to do: the plan has no steps."
 
 
 STAMP = "2026-05-28T19:26:40.123456789Z"
@@ -125,14 +125,14 @@ STAMP = "2026-05-28T19:26:40.123456789Z"
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/stop"),)), "is not there any more"),
-        (Remote(operations=(Expect(path=f"/containers/{OTHER}/json", equals={}),)), "is not there any more"),
+        (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/stop"),)), "is gone from"),
+        (Remote(operations=(Expect(path=f"/containers/{OTHER}/json", equals={}),)), "is gone from"),
         (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/start", accepts=(204, 404)),)), None),
-        (GuardOrder(container_id=OTHER, container_name="vllm"), "Container vllm is not there any more on spark1"),
+        (GuardOrder(container_id=OTHER, container_name="vllm"), "Container vllm is gone from spark1"),
         (GuardOrder(container_id="{NEW}"), None),
         (GuardOrder(container_id=""), None),
-        (AwaitGone(pids=(1, 2), container_id=OTHER), "is not there any more"),
-        (AwaitGone(pids=(999_999,)), "Process 999999 is not there any more"),
+        (AwaitGone(pids=(1, 2), container_id=OTHER), "is gone from"),
+        (AwaitGone(pids=(999_999,)), "Process 999999 is gone"),
         (AwaitGone(pids=(999_999, 77352)), None),
         (AwaitBack(boot_id="another"), "has been rebooted since"),
         (AwaitBack(boot_id="boot-of-spark1"), None),
@@ -140,7 +140,7 @@ STAMP = "2026-05-28T19:26:40.123456789Z"
             Remote(
                 operations=(Expect(path=f"/containers/{BOX.container_id}/json", equals={"State.StartedAt": STAMP}),)
             ),
-            "has been started anew",
+            "has been restarted",
         ),
         (
             Remote(

@@ -95,7 +95,7 @@ async def test_what_nothing_breaks_off_serves(tmp_path: Path, name: str) -> None
     assert stage.serves()
 
 
-# --- the operator wants out
+# --- the operator aborts
 
 
 @every_step
@@ -200,7 +200,7 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(
     run = await stage.carry_out(stage.plan)
     left = stage.boxes()
     assert step.node in run.message
-    if step.on_failure is OnFailure.GO_ON:  # it has served: it is left as it is, and not said to be done
+    if step.on_failure in (OnFailure.GO_ON, OnFailure.FAIL_AT_END):  # it has served, and is left as it is
         assert run.state is RunState.FAILED, run.message
         assert "Whether it was done is not known" in run.message
         assert stage.serves(), left
@@ -240,6 +240,9 @@ async def test_a_node_that_boots_in_the_middle_of_a_step(tmp_path: Path, name: s
         assert run.state is RunState.DONE, run.message
         return
     assert run.state is not RunState.DONE, run.message
+    if step.on_failure is OnFailure.FAIL_AT_END:
+        assert f"What failed, by hand: {step.by_hand}." in run.hint
+        return
     assert not stage.serves()
     if run.can_go_back:
         back = await goes_back(stage, run)
@@ -256,6 +259,11 @@ async def test_a_step_that_fails_leads_back(tmp_path: Path, name: str, step_id: 
     assert FAILED.problem in run.message
     if step.on_failure is OnFailure.GO_ON:
         assert run.state is RunState.DONE
+    elif step.on_failure is OnFailure.FAIL_AT_END:
+        assert run.state is RunState.FAILED, "it serves, and not as promised"
+        assert run.message.startswith(f"{step.title} failed")
+        assert f"What failed, by hand: {step.by_hand}." in run.hint
+        assert stage.serves()
     else:
         assert run.state in (RunState.ROLLED_BACK, RunState.FAILED)
         assert not run.can_go_back

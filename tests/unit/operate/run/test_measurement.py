@@ -45,14 +45,11 @@ def answer(**more: Any) -> Completion:
     [
         (
             answer(),
-            (
-                "first token 0.8 s (expected 0.9 s); 29.4 tok/s (expected 28-30); 46 GiB left (expected 45); "
-                "44 at the lowest"
-            ),
+            ("first token 0.8 s (expected 0.9 s); 29.4 tok/s (expected 28-30); 46 GiB left (expected 45); 44 at least"),
         ),
         (answer(tokens=128), "58.8 tok/s"),  # speculation: two tokens a piece
-        (answer(tokens=3, pieces=3), "3 tokens came, too few to tell a rate by"),
-        (answer(pieces=1), "64 tokens came, too few to tell a rate by"),  # not streamed
+        (answer(tokens=3, pieces=3), "3 tokens came, too few to measure a rate"),
+        (answer(pieces=1), "64 tokens came, too few to measure a rate"),  # not streamed
         (answer(last_token_s=0.8 + 63 / 14), "14.0 tok/s (expected 28-30)"),
         (answer(last_token_s=0.8 + 63 / 14), "that is 50 % of the least that is expected: look at the GPU's clock"),
     ],

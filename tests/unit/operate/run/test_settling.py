@@ -10,7 +10,8 @@ from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.pictures_support import node
 
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import Remote, RunState
+from sparktop.model.plan import AwaitServing, Remote, RunState
+from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
 
 GIB = 1024**3
 STEP_S = 1.0
@@ -62,3 +63,29 @@ async def test_what_let_nothing_go_ends_with_the_next_sample(tmp_path: Path) -> 
     run = await stage.carry_out(plan(step("stop")))
     assert run.state is RunState.DONE
     assert stage.clock.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize("how", ["done", "way back"])
+async def test_the_last_check_sees_what_the_end_tells(tmp_path: Path, how: str) -> None:
+    """What dies while the run waits for its last figures is not told as serving."""
+    stage = Stage(tmp_path)
+    began_s = with_memory_back_after(stage, 6.0)
+    stop = Remote(operations=(DockerCall(method="POST", path="/containers/x/stop", query={"t": "60"}),))
+    check = step("serving", AwaitServing(name="x"))
+    checked_s: list[float] = []
+
+    def judged(what: str) -> WaitStatus:
+        checked_s.append(stage.clock.monotonic() - began_s)
+        return WaitStatus(verdict=WaitVerdict.MET, detail="it serves")
+
+    stage.performers._judged = judged  # type: ignore[method-assign]
+    if how == "way back":
+        stage.node.fails["start"] = FAILED
+        made = plan(step("stop", stop), step("start", on_failure=ROLL_BACK), back=(step("old"), check))
+    else:
+        made = plan(step("stop", stop), step("start"), check)
+    run = await stage.carry_out(made)
+    assert run.state is (RunState.ROLLED_BACK if how == "way back" else RunState.DONE)
+    assert run.after["spark1"]["available_gib"] == pytest.approx(110.0, abs=1.0)
+    assert checked_s[0] >= 6.0, "memory was back by then"
+    assert stage.clock.monotonic() - began_s < checked_s[-1] + 1.0, "and nothing is waited for after it"

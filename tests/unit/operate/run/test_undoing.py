@@ -60,13 +60,13 @@ def test_what_the_way_back_has_done_is_not_to_be_done_again() -> None:
 def test_a_run_that_can_go_back_says_the_commands_too() -> None:
     run = run_until(restarting(), "gone")
     told = hint(run, can_go_back=True)
-    assert told.startswith("The way back can be taken: ")
-    assert told.endswith(f"By hand it is: docker start {NAME}; docker update --restart=unless-stopped {NAME}")
+    assert told.startswith("You can roll back: ")
+    assert told.endswith(f"By hand: docker start {NAME}; docker update --restart=unless-stopped {NAME}")
     assert hint(replace(run, steps=run.steps[:1]), can_go_back=False) == ""
 
 
 def test_no_wait_is_undone() -> None:
-    """What a wait says of its undoing, "nothing is started where it doesn't come", is no command."""
+    """What a wait says of its undoing, "without it nothing is started", is no command."""
     made_plan = restarting()
     lines = by_hand(run_until(made_plan, "memory"))
     assert not [line for line in lines if line.startswith("nothing")]
@@ -79,7 +79,7 @@ async def test_how_a_run_ended_and_what_to_undo_stand_in_the_audit(tmp_path: Pat
     steps = step("stop", undone_by="docker start vllm"), step("start")
     run = await stage.carry_out(plan(*steps))
     assert run.state is RunState.FAILED
-    assert run.hint == "How to undo what was done: docker start vllm"
+    assert run.hint == "To undo it: docker start vllm"
     assert stage.audited[-1]["hint"] == run.hint  # a console that was closed tells nobody else
 
 

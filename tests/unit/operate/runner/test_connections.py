@@ -11,16 +11,22 @@ from pathlib import Path
 import pytest
 from tests.runner_support import is_alive, no_secret, sh, until
 
+from sparktop.clock import ManualClock
 from sparktop.errors import ChannelRefused
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Remote
 from sparktop.model.survey import FileText
+from sparktop.observe.contained import Contained
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.runner import connections as module
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.operate.runner.connections import Lines
 from sparktop.transport.local import LocalChannel, LocalConnector, LocalTransport
+
+
+def no_fault(where: str, error: BaseException) -> None:
+    raise AssertionError(f"{where}: {error}")
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ async def runner(lines: Lines, node: str = "spark1") -> RunnerLine:
 async def test_a_runner_for_each_connection(lines: Lines, transport: LocalTransport) -> None:
     assert lines.line("spark1") is None
     waiting = asyncio.create_task(lines.wait("spark1"))
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     line = await runner(lines)
     assert await waiting is line
     assert lines.line("spark1") is line
@@ -62,7 +68,7 @@ async def test_a_runner_for_each_connection(lines: Lines, transport: LocalTransp
 
 
 async def test_a_runner_that_dies_is_started_again(lines: Lines, transport: LocalTransport) -> None:
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     first = await runner(lines)
     os.kill(first.pid, signal.SIGKILL)
     await until(lambda: lines.line("spark1") is not first)
@@ -78,7 +84,7 @@ async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
 ) -> None:
     (tmp_path / "long").write_text("x" * 200)
     ask = FileText(node="spark1", path=str(tmp_path / "long"))
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     line = await runner(lines)
     assert (await line.ask([ask]))[ask].value == "x" * 200
     monkeypatch.setattr("sparktop.operate.runner.client.ANSWER_CHARS", 100)
@@ -86,14 +92,46 @@ async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
     assert (answer.value, answer.problem) == (None, "spark1 says more than it was asked for")
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"{nonsense\n", "JSONDecodeError"),
+        (b"[1]\n", "a reply is no object: list"),
+        (b'{"id": 1, "kind": ' + b"[" * 900 + b"]" * 900 + b"}\n", "ValueError"),
+        (b"x" * 300_000 + b"\n", "a line of 300000 bytes was dropped"),
+    ],
+    ids=["no-json", "no-object", "deep", "over-long"],
+)
+async def test_a_reply_that_can_t_be_read_is_named_once(
+    lines: Lines, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, what: str
+) -> None:
+    (tmp_path / "file").write_text("read")
+    contained = Contained(ManualClock())
+    lines.opened("spark1", transport, lambda where, error: contained.add("spark1", where, error))
+    line = await runner(lines)
+    read, hostile = line._channel.read, [text * 3]
+
+    async def with_nonsense() -> bytes:
+        data = await read()
+        return hostile.pop() + data if hostile else data
+
+    monkeypatch.setattr(line._channel, "read", with_nonsense)
+    ask = FileText(node="spark1", path=str(tmp_path / "file"))
+    answers = [(await line.ask([ask]))[ask].value for _ in range(3)]
+    assert answers == ["read"] * 3, "the replies after it are read"
+    (notice,) = contained.notices()
+    assert (notice.node, "spark1's runner's replies" in notice.text) == ("spark1", True)
+    assert what in notice.text
+
+
 async def test_what_was_begun_is_remembered_across_connections(lines: Lines, transport: LocalTransport) -> None:
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     first = await runner(lines)
     first.boot_id = "the boot before"
     act = Remote(operations=(sh("kill -9 $PPID"),))
     await first.perform("r", "s", act, told=lambda _: None, secret=no_secret)
     lines.closed("spark1")
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     second = await runner(lines)
     assert second is not first
     assert (await second.outcome("r", "s")).state is OutcomeState.GONE
@@ -102,7 +140,7 @@ async def test_what_was_begun_is_remembered_across_connections(lines: Lines, tra
 
 async def test_watching_only_starts_nothing(transport: LocalTransport) -> None:
     lines = Lines(read_only=True)
-    lines.opened("spark1", transport)
+    lines.opened("spark1", transport, no_fault)
     await asyncio.sleep(0)
     assert lines.line("spark1") is None
     assert "--read-only" in lines.problem("spark1")
@@ -127,14 +165,14 @@ class Full(LocalTransport):
 async def test_why_there_is_no_runner_is_said(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RESTARTS_S", (0.01, 0.01))
     full = Full(3)
-    lines.opened("spark1", full)
+    lines.opened("spark1", full, no_fault)
     await until(lambda: full.refusals == 0)
     assert lines.problem("spark1") == "spark1: sshd gave no further session. It allows MaxSessions at a time."
     assert lines.line("spark1") is None
     lines.closed("spark1")
     assert lines.problem("spark1") == ""
     again = Full(1)
-    lines.opened("spark1", again)
+    lines.opened("spark1", again, no_fault)
     await runner(lines)
     assert lines.problem("spark1") == ""
     lines.closed("spark1")

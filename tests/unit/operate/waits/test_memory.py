@@ -123,13 +123,13 @@ def test_memory_of_nobody_is_trapped_and_needs_a_reboot() -> None:
     assert judged(since((-100, 60.0), (0, 60.0)), node).verdict is WaitVerdict.WAITING
     found = judged(since((-121, 60.0), (0, 60.0)), node)
     assert found.verdict is WaitVerdict.FAILED
-    assert "are held by nobody" in found.detail
+    assert "belong to no process" in found.detail
     assert "a reboot has" in found.detail
 
 
 def test_trapped_memory_is_not_blamed_on_a_small_engine_beside_it() -> None:
     node = made.node(engines=(made.engine("small", gpu_bytes=3 * GIB),), available_gib=60.0)
-    assert "are held by nobody" in judged(since((-121, 60.0), (0, 60.0)), node).detail
+    assert "belong to no process" in judged(since((-121, 60.0), (0, 60.0)), node).detail
 
 
 def test_page_cache_is_a_rung_with_its_honest_limit() -> None:

@@ -11,8 +11,8 @@ from tests.restart_support import ended, head, worker
 from sparktop.model.engine import Container, Containers, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
-from sparktop.model.plan import AwaitReady
-from sparktop.operate.waits.readiness import judge_ready
+from sparktop.model.plan import AwaitReady, SmokeTest
+from sparktop.operate.waits.readiness import failure_cause, judge_ready
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
 
 ACT = AwaitReady(name="vllm-qwen36")
@@ -41,13 +41,13 @@ def test_loading_is_told_with_its_count() -> None:
 @pytest.mark.parametrize(
     ("still_s", "silent_s", "said"),
     [
-        (4.0, 4.0, "it last got further 4 s ago, so it is slow and not stuck; set it in x.yaml"),
+        (4.0, 4.0, "its last progress was 4 s ago: slow, not stuck; set it in x.yaml"),
         (
             1200.0,
             2.0,
-            "it has not got further for 20 min, and its log goes on: see what it says there; set it in x.yaml",
+            "it has made no progress for 20 min; its log goes on: read it; set it in x.yaml",
         ),
-        (1200.0, 1200.0, "it has not got further for 20 min, and its log is silent: it is stuck rather than slow"),
+        (1200.0, 1200.0, "it has made no progress for 20 min; its log is silent: it is stuck rather than slow"),
     ],
 )
 def test_when_its_time_is_up_a_slow_load_is_told_from_one_that_is_stuck(
@@ -73,7 +73,7 @@ def test_starting_and_unknown_are_told_plainly() -> None:
     assert judged(
         anew(EngineState.STARTING, log=LogFacts(phase="compile", last_line_wall_s=made.WALL_S))
     ).detail.startswith("starting, compile")
-    assert judged(anew(EngineState.UNKNOWN)).detail.startswith("running, and says nothing yet")
+    assert judged(anew(EngineState.UNKNOWN)).detail.startswith("running; its log is still empty")
 
 
 @pytest.mark.parametrize("state", [EngineState.READY, EngineState.SERVING])
@@ -100,7 +100,7 @@ def test_engine_of_the_run_before_in_a_container_that_runs_anew_says_nothing(old
     node = replace(node, containers=replace(node.containers, containers=(box,)))
     found = judge_ready(ACT, made.picture(node), "spark1", BEGAN)
     assert found.verdict is WaitVerdict.WAITING
-    assert "no engine is seen in it yet" in found.detail
+    assert "its engine has not appeared yet" in found.detail
 
 
 def test_way_back_takes_the_run_that_was_never_stopped() -> None:
@@ -129,13 +129,13 @@ def test_run_that_ended_has_failed_with_its_first_error_and_what_that_is() -> No
     log = LogFacts(
         failure="ValueError: No available memory for the cache blocks", findings=(said,), last_line_wall_s=made.WALL_S
     )
-    engine = anew(EngineState.EXITED, log=log, exit_detail="failed: its log says why (exit code 1)")
+    engine = anew(EngineState.EXITED, log=log, exit_detail="failed (exit code 1)")
     engine = replace(engine, container=replace(engine.container, status="exited", exit_code=1), endpoint=None)
     found = judged(engine)
     assert found.verdict is WaitVerdict.FAILED
     assert found.detail == (
-        'failed: its log says why (exit code 1). its log: "ValueError: No available memory for the cache blocks". '
-        "No room is left for the KV cache"
+        "No room is left for the KV cache; failed (exit code 1); its log: "
+        '"ValueError: No available memory for the cache blocks"'
     )
 
 
@@ -148,16 +148,18 @@ def test_what_its_log_says_is_waited_for_and_told_where_no_line_of_it_is_a_failu
         box = replace(engine.container, status="exited", exit_code=1, finished_wall_s=made.WALL_S - 1)
         found = judged(replace(engine, container=box, endpoint=None))
         assert found.verdict is verdict
-    assert found.detail.endswith('its log: "OSError: [Errno 98] Address already in use". The port is already in use')
+    assert found.detail == (
+        'The port is already in use; ended with exit code 1; its log: "OSError: [Errno 98] Address already in use"'
+    )
 
 
 def test_loop_has_failed() -> None:
     again = judged(anew(EngineState.STARTING, box={"status": "restarting", "restart_count": 2}))
     assert again.verdict is WaitVerdict.FAILED
-    assert "started again and again" in again.detail
+    assert "in a restart loop" in again.detail
     counted = judged(anew(EngineState.STARTING, box={"restart_count": 1}))
     assert counted.verdict is WaitVerdict.FAILED
-    assert "started again 1 times by its restart policy" in counted.detail
+    assert "has started it again 1 times" in counted.detail
 
 
 def test_failure_in_its_log_is_waited_on_until_it_is_silent() -> None:
@@ -190,7 +192,7 @@ def test_container_without_an_engine_yet_is_waited_for() -> None:
     node = made.node(engines=())
     box = made.container(started_wall_s=STARTED_S)
     node = replace(node, containers=replace(node.containers, containers=(box,)))
-    assert "no engine is seen in it yet" in judge_ready(ACT, made.picture(node), "spark1", BEGAN).detail
+    assert "its engine has not appeared yet" in judge_ready(ACT, made.picture(node), "spark1", BEGAN).detail
 
 
 def test_new_container_of_the_name_counts_as_new() -> None:
@@ -248,7 +250,7 @@ def test_a_rank_whose_other_rank_has_ended_waits_no_longer() -> None:
     over = made.container("vllm-head", status="exited", exit_code=1, started_wall_s=made.WALL_S - 15)
     found = lost(over)
     assert found.verdict is WaitVerdict.FAILED
-    assert found.detail == "its other rank, vllm-head on spark1, is not there any more: ended with exit code 1"
+    assert found.detail == "its other rank, vllm-head on spark1, is gone: ended with exit code 1"
 
 
 @pytest.mark.parametrize(
@@ -280,3 +282,13 @@ def test_a_quick_end_waits_for_its_log() -> None:
     for ended_s, verdict in ((1.0, WaitVerdict.WAITING), (30.0, WaitVerdict.FAILED)):
         one = replace(engine, container=box(ended_s))
         assert judged(one, since=replace(BEGAN, before=made.node("spark1", engines=()))).verdict is verdict
+
+
+@pytest.mark.parametrize("act", [AwaitReady(name="vllm-qwen36"), SmokeTest(engine="vllm-qwen36", floor_bytes=0)])
+def test_cause_of_a_failure_is_what_its_own_run_logged(act: AwaitReady | SmokeTest) -> None:
+    said = Finding(rule="memory.kv", severity=Severity.CRITICAL, title="No room is left for the KV cache")
+    for last_line_s, expected in ((made.WALL_S, said), (0.0, None)):
+        log = LogFacts(findings=(said,), last_line_wall_s=last_line_s)
+        picture = made.picture(made.node(engines=(anew(EngineState.EXITED, log=log),)))
+        cause = failure_cause(act, "spark1", picture)
+        assert (cause.finding if cause else None) is expected

@@ -2,23 +2,27 @@
 
 For a running engine a lint shows words instead of file lines: "- --performance-mode throughput", "+ VLLM_X=1". If all
 steps of a remedy are flags or variables of the engine itself, they become the change of a relaunch.
+
+The lints are imported when there is an engine (`catalogue.read_ahead_for_engines`): they and what reads a command line
+are a megabyte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
-from sparktop.diagnose.lint import memory
-from sparktop.diagnose.lint.catalogue import check as check_specs
-from sparktop.diagnose.lint.read.docker import RunningEngine, running_engine, spec_of
-from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.engines.ranks import EngineRank, is_alive, names_in_order, teams
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, NodeView
+
+if TYPE_CHECKING:
+    from sparktop.diagnose.lint.read.running import RunningEngine
+    from sparktop.diagnose.lint.user_rules import LintRule
 
 TIGHT_BYTES = 12 << 30
 """With less memory available, findings about the engine's memory share become warnings."""
@@ -32,15 +36,19 @@ LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor")
 """Rules that the pair rules cover better if both nodes are watched."""
 
 
-_MEMORY_RULES = frozenset(
-    lint.card.id
-    for lint in (
-        memory.gpu_memory_utilization_high,
-        memory.gpu_memory_utilization_absent,
-        memory.mem_fraction_static_high,
-        memory.mem_fraction_static_absent,
+@cache
+def _memory_rules() -> frozenset[str]:
+    from sparktop.diagnose.lint import memory
+
+    return frozenset(
+        lint.card.id
+        for lint in (
+            memory.gpu_memory_utilization_high,
+            memory.gpu_memory_utilization_absent,
+            memory.mem_fraction_static_high,
+            memory.mem_fraction_static_absent,
+        )
     )
-)
 
 
 def running(own: Sequence[LintRule] = ()) -> LiveRule:
@@ -49,6 +57,9 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
     @lru_cache(maxsize=64)
     def lint_findings(engine: RunningEngine) -> tuple[Finding, ...]:
         """Cached: called several times a second, recomputed only if a command, environment or container changed."""
+        from sparktop.diagnose.lint.catalogue import check as check_specs
+        from sparktop.diagnose.lint.read.running import spec_of
+
         spec = spec_of(engine)
         # the probe masks secrets at the source
         return () if spec is None else check_specs((spec,), mask=str, own=own, is_live=True)
@@ -70,6 +81,8 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
 def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet: FleetState) -> Iterable[Finding]:
     """The lint findings in running engines, one for all ranks of an engine."""
     for team in teams(fleet):
+        from sparktop.diagnose.lint.read.running import running_engine
+
         names = names_in_order(team, fleet)
         findings_by_key: dict[tuple[str, str, str], Finding] = {}
         samples = [rank.node.sample for rank in team if rank.node.sample]
@@ -89,7 +102,7 @@ def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet:
         for finding in findings_by_key.values():
             yield replace(
                 finding,
-                severity=Severity.INFO if finding.rule in _MEMORY_RULES and not is_tight else Severity.WARNING,
+                severity=Severity.INFO if finding.rule in _memory_rules() and not is_tight else Severity.WARNING,
                 nodes=names,
                 engine=team[0].engine.name,
                 subject=" ".join(filter(None, (team[0].engine.name, finding.subject))),

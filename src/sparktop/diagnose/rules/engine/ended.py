@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import command_of, joins_ray
-from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop
+from sparktop.cmdline.engine_command import command_of
+from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop, restart_count
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.guard import ended_by_guard
+from sparktop.diagnose.rules.engine.down import Down, down, ended_badly, is_reported_elsewhere, remedies
 from sparktop.diagnose.rules.window import of_engine
-from sparktop.engines.ranks import is_alive, other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -19,15 +18,11 @@ from sparktop.model.telemetry import Unit
 from sparktop.text.units import GIB, gib
 
 RECENT_S = 600.0
-"""Endings are reported for ten minutes; after that only the engine table shows them."""
+"""How long the end of an engine that never served is reported; after that only the engine table shows it."""
 
 
 KILL_WINDOW_S = 30.0
 """A kernel OOM kill this close to a container's end caused it."""
-
-
-HEAD_SEEN_S = 15.0
-"""Another node's containers are listed some seconds late: after this the end of a head is known."""
 
 
 LOOP_UPTIME_S = 600.0
@@ -38,42 +33,26 @@ _SOURCES = ("field report 004", "Docker: restart policies")
 
 @live_rule(
     "restart.ended",
-    "An engine ended badly",
+    "An engine failed",
     Severity.CRITICAL,
     scope="any engine in a container, or a systemd service that runs one",
     sources=_SOURCES,
     clear_s=0.0,
     follows=("cluster.rank-died",),
 )
-def ended_badly(fleet: FleetState) -> Iterator[Finding]:
-    """Engines that ended badly in the last minutes, with what their exit code proves."""
-    for node in fleet.nodes:
-        now_s = node.sample.wall_s if node.sample else None
-        for engine in node.engines:
-            ended_s = engine.exited_wall_s
-            if engine.state is not EngineState.EXITED or ended_s is None or now_s is None:
-                continue
-            if now_s - ended_s < RECENT_S and not (
-                (engine.log and engine.log.is_stopping)
-                or ended_by_guard(node, engine)
-                or _ended_with_its_head(engine, node, fleet, now_s - ended_s)
-            ):
-                yield from _exit_finding(node, engine, ended_s)
+def ended(fleet: FleetState) -> Iterator[Finding]:
+    """Engines that ended badly, with what their exit code proves: of one that never served for some minutes."""
+    for missing in down(fleet):
+        if missing.by is not None or missing.is_since_reboot or is_reported_elsewhere(missing, fleet):
+            continue
+        if ended_badly(missing) and (missing.has_served or missing.ago_s < RECENT_S):
+            for finding in _exit_finding(missing):
+                offered = remedies(missing, fleet, finding.remedies) if missing.has_served else finding.remedies
+                yield replace(finding, remedies=offered)
 
 
-def _ended_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_s: float) -> bool:
-    """Whether a Ray worker ended because its head did, whose end is reported: `ray start --block` then exits with 1."""
-    container = engine.container
-    if container is None or not joins_ray(container.argv) or container.exit_code not in (None, 0, 1):
-        return False
-    if ago_s < HEAD_SEEN_S:
-        return True
-    heads = [rank.engine for rank in other_ranks(rank_of(engine, node), fleet)]
-    # A head younger than this end belongs to another launch or was restarted; ages, because node clocks differ.
-    return bool(heads) and all(not is_alive(head) or (head.uptime_s or 0.0) < ago_s for head in heads)
-
-
-def _exit_finding(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
+def _exit_finding(missing: Down) -> Iterator[Finding]:
+    node, engine, ended_s = missing.node, missing.engine, missing.ended_s
     container = engine.container
     if container is None or container.exit_code is None or container.status not in ("exited", "dead"):
         yield from _lost_process(node, engine, ended_s)
@@ -89,7 +68,7 @@ def _exit_finding(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Fi
     cause = worst.rule if worst else None
     if kill is not None and container.exit_code == 137:
         evidence.append(Evidence(source=f"{node.name} kernel log", text=kill.text, wall_s=kill.last_wall_s))
-        killed = f"The kernel's OOM killer ended it for want of memory: its line names {kill.process or 'it'}."
+        killed = f"The kernel's OOM killer killed it: the kernel's line names {kill.process or 'it'}."
         ending, cause = replace(ending, explanation=killed, settles=""), "kernel.oom-kill"
     lowest = min((value for value in node.available_history.values[-120:] if value is not None), default=None)
     if lowest is not None:
@@ -98,6 +77,8 @@ def _exit_finding(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Fi
             not_short = "Memory was not short in the last minutes, so another sender is likelier."
             ending = replace(ending, explanation=f"{ending.explanation} {not_short}")
     finding = ending.finding(engine.name, tuple(evidence))
+    if missing.has_served:
+        finding = replace(finding, title=f"{missing.name} is down: it {ending.says}{missing.lost}")
     yield replace(finding, nodes=(node.name,), caused_by=cause, since_wall_s=ended_s)
 
 
@@ -109,8 +90,8 @@ def _lost_process(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Fi
         rule="restart.failed",
         severity=Severity.WARNING,
         confidence=Confidence.SUSPECTED,
-        title=f"{engine.name} has ended, and its log told of a failure",
-        explanation="Its process is gone without an exit code that can be read from here.",
+        title=f"{engine.name} failed, by its log",
+        explanation="Its process is gone, and sparktop can't read its exit code.",
         settles="the log of that run",
         evidence=(of_engine(engine, node, engine.log.failure, wall_s=ended_s),),
         nodes=(node.name,),
@@ -134,7 +115,7 @@ def _oom_kill(node: NodeView, container: Container, ended_s: float) -> KernelEve
 
 @live_rule(
     "restart.loop",
-    "An engine is started again and again",
+    "An engine is in a restart loop",
     Severity.CRITICAL,
     scope="any engine in a container, or a systemd service that runs one",
     sources=_SOURCES,
@@ -156,7 +137,7 @@ def restart_loop(fleet: FleetState) -> Iterator[Finding]:
                 yield replace(
                     finding,
                     nodes=(node.name,),
-                    brief=f"{container.restart_count} restarts",
+                    brief=restart_count(container.restart_count),
                     caused_by=worst.rule if worst else None,
                 )
         for unit in node.facts.units if node.facts else ():
@@ -174,15 +155,15 @@ def _is_looping(engine: Engine, container: Container) -> bool:
 
 
 def _unit_loop(node: NodeView, unit: Unit) -> Finding:
-    delay = f" {unit.restart_delay_s:.0f} s after each end" if unit.restart_delay_s is not None else ""
+    delay = f" {unit.restart_delay_s:.0f} s after each exit" if unit.restart_delay_s is not None else ""
     return Finding(
         rule="restart.loop",
         severity=Severity.CRITICAL,
         title=f"{unit.name} is in a restart loop: systemd has started it {unit.restarts} times",
         explanation=(
-            f"The service ends, and systemd starts it again{delay} (Restart={unit.restart or '?'}). For an engine "
-            "on a Spark "
-            "less than 60 s is too soon: memory comes back over seconds to minutes. What ends it stands in its journal."
+            f"The service exits, and systemd restarts it{delay} (Restart={unit.restart or '?'}). For an engine on a "
+            "Spark less than 60 s is too soon: its memory is free only after seconds to minutes. The service's "
+            "journal says why it exits."
         ),
         evidence=(
             Evidence(
@@ -192,7 +173,7 @@ def _unit_loop(node: NodeView, unit: Unit) -> Finding:
         ),
         remedies=(
             Remedy(
-                title="Stop the service, then read why it ends",
+                title="Stop the service, then read why it exits",
                 steps=(f"sudo systemctl stop {unit.name}", f"journalctl -u {unit.name} -n 400 | sparktop explain"),
                 cost="the engine stays down until it is started",
                 action="break-restart-loop",
@@ -215,7 +196,7 @@ STARTING = (EngineState.UNKNOWN, EngineState.STARTING, EngineState.LOADING, Engi
 
 @live_rule(
     "restart.too-soon",
-    "Started before the last run's memory came back",
+    "Started before the last run's memory was free",
     Severity.WARNING,
     scope="any engine in a container",
     sources=_SOURCES,
@@ -241,14 +222,14 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
             yield Finding(
                 rule="restart.too-soon",
                 severity=Severity.WARNING,
-                title=f"{engine.name} was started {gap_s:.0f} s after its last run ended, with too little memory back",
+                title=f"{engine.name} started {gap_s:.0f} s after its last run, before that run's memory was free",
                 explanation=(
-                    f"It asks for {needed_bytes / GIB:.0f} GiB and {available_bytes / GIB:.0f} GiB were available "
-                    "when it started: the memory of the run before had not come back. It "
-                    "will measure too little, or be killed with exit code 137."
+                    f"It asks for {needed_bytes / GIB:.0f} GiB, and {available_bytes / GIB:.0f} GiB were available "
+                    "when it started: the previous run's memory wasn't free yet. It will measure too little memory, "
+                    "or be killed with exit code 137."
                 ),
                 distinction=(
-                    "Memory that never comes back is another finding: this one is about the pause before a start.",
+                    "Memory that never becomes free is another finding; here the pause before the start was too short.",
                 ),
                 evidence=(
                     Evidence(source=f"docker @ {node.name}", text=f"started {gap_s:.0f} s after it finished"),
@@ -256,7 +237,7 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 ),
                 remedies=(
                     Remedy(
-                        title="Stop it, wait until available memory stands still, then start it",
+                        title="Stop it, wait until available memory stays constant, then start it",
                         steps=(f"docker stop -t 60 {engine.name}", "grep MemAvailable /proc/meminfo"),
                         cost="up to 5 minutes",
                         action="safe-restart",

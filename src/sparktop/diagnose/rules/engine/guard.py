@@ -27,9 +27,15 @@ def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
 
 
+def is_reported(node: NodeView, fleet: FleetState) -> bool:
+    """Whether guard.fired tells of the node's guard now."""
+    guard = node.guard
+    return guard is not None and guard.available_bytes is not None and not _is_over(node, guard, fleet)
+
+
 @live_rule(
     "guard.fired",
-    "The guard has ended a container before memory was gone",
+    "The guard killed a container before memory ran out",
     Severity.CRITICAL,
     scope="a node whose guard was armed",
     sources=_SOURCES,
@@ -42,23 +48,25 @@ def fired(fleet: FleetState) -> Iterable[Finding]:
         if guard.available_bytes is None or _is_over(node, guard, fleet):
             continue
         name, available = guard.container_name, gib(guard.available_bytes)
-        delay = f"; Docker had ended it {guard.answered_s:.2f} s later" if guard.answered_s is not None else ""
+        delay = f"; Docker reported the kill {guard.answered_s:.2f} s later" if guard.answered_s is not None else ""
         yield Finding(
             rule="guard.fired",
             severity=Severity.CRITICAL,
-            title=f"The guard ended {name} at {available} available"
+            title=f"The guard killed {name} at {available} available"
             if guard.answered_s is not None
-            else f"The guard is ending {name} at {available} available: Docker hasn't answered yet",
+            else f"The guard is killing {name} at {available} available: Docker hasn't answered yet",
             explanation=(
-                f"It was armed on {node.name} to end {name} below {gib(guard.floor_bytes)}"
+                f"It was armed on {node.name} to kill {name} below {gib(guard.floor_bytes)}"
                 + (f", or {guard.empty_within_s:g} s from empty" if guard.empty_within_s else "")
-                + f". {_sentence(guard.detail)} The probe sent the request itself, without waiting for the network"
-                f"{delay}. Without that the host would most likely have hung. It does so once: it is off now. Docker "
-                "does not start the container again by itself, because it was told to end it."
+                + (
+                    f". {_sentence(guard.detail)} The probe sent the request itself, without waiting for the "
+                    f"network{delay}. Otherwise the host would most likely have hung. The guard fires once and is "
+                    "off now. Docker doesn't restart a container after such a kill."
+                )
             ),
             distinction=(
                 "Neither a crash nor the kernel's OOM killer: exit code 137 is the guard's SIGKILL.",
-                "Every other container was left alone.",
+                "The guard touched no other container.",
             ),
             evidence=(
                 Evidence(
@@ -72,25 +80,24 @@ def fired(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Start it with room for what it took: a lower --gpu-memory-utilization or "
-                    "--mem-fraction-static",
+                    title="Start it with a lower --gpu-memory-utilization or --mem-fraction-static",
                     steps=(
-                        "look at the memory graph: how much it took beyond its share, and when",
-                        "leave at least as much available: 0.05 of the share is 6 GiB",
+                        "read in the memory graph how much it took above its share, and when",
+                        "leave at least that much available: 0.05 of the share is 6 GiB",
                         "if it was the first request: --enforce-eager (vLLM), or --disable-cuda-graph (SGLang)",
                     ),
                     cost="part of the KV cache, or speed; the time to load",
                     action="relaunch",
                 ),
                 Remedy(
-                    title="Start it as it was, with the guard armed again",
+                    title="Start it unchanged, with the guard armed again",
                     steps=(
-                        "wait until memory is back",
+                        "wait until memory is free",
                         f"docker start {name}",
-                        "arm the guard over it",
-                        "and let one request in first",
+                        "arm the guard for it",
+                        "send one request first",
                     ),
-                    cost="the time to load; it may be ended again",
+                    cost="the time to load; the guard may kill it again",
                     action="safe-restart",
                 ),
             ),
@@ -104,7 +111,7 @@ def fired(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "guard.failed",
-    "The guard is wanted and can't act, or could not end its container",
+    "The guard can't act, or couldn't kill its container",
     Severity.CRITICAL,
     scope="a node whose guard was armed",
     sources=_SOURCES,
@@ -119,28 +126,28 @@ def failed(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="guard.failed",
             severity=Severity.CRITICAL if acted else Severity.WARNING,
-            title=f"The guard could not end {name}" if acted else f"The guard over {name} can't act at the moment",
+            title=f"The guard couldn't kill {name}" if acted else f"The guard for {name} can't act now",
             explanation=(
-                f"Memory on {node.name} fell to {gib(guard.available_bytes or 0)} and the guard asked Docker to end "
+                f"Memory on {node.name} fell to {gib(guard.available_bytes or 0)} and the guard asked Docker to kill "
                 f"{name}, but: {guard.detail}."
                 if acted
-                else f"It is wanted on {node.name}, and until this is mended memory is not guarded: {guard.detail}."
+                else f"It is armed on {node.name}, but until this is fixed nothing guards the memory: {guard.detail}."
             ),
             evidence=(Evidence(source=f"{node.name} guard", text=guard.detail, wall_s=guard.since_wall_s),),
             remedies=(
                 Remedy(
-                    title=f"End {name} by other means, while {node.name} still answers",
-                    steps=(f"docker kill {name}", "if Docker doesn't answer: end its processes by their pids"),
+                    title=f"Kill {name} by other means while {node.name} still answers",
+                    steps=(f"docker kill {name}", "if Docker doesn't answer: kill its processes by their pids"),
                     cost="the running requests",
                     action="stop-engine",
                 )
                 if acted
                 else Remedy(
-                    title="See to Docker on that node",
+                    title="Repair Docker on that node",
                     steps=(
                         "systemctl status docker",
                         "the user must be in the group docker",
-                        "the guard tries again by itself as long as it is armed",
+                        "the guard retries by itself as long as it is armed",
                     ),
                     cost="nothing",
                 ),
@@ -175,7 +182,7 @@ def _is_over(node: NodeView, guard: GuardState, fleet: FleetState) -> bool:
 
 
 def _brief(guard: GuardState) -> str:
-    delay = f", ended in {guard.answered_s:.2f} s" if guard.answered_s is not None else ""
+    delay = f", killed in {guard.answered_s:.2f} s" if guard.answered_s is not None else ""
     rate = f" or {span(guard.empty_within_s)} from empty" if guard.empty_within_s else ""
     return f"armed below {gib(guard.floor_bytes)}{rate}{delay}"
 

@@ -79,7 +79,7 @@ def _log_findings(fleet: FleetState) -> Iterator[Finding]:
 
 @live_rule(
     "engine.log",
-    "What an engine's log tells, by the log rules",
+    "What an engine's log says, by the log rules",
     Severity.WARNING,
     scope="vLLM and SGLang, wherever the log is read",
     sources=(),
@@ -91,7 +91,7 @@ def log(fleet: FleetState) -> Iterator[Finding]:
 
 @live_rule(
     "engine.log-of-a-hang",
-    "What an engine's log tells of a standstill: time-outs, watchdogs, ranks that wait",
+    "An engine's log shows a hang: timeouts, watchdogs, ranks that wait",
     Severity.WARNING,
     scope="vLLM and SGLang, wherever the log is read",
     sources=(),
@@ -104,9 +104,9 @@ def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
 
 @live_rule(
     "engine.no-tokens",
-    "Requests held and no token",
+    "Requests in progress, but no token",
     Severity.WARNING,
-    scope="engines whose figures are read",
+    scope="engines whose metrics sparktop reads",
     sources=("eugr/spark-vllm-docker#260",),
     follows=_HANGS,
 )
@@ -134,13 +134,13 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
         rule="engine.no-tokens",
         severity=Severity.WARNING,
         confidence=Confidence.CONFIRMED,
-        title=f"{engine.name} has {running:.0f} request{'s' if running != 1 else ''} in progress and gives no token",
+        title=f"{engine.name} is stuck: {running:.0f} request{'s' if running != 1 else ''} in progress, no token",
         explanation=(
-            "Its own counters of prompt and generated tokens stand still while requests are in progress. `/health` "
-            "stays green through this: it only tells that the web server lives. Whether the GPU spins, waits for its "
-            "other rank, or is busy with something else, its power, clock and the kernel log tell."
+            "Its counters of prompt and generated tokens don't move while requests are in progress. `/health` stays "
+            "green, because it checks only the web server. The GPU may spin, wait for its other rank, or do other "
+            "work; power, clock and the kernel log show which."
         ),
-        distinction=("A long prompt also gives no token for a while, but draws 70 W and more: this does not.",),
+        distinction=("A long prompt also gives no token for a while, but it draws 70 W and more; this doesn't.",),
         evidence=(
             of_engine(
                 engine,
@@ -151,10 +151,10 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
             *([Evidence(source=f"{node.name} nvml", text=gpu_load)] if gpu_load else []),
         ),
         remedies=(
-            Remedy(title="Collect evidence before anything is restarted", cost="seconds", action="collect-evidence"),
+            Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence"),
             Remedy(
                 title="Restart the engine safely",
-                cost="the requests it holds; the time to load",
+                cost="its requests; the time to load",
                 action="safe-restart",
             ),
         ),
@@ -169,7 +169,7 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
     "engine.kv-cache-full",
     "The KV cache is full and requests wait",
     Severity.INFO,
-    scope="engines whose figures are read",
+    scope="engines whose metrics sparktop reads",
     sources=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
     hold_s=30.0,
     clear_s=15.0,
@@ -187,7 +187,7 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Fi
     waiting, running = metrics.waiting or 0, metrics.running or 0
     figures = f"KV cache {metrics.kv_cache_ratio:.0%}, {waiting:.0f} waiting, {running:.0f} running"
     larger = Remedy(
-        title="Make the cache larger: keep it in FP8",
+        title="Enlarge the cache: store it in FP8",
         steps=("--kv-cache-dtype fp8 (SGLang: fp8_e4m3)",),
         cost="a little accuracy; the time to load",
         action="relaunch",
@@ -199,18 +199,18 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Fi
         ),
     )
     fewer = Remedy(
-        title="Let fewer requests run at once: lower --max-num-seqs (SGLang: --max-running-requests)",
-        cost="clients wait longer in the queue",
+        title="Run fewer requests at once: lower --max-num-seqs (SGLang: --max-running-requests)",
+        cost="longer waits in the queue",
     )
     return Finding(
         rule="engine.kv-cache-full",
         severity=Severity.INFO,
         title=f"{engine.name}'s KV cache is full, and {waiting:.0f} requests wait",
         explanation=(
-            "The cache holds all the tokens it has room for, so new requests queue, and running ones may be thrown out "
-            "and computed again. It is the limit of this configuration rather than a fault."
+            "The cache is full, so new requests queue. The engine may evict running ones and compute them again. It "
+            "is this configuration's limit rather than a fault."
         ),
-        distinction=("Tokens come: requests without any are another finding.",),
+        distinction=("Tokens come: requests without tokens are another finding.",),
         evidence=(of_engine(engine, node, figures, part="metrics", wall_s=metrics.wall_s),),
         remedies=(fewer,) if command_of(engine).has("--kv-cache-dtype") else (larger, fewer),
         references=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
@@ -222,7 +222,7 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Fi
 
 @live_rule(
     "engine.load-stalled",
-    "A load that stands still with nothing at work",
+    "A load is stuck, with nothing at work",
     Severity.WARNING,
     scope="vLLM and SGLang",
     sources=("field report 003",),
@@ -254,30 +254,30 @@ def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
         rule="engine.load-stalled",
         severity=Severity.WARNING,
         confidence=Confidence.SUSPECTED,
-        title=f"{engine.name} has stood still at {at} for {still_s / 60:.0f} min",
+        title=f"{engine.name} is stuck at {at} for {still_s / 60:.0f} min",
         explanation=(
-            "Its log says nothing new, and neither GPU, processor nor disk works: it waits for something. On two nodes "
-            "that is most often the other rank (its log, its interface names, a firewall on the fabric); on one a "
-            "download, a lock in the cache directory, or a question on a terminal that nobody sees."
+            "Its log says nothing new, and GPU, processor and disk are idle: it waits for something. On two nodes "
+            "that is mostly the other rank (its log, its interface names, a firewall on the fabric). On one node it "
+            "is a download, a lock in the cache directory, or a question on a terminal that nobody sees."
         ),
-        settles=f"what it waits in: `docker exec {engine.name} py-spy dump --pid 1`, and the other node's log",
+        settles=f"where it waits: `docker exec {engine.name} py-spy dump --pid 1`, and the other node's log",
         evidence=(of_engine(engine, node, f"no line and no progress for {still_s:.0f} s"),),
         remedies=(
-            Remedy(title="Look at the other rank's log, then restart both together", action="safe-restart"),
+            Remedy(title="Read the other rank's log, then restart both together", action="safe-restart"),
             Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
         ),
         references=("field report 003",),
         nodes=(node.name,),
         subject=engine.name,
-        brief=f"still for {still_s / 60:.0f} min",
+        brief=f"no progress for {still_s / 60:.0f} min",
     )
 
 
 @live_rule(
     "engine.not-answering",
-    "A server that stopped answering",
+    "The engine's server stopped answering",
     Severity.WARNING,
-    scope="engines whose figures are read",
+    scope="engines whose metrics sparktop reads",
     sources=("vllm-project/vllm#41725",),
     hold_s=15.0,
     follows=("memory.starved", "memory.falling", "memory.low", "memory.pressure"),
@@ -290,16 +290,15 @@ def not_answering(fleet: FleetState) -> Iterator[Finding]:
             yield Finding(
                 rule="engine.not-answering",
                 severity=Severity.WARNING,
-                title=f"{engine.name} does not answer on port {engine.endpoint.port}",
+                title=f"{engine.name} doesn't answer on port {engine.endpoint.port}",
                 explanation=(
-                    "The connection stands and no answer comes within the limit. The server process is there; it "
-                    "is starved of memory or processor, or its event loop is blocked. The figures shown are its "
-                    "last ones."
+                    "The server accepts the connection but doesn't answer within the limit. Its process runs, but it "
+                    "lacks memory or processor, or its event loop is blocked. The figures shown are its last ones."
                 ),
                 evidence=(of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out"),),
                 remedies=(
                     Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
-                    Remedy(title="Restart it safely", cost="the requests it holds", action="safe-restart"),
+                    Remedy(title="Restart it safely", cost="its requests", action="safe-restart"),
                 ),
                 references=("vllm-project/vllm#41725",),
                 nodes=(node.name,),

@@ -45,9 +45,9 @@ class _StalledCapture:
 
 @live_rule(
     "gpu.capture-stuck",
-    "CUDA graph capture stands still while the GPU polls",
+    "CUDA graph capture is stuck while the GPU polls",
     Severity.CRITICAL,
-    scope="vLLM and SGLang, on two nodes above all",
+    scope="vLLM and SGLang, mostly on two nodes",
     sources=REFERENCES,
     follows=("cluster.rank-died", "cluster.link-down"),
 )
@@ -105,25 +105,24 @@ def _finding(
     engine = stalled.rank.engine
     count = stalled.count or "its beginning"
     stretch = next(iter(stretches.values()))
-    collective = " The ranks wait on one another in a collective inside the capture." if spans_two else ""
+    collective = " The ranks wait for each other in a collective inside the capture." if spans_two else ""
     return Finding(
         rule="gpu.capture-stuck",
         severity=Severity.CRITICAL,
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
         title=f"{engine.name}'s CUDA graph capture is stuck at {count}",
         explanation=(
-            f"The capture has stood at {count} for {span(stalled.still_s)} while the GPU was "
-            f"{stretch.util_percent:.0f} % busy at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}."
-            f"{collective} It does not end by itself: it was still at 0/36 after 34 minutes in the report this "
-            "comes from."
+            f"The capture is at {count} for {span(stalled.still_s)}, with the GPU {stretch.util_percent:.0f} % busy "
+            f"at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}.{collective} It doesn't recover by "
+            "itself: one report saw 0/36 still after 34 minutes."
         ),
         distinction=(
-            "Not a first compilation: that keeps the processor busy, and is over in some minutes.",
-            "Not slow: a capture that works draws power for every size it captures, and its count moves.",
+            "Not a first compilation: that keeps the processor busy, and takes only some minutes.",
+            "Not slow: a working capture draws power for every size, and its count moves.",
         ),
         settles=""
         if is_confirmed
-        else f"Whether the count moves before {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} are over.",
+        else f"Check whether the count moves within {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)}.",
         evidence=(
             *(
                 of_engine(
@@ -160,7 +159,7 @@ def _remedies(rank: EngineRank, *, spans_two: bool) -> tuple[Remedy, ...]:
     flags = flag_without_graphs(engine)
     steps = [f"stop every rank, and relaunch with {flags}"]
     if engine.kind is EngineKind.SGLANG:
-        steps.append("the flag, not the variable: SGLANG_DISABLE_CUDA_GRAPH is read by no version")
+        steps.append("use the flag, not the variable: no version reads SGLANG_DISABLE_CUDA_GRAPH")
         if release_of(engine.version) is None:
             steps.append(
                 "from SGLang 0.5.23 on: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
@@ -173,8 +172,8 @@ def _remedies(rank: EngineRank, *, spans_two: bool) -> tuple[Remedy, ...]:
         change=change_without_graphs(engine),
     )
     newer = Remedy(
-        title="Or use an image with NCCL 2.30.4 or later, in which capture over two nodes completes",
-        steps=("python3 -c 'import torch; print(torch.cuda.nccl.version())' in the container says which it has",),
-        cost="another image, tested anew",
+        title="Or use an image with NCCL 2.30.4 or later, which completes capture over two nodes",
+        steps=("python3 -c 'import torch; print(torch.cuda.nccl.version())'   # in the container: the version it has",),
+        cost="another image, tested again",
     )
     return (relaunch, newer) if spans_two else (relaunch,)

@@ -106,7 +106,7 @@ _HEAT_SOURCES = ("DoctorMasterNewb/sparkbase", "NVIDIA Management Library: clock
 
 @live_rule(
     "gpu.power-wedge",
-    "The SM clock is pinned at 500-850 MHz under full use, with no throttle reason",
+    "The GPU is stuck at 500-850 MHz under full load, with no throttle reason",
     Severity.CRITICAL,
     scope="GB10 (DGX Spark and its makers' variants)",
     sources=_WEDGE_SOURCES,
@@ -135,20 +135,22 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
             rule="gpu.power-wedge",
             severity=Severity.CRITICAL,
             confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
-            title=f"{node.name}'s GPU is stuck at {stretch.clock_mhz:.0f} MHz: its power controller has wedged",
+            title=f"{node.name}'s GPU is stuck at {stretch.clock_mhz:.0f} MHz: its power controller hangs",
             explanation=(
-                f"For {span(stretch.seconds)} the GPU has been {stretch.util_percent:.0f} % busy at "
-                f"{stretch.power_w:.0f} W with its SM clock pinned at {stretch.clock_mhz:.0f}{top} MHz and no throttle "
-                f"reason set; {normal_power(node)}, at some 2400 MHz. The USB-C power controller holds it there: "
-                "it still works, at about half its speed. A reboot doesn't reset that controller, nor does "
-                "`nvidia-smi -lgc`; only taking the supply off the wall does."
+                f"For {span(stretch.seconds)} the GPU was {stretch.util_percent:.0f} % busy at {stretch.power_w:.0f} "
+                f"W. Its SM clock stayed at {stretch.clock_mhz:.0f}{top} MHz, with no throttle reason set; "
+                f"{normal_power(node)}, at some 2400 MHz. The USB-C power controller limits it: it still works, at "
+                "about half its speed. Neither a reboot nor `nvidia-smi -lgc` resets that controller. Only "
+                "unplugging the supply from the wall does."
             ),
             distinction=(
-                "Not a deadlock: the clock of a GPU whose ranks wait on one another stands near 2.4 GHz.",
+                "Not a deadlock: when ranks wait for each other, the GPU's clock is near 2.4 GHz.",
                 "Not heat: no thermal bit is set"
                 + (f", and it has {gpu.temperature_c} °C." if gpu.temperature_c is not None else "."),
             ),
-            settles="" if sure else f"{WEDGE_CONFIRMED_S:.0f} s of it, with throttle reasons readable and empty.",
+            settles=""
+            if sure
+            else f"Confirmed after {WEDGE_CONFIRMED_S:.0f} s, with throttle reasons readable and empty.",
             evidence=(
                 seen(
                     node,
@@ -164,14 +166,14 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
                     steps=(
                         "sudo shutdown -h now",
                         "unplug the power brick at both ends; 60 s at least, 5 min to be sure",
-                        "plug it in, start, and look at the SM clock under load",
+                        "plug it in, start, and check the SM clock under load",
                     ),
                     cost="a walk to the machine, and everything running on it",
                 ),
                 Remedy(
-                    title="Then bring the firmware up to date",
+                    title="Then update the firmware",
                     steps=("fwupdmgr refresh --force && fwupdmgr get-upgrades",),
-                    cost="a reboot; where it comes back again and again, the unit is for exchange",
+                    cost="a reboot; if it happens again and again, have the unit exchanged",
                 ),
             ),
             references=_WEDGE_SOURCES,
@@ -182,9 +184,9 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "gpu.thermal",
-    "The driver names heat as the reason for a low clock",
+    "Heat slows the GPU down",
     Severity.WARNING,
-    scope="any NVIDIA GPU that gives its clocks event reasons",
+    scope="any NVIDIA GPU that reports clocks event reasons",
     sources=_HEAT_SOURCES,
     hold_s=10.0,
     clear_s=15.0,
@@ -203,13 +205,15 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="gpu.thermal",
             severity=Severity.WARNING,
-            title=f"{node.name}'s GPU is slowed down by heat",
+            title=f"Heat slows down {node.name}'s GPU",
             explanation=(
-                f"NVML names {' and '.join(hot)} as the reason for its clock, {clock}, at {heat}. "
-                "On a Spark the processor's zones reach 90-97 °C while the GPU reads some 80, so the figure here may "
-                "look harmless. It goes on working, slower."
+                f"NVML gives {' and '.join(hot)} as the reason for its clock, {clock}, at {heat}. On a Spark the "
+                "processor's zones reach 90-97 °C while the GPU reads some 80, so this figure may look harmless. The "
+                "GPU keeps working, slower."
             ),
-            distinction=("The driver itself gives heat as the reason; power and work held are not in question.",),
+            distinction=(
+                "The driver itself gives heat as the reason; neither the power supply nor a hang is at fault.",
+            ),
             evidence=(
                 seen(
                     node,
@@ -220,7 +224,7 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Give it air: clear the vents, don't stack the two units, cool the room",
+                    title="Improve the airflow: clear the vents, don't stack the two units, cool the room",
                     cost="nothing",
                 ),
                 Remedy(
@@ -239,7 +243,7 @@ def _tokens(node: NodeView) -> Iterable[Evidence]:
     for engine in node.engines:
         speed = engine.rates.generation_tokens_per_s if engine.rates else None
         if is_alive(engine) and speed:
-            text = f"{speed:.1f} tok/s generated: work is done, slowly"
+            text = f"{speed:.1f} tok/s generated: it works, slowly"
             yield of_engine(
                 engine, node, text, part="metrics", wall_s=engine.metrics.wall_s if engine.metrics else None
             )

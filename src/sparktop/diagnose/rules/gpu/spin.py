@@ -60,10 +60,12 @@ class _Spin:
 
 @live_rule(
     "gpu.spin-deadlock",
-    "An engine holds requests, no token comes, and the GPU is busy at the power of idleness",
+    "Spin deadlock: requests but no token, and a busy GPU at idle power",
     Severity.CRITICAL,
-    scope="vLLM and SGLang on one or two nodes; power limits are GB10's or learned, so another GPU needs them "
-    "learned or a bandwidth counter that moves",
+    scope=(
+        "vLLM and SGLang on one or two nodes; power limits are GB10's or learned, so another GPU needs learned ones "
+        "or a bandwidth counter that moves"
+    ),
     sources=REFERENCES,
     clear_s=4.0,
     follows=("cluster.rank-died", "cluster.link-down", "kernel.xid-79", "kernel.xid-119", "kernel.xid-120"),
@@ -144,7 +146,7 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     idle = [rank for rank in spin.team if rank.node.name not in spin.stretches]
     where = " and ".join(name for name in nodes if name in spin.stretches)
     if len(spin.stretches) > 1:
-        title = f"Spin deadlock: {where} wait on one another"
+        title = f"Spin deadlock: {where} wait for each other"
     elif idle:
         title = f"Spin deadlock: {where} waits for {idle[0].node.name}"
     else:
@@ -179,25 +181,25 @@ def _explanation(spin: _Spin, idle: Sequence[EngineRank]) -> str:
     node = next(rank.node for rank in spin.team if rank.node.name in spin.stretches)
     stretch = spin.stretches[node.name]
     grounds = (
-        f"For {span(spin.seconds)} it has held work while its token counters stood still"
+        f"For {span(spin.seconds)} it had requests but no new tokens"
         if spin.has_counters
-        else f"For {span(spin.seconds)} its log has been silent"
+        else f"For {span(spin.seconds)} its log was silent"
     )
     text = (
         f"{grounds}, and the GPU ran at {stretch.util_percent:.0f} % with only {stretch.power_w:.0f} W; "
-        f"{normal_power(node)}. That is a kernel that polls for something that doesn't come"
+        f"{normal_power(node)}. So a kernel polls for something that never comes"
     )
     if len(spin.team) > 1 and not idle:
         text += (
-            ": the ranks wait on one another in an NCCL collective. No amount of waiting ends it, "
-            "and /health stays green throughout."
+            ": the ranks wait for each other in an NCCL collective. It never recovers by itself, and /health stays "
+            "green."
         )
     elif idle:
         idle_rank = idle[0]
-        state = "has ended" if not is_alive(idle_rank.engine) else "is idle"
+        state = "has exited" if not is_alive(idle_rank.engine) else "is idle"
         text += f": the rank on {idle_rank.node.name} {state}, so the collective it waits for can't complete."
     else:
-        text += ". No amount of waiting ends it, and /health stays green throughout."
+        text += ". It never recovers by itself, and /health stays green."
     return text
 
 
@@ -205,22 +207,22 @@ def _distinction(spin: _Spin) -> tuple[str, ...]:
     name, stretch = next(iter(spin.stretches.items()))
     clock = f"{stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else "its usual rate"
     return (
-        "Not a long prefill: that freezes token counters too, but draws 46-100 W.",
-        f"Not starved of power: the SM clock of {name} stands at {clock}, not at 500-850 MHz, and nothing is produced.",
-        "Not loading or compiling: those keep the disk or the processor busy and the SMs not.",
-        "The memory-bandwidth counter says nothing here: it reads 0 on GB10 in healthy decode too.",
+        "Not a long prefill: that stops token counters too, but draws 46-100 W.",
+        f"Not short of power: the SM clock of {name} is {clock}, not 500-850 MHz, and it produces nothing.",
+        "Not loading or compiling: those keep the disk or the processor busy, not the SMs.",
+        "The memory-bandwidth counter doesn't help: on GB10 it reads 0 in healthy decode too.",
     )
 
 
 def _settles(spin: _Spin) -> str:
     if spin.has_counters:
-        return f"Token counters that stand still for {CONFIRMED_S:.0f} s; they have for {spin.still_s:.0f} s."
+        return f"No token for {spin.still_s:.0f} s; confirmed at {CONFIRMED_S:.0f} s."
     ras = (
         "ask NCCL in the engine's container or on its node: `echo verbose status | nc -w 5 localhost 28028`, twice; "
-        "operation counts that don't move are a deadlock"
+        "if operation counts don't move, it is a deadlock"
     )
     if spin.head.engine.kind is EngineKind.SGLANG and not command_of(spin.head.engine).has("--enable-metrics"):
-        return f"Start SGLang with --enable-metrics, so that its token counters can be seen; now, {ras}."
+        return f"Start SGLang with --enable-metrics to make its token counters visible; now, {ras}."
     if spin.head.engine.endpoint is None:
         return f"Watch the node of rank 0 too: only its server has token counters; or {ras}."
     return f"Its own token counters, which can't be read now; or {ras}."
@@ -246,7 +248,7 @@ def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Ite
         util = highest(rank.node.utilisation_history, SUSPECTED_S)
         if not is_alive(rank.engine):
             detail = f": {rank.engine.exit_detail}" if rank.engine.exit_detail else ""
-            yield seen(rank.node, rank.engine.name, f"the rank has ended{detail}")
+            yield seen(rank.node, rank.engine.name, f"the rank has exited{detail}")
         elif util is not None and util < IDLE_PERCENT:
             yield seen(rank.node, "GPU", f"SM {util:.0f} % at most in the last {SUSPECTED_S:.0f} s: this rank is idle")
     engine = spin.head.engine
@@ -267,11 +269,9 @@ def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
     engine = spin.head.engine
     spans_two = len(spin.team) > 1 or spans_nodes(engine)
     pids = " ".join(str(pid) for pid in engine.pids[-2:])
-    lost = (
-        f"the {pending} request{'s' * (pending != 1)} it holds, and the time to load" if pending else "the time to load"
-    )
+    lost = f"its {pending} request{'s' * (pending != 1)} and the time to load" if pending else "the time to load"
     evidence = Remedy(
-        title="Keep the evidence first: which operation each rank is in",
+        title="First save the evidence: which operation each rank is in",
         steps=(
             "echo verbose status | nc -w 5 localhost 28028   # on each node; NCCL 2.24 or later; twice, 10 s apart",
             f"sudo py-spy dump --pid {pids.split()[-1] if pids else 'PID'}   # of each worker",
@@ -284,13 +284,13 @@ def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
         steps=(
             (
                 "stop the engine's containers on all its nodes",
-                "wait until memory is back on both",
+                "wait until memory is free on both",
                 "start them together",
             )
             if spans_two
-            else ("stop the container", "wait until its memory is back", "start it")
+            else ("stop the container", "wait until its memory is free", "start it")
         ),
-        cost=lost + ("; one rank alone would wait for the other again" if spans_two else ""),
+        cost=lost + ("; one rank alone would wait again" if spans_two else ""),
         action="safe-restart",
     )
     return (evidence, restart, *([without_graphs(engine)] if spans_two else []))

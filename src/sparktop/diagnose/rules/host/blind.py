@@ -28,7 +28,7 @@ _GPU_GONE = (
 
 @live_rule(
     "host.collector",
-    "A part of the watch is stuck, failed or not permitted",
+    "A part of the monitoring is stuck, failed or not permitted",
     Severity.WARNING,
     scope="every node",
     sources=("NVIDIA/open-gpu-kernel-modules#446",),
@@ -52,16 +52,17 @@ def _collector(node: NodeView, collector: Collector) -> Finding:
         collector.state, "isn't permitted"
     )
     explanation = (
-        f"Without it there is no word on {data_name}, and rules that need it are silent: nothing there counts as well."
+        f"Without it sparktop can't see {data_name}, and rules that need it don't run: no finding there doesn't mean "
+        "that all is well."
     )
     if stuck and collector.name == "nvml":
         explanation = (
-            "NVML, the driver's own library, took our question and gives no answer: what is asked waits in the driver, "
-            "as nvidia-smi would. With Xid 119 or 120 in the kernel log the GPU's firmware is gone. It is left alone: "
-            "a killed NVML client has frozen a GPU."
+            "NVML, the driver's own library, doesn't answer: the query waits in the driver, and nvidia-smi would "
+            "too. If the kernel log has Xid 119 or 120, the GPU's firmware is gone. sparktop leaves it alone, "
+            "because killing an NVML client has frozen a GPU."
         )
     elif stuck:
-        explanation += " It is left alone until it answers; a starved host does this too."
+        explanation += " sparktop leaves it alone until it answers. A host that is out of memory does this too."
     return Finding(
         rule="host.collector",
         severity=Severity.INFO
@@ -73,8 +74,8 @@ def _collector(node: NodeView, collector: Collector) -> Finding:
             Evidence(source=f"{node.name} probe", text=f"{collector.name} {collector.state}: {collector.detail}"),
         ),
         remedies=(
-            Remedy(title="Don't kill it, and start no nvidia-smi beside it", cost="nothing"),
-            *((Remedy(title="Read the kernel log for Xid or GSP lines; with one, reboot", action=None),)),
+            Remedy(title="Don't kill it, and don't start nvidia-smi", cost="nothing"),
+            *((Remedy(title="Read the kernel log for Xid or GSP lines; if there is one, reboot", action=None),)),
         )
         if stuck and collector.name == "nvml"
         else (),
@@ -94,17 +95,17 @@ def docker_denied(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule=judge_docker_access.id,
             severity=Severity.INFO,
-            title="Containers can't be seen: this user may not use Docker",
+            title="Containers aren't visible: this user isn't allowed to use Docker",
             explanation=(
-                "DGX OS doesn't put its user into the docker group. Without it there are no container names, logs, "
-                "exit codes or restart counts here; engines are found by their processes only."
+                "DGX OS doesn't put its user into the docker group. Without it sparktop has no container names, "
+                "logs, exit codes or restart counts, and finds engines only by their processes."
             ),
             evidence=(Evidence(source=f"{node.name} docker", text=node.containers.detail),),
             remedies=(
                 Remedy(
                     title="Let this user use Docker",
                     steps=("sudo usermod -aG docker $USER", "log in again"),
-                    cost="who may use Docker is root in all but name",
+                    cost="security: a Docker user has root's power",
                 ),
             ),
             references=("NVIDIA dgx-spark-playbooks (open-webui)",),

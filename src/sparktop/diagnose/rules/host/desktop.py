@@ -80,10 +80,12 @@ class _Signs:
 
 @live_rule(
     FROZEN,
-    "The desktop is frozen while every other figure looks well",
+    "The desktop is frozen while all other figures look fine",
     Severity.CRITICAL,
-    scope="machines with a graphical session; asked on its own bus where that is ours, else by its state and "
-    "the kernel log",
+    scope=(
+        "machines with a graphical session; sparktop asks on its bus if it may, else it reads its state and the "
+        "kernel log"
+    ),
     sources=("field report 000", "field log of a DGX Spark", "vLLM sources 0.11-0.27"),
     clear_s=4.0,
     follows=("kernel.xid-79", "kernel.xid-119", "kernel.xid-120", "kernel.nvrm-gsp"),
@@ -151,8 +153,8 @@ def _finding(node: NodeView, sample: Sample, signs: _Signs, fleet: FleetState) -
         title=f"The {screen} {'is' if is_confirmed else 'may be'} frozen: {_headline(signs)}",
         explanation=" ".join(filter(None, (_observations(signs), _context_sentence(node), _suspect_sentence(likely)))),
         distinction=(
-            "Not a starved host: memory and load are as they should be, and SSH answers.",
-            "Not a dead engine: its network side may go on serving; only what needs the display waits.",
+            "Not a host out of memory: memory and load are normal, and SSH answers.",
+            "Not a dead engine: it may keep serving; only what needs the display waits.",
         ),
         settles="" if is_confirmed else _settles(desktop),
         evidence=tuple(_evidence(node, signs, likely)),
@@ -175,14 +177,14 @@ def _name(desktop: DesktopReading) -> str:
 def _headline(signs: _Signs) -> str:
     command = signs.desktop.compositor or "the compositor"
     if signs.silent_s is not None and signs.desktop.state == "T":
-        return f"{command} has been stopped by a signal"
+        return f"a signal stopped {command}"
     if signs.silent_s is not None:
-        return f"{command} lives and doesn't answer"
+        return f"{command} runs but doesn't answer"
     if signs.gpu:
-        return "the GPU it draws with doesn't answer the driver"
+        return "its GPU doesn't answer the driver"
     if signs.blocked_s is not None:
         return f"{command} waits in the kernel"
-    return f"{command} can't hand its pictures to the display"
+    return f"{command} can't pass its frames to the display"
 
 
 def _observations(signs: _Signs) -> str:
@@ -190,8 +192,8 @@ def _observations(signs: _Signs) -> str:
     parts = []
     if signs.silent_s is not None:
         parts.append(
-            f"{_NAMES.get(desktop.compositor or '', 'The compositor')} ({_name(desktop).rstrip(',')}) is alive and has "
-            f"not answered on its session bus for {span(signs.silent_s)}."
+            f"{_NAMES.get(desktop.compositor or '', 'The compositor')} ({_name(desktop).rstrip(',')}) runs but "
+            f"hasn't answered on its session bus for {span(signs.silent_s)}."
         )
     if signs.blocked_s is not None:
         where = f" in {desktop.wait_channel}" if desktop.wait_channel else ""
@@ -200,16 +202,16 @@ def _observations(signs: _Signs) -> str:
         events = "; ".join(describe(event) for event in (*signs.gpu, *signs.display)[:4])
         parts.append(f"The kernel log says: {events}.")
     if desktop.answers is None and desktop.reason:
-        parts.append(f"It could not be asked itself: {desktop.reason}.")
+        parts.append(f"sparktop couldn't ask it: {desktop.reason}.")
     first = " ".join(parts)
     return first[:1].upper() + first[1:]
 
 
 def _context_sentence(node: NodeView) -> str:
     return (
-        f"That all else looks well is the point: {_figures(node)}. Compute and display share one GPU, one driver and "
-        "one memory here, so GPU work that never ends takes the picture with it, while SSH and the engines' network "
-        "side go on."
+        f"All other figures look fine: {_figures(node)}. Compute and display share one GPU, one driver and one "
+        "memory here. GPU work that never finishes freezes the screen too, while SSH and the engines' network side "
+        "keep working."
     )
 
 
@@ -229,17 +231,17 @@ def _suspect_sentence(likely: tuple[Suspect, ...]) -> str:
         return ""
     first = likely[0]
     return (
-        f"The likely trigger, suspected only: {first.engine.name} runs vLLM with `{first.sign}`, and field report 000 "
-        "traced such freezes to its throughput kernels for mixture-of-experts layers on SM 12.1. That report cured "
-        f"them with `VLLM_FLASHINFER_MOE_BACKEND=latency`; {first.about_variable}, so choose the kernels with "
+        f"The likely trigger (suspected): {first.engine.name} runs vLLM with `{first.sign}`. Field report 000 traced "
+        "such freezes to its throughput kernels for mixture-of-experts layers on SM 12.1. That report solved them "
+        f"with `VLLM_FLASHINFER_MOE_BACKEND=latency`; {first.about_variable}. So choose the kernels with "
         f"`--moe-backend {first.backend}` first."
     )
 
 
 def _settles(desktop: DesktopReading) -> str:
     if desktop.answers is False:
-        return "a second question without an answer, some seconds from now."
-    return "a look at the screen: does the clock go on, does the pointer move?"
+        return "a second query without an answer, some seconds from now."
+    return "a look at the screen: does the clock move, does the pointer move?"
 
 
 def _evidence(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> Iterable[Evidence]:
@@ -282,9 +284,9 @@ def _since_wall_s(signs: _Signs, now_boot_s: float, fleet: FleetState) -> float 
 # --- remedies --------------------------------------------------------------------------------------------------------
 
 _ONE_SHELL = Remedy(
-    title="On an X11 session, restart the shell alone",
+    title="On X11, restart only the shell",
     steps=("pkill -HUP -x gnome-shell   # over SSH, as the desktop's user",),
-    cost="on X11 nothing but a moment: programs stay; on Wayland the session ends with every program in it",
+    cost="on X11 only a moment: programs stay; on Wayland the session and every program in it",
     action="recover-desktop",
 )
 
@@ -292,14 +294,14 @@ _ONE_SHELL = Remedy(
 _DISPLAY_MANAGER = Remedy(
     title="Restart the display manager",
     steps=("sudo systemctl restart gdm3",),
-    cost="the desktop session and everything open in it; engines in containers go on",
+    cost="the desktop session and everything open in it; engines in containers keep running",
 )
 
 
 _NO_DESKTOP = Remedy(
-    title="Do without the desktop while engines run",
+    title="Switch the desktop off while engines run",
     steps=("sudo systemctl isolate multi-user.target   # back with: sudo systemctl isolate graphical.target",),
-    cost="the desktop session; it gives some 3 GiB of memory back",
+    cost="the desktop session; frees some 3 GiB of memory",
 )
 
 
@@ -313,7 +315,7 @@ _REBOOT = Remedy(
 
 def _remedies(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> tuple[Remedy, ...]:
     if signs.desktop.state == "T" and signs.silent_s is not None:
-        return (Remedy(title="Let it go on", steps=(f"kill -CONT {signs.desktop.pid}",), cost="nothing"),)
+        return (Remedy(title="Resume it (SIGCONT)", steps=(f"kill -CONT {signs.desktop.pid}",), cost="nothing"),)
     shell = () if _is_wayland(node) or signs.desktop.compositor != "gnome-shell" else (_ONE_SHELL,)
     manager = _DISPLAY_MANAGER if shell else replace(_DISPLAY_MANAGER, action="recover-desktop")
     remedies: tuple[Remedy, ...] = (*shell, manager, _NO_DESKTOP, _REBOOT)
@@ -324,11 +326,11 @@ def _remedies(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> tup
 
 def _other_kernels(suspect: Suspect) -> Remedy:
     return Remedy(
-        title=f"So that it doesn't come again, give {suspect.engine.name} other MoE kernels",
+        title=f"To prevent it, give {suspect.engine.name} other MoE kernels",
         steps=(
             f"add --moe-backend {suspect.backend}",
             *(("remove --performance-mode throughput",) if "--performance-mode" in suspect.sign else ()),
-            "keep CUDA graphs: --enforce-eager is no cure",
+            "keep CUDA graphs: --enforce-eager doesn't help",
         ),
         cost="a restart of the engine; a few percent of its speed",
         action="relaunch",

@@ -68,7 +68,7 @@ class Relevance(Enum):
 
 @live_rule(
     OOM_KILL,
-    "The kernel killed a process for want of memory",
+    "Out of memory: the kernel killed a process",
     Severity.CRITICAL,
     kind=RuleKind.KERNEL,
     scope=_SCOPE,
@@ -83,7 +83,7 @@ def oom_kill(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     NO_MEMORY,
-    "The NVIDIA driver was refused memory",
+    "Out of memory: the kernel refused the NVIDIA driver memory",
     Severity.CRITICAL,
     kind=RuleKind.KERNEL,
     scope=_SCOPE,
@@ -98,7 +98,7 @@ def nvrm_no_memory(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "kernel.log",
-    "The kernel log tells of a failure: Xids, GSP, links, disks, crashes (rules kernel.*)",
+    "The kernel log reports a failure: Xids, GSP, links, disks, crashes (rules kernel.*)",
     Severity.CRITICAL,
     scope=_SCOPE,
     sources=("NVIDIA Xid catalogue", "Linux", "field report 000", "field report 002"),
@@ -205,20 +205,19 @@ def _engine_of(node: NodeView, event: KernelEvent) -> Engine | None:
 
 def _node_findings(node: NodeView, sample: Sample, fleet: FleetState) -> list[Finding]:
     now_boot_s = boot_s_now(node, sample, fleet)
-    relevances = [(event, relevance_of(event, node, now_boot_s)) for event in node.kernel_events]
-    if all(relevance is Relevance.OVER for _, relevance in relevances):
+    judged = [(event, rule_of(event), relevance_of(event, node, now_boot_s)) for event in node.kernel_events]
+    if all(relevance is Relevance.OVER for _, _, relevance in judged):
         return []
-    current = {rule_of(event) for event, relevance in relevances if relevance is Relevance.NOW}
-    relevant = [
-        _with_engine_name(event, node)
-        for event, relevance in relevances
-        if relevance is Relevance.NOW or (relevance is Relevance.PAST and rule_of(event) not in current)
-    ]
+    current = {rule for _, rule, relevance in judged if relevance is Relevance.NOW}
+    relevant: list[KernelEvent] = []
     spans: dict[str | None, tuple[float, float]] = {}
-    for event in relevant:
+    for event, rule, relevance in judged:
+        if relevance is Relevance.OVER or (relevance is Relevance.PAST and rule in current):
+            continue
+        relevant.append(_with_engine_name(event, node))
         last_s = now_boot_s - (event.last_boot_s or now_boot_s)
-        first_s = spans[rule_of(event)][0] if rule_of(event) in spans else now_boot_s - (event.first_boot_s or 0.0)
-        spans[rule_of(event)] = (first_s, last_s)
+        first_s = spans[rule][0] if rule in spans else now_boot_s - (event.first_boot_s or 0.0)
+        spans[rule] = (first_s, last_s)
     # Of independent causes the most recent comes first.
     findings = sorted(
         _findings(tuple(relevant), node.name), key=lambda finding: spans.get(finding.caused_by, spans[finding.rule])[1]
@@ -245,15 +244,18 @@ def _with_node_state(
 ) -> Finding:
     """The finding with its time on the operator's clock, severity and cause by the node's current state."""
     brief = f"last {span(last_s)} ago" if first_s - last_s > GOES_ON_S else finding.brief
-    finding = replace(finding, since_wall_s=fleet.wall_s - first_s, brief=brief)
+    since_wall_s = fleet.wall_s - first_s
     if not is_now:
         return replace(
             finding,
+            since_wall_s=since_wall_s,
+            brief=brief,
             severity=Severity.INFO,
             title=f"Earlier, {span(last_s) if last_s < 7200 else f'{last_s / 3600:.0f} h'} ago: {finding.title}",
             remedies=(),
             caused_by=None,
         )
+    finding = replace(finding, since_wall_s=since_wall_s, brief=brief)
     if finding.caused_by is None and (live_cause := kernel_findings.live_cause(finding.rule)):
         return replace(finding, caused_by=live_cause)
     if finding.rule == NO_MEMORY:
@@ -271,7 +273,7 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int) -> F
     elif severity is Severity.WARNING and low:
         severity = Severity.CRITICAL
     sentence = f" {gib(available)} are available now" + (
-        ": this is how whole machines hung, with no kill and no way in." if severity is Severity.CRITICAL else "."
+        ": whole machines hung this way, with no kill and no login possible." if severity is Severity.CRITICAL else "."
     )
     stop = Remedy(
         title="Stop an engine now, while the machine still answers", cost="its requests", action="stop-engine"
@@ -317,8 +319,10 @@ def _joined_over_nodes(findings: Sequence[Finding]) -> list[Finding]:
         joined[twin] = replace(
             joint,
             title=f"{joint.title}, on {joint.nodes[0]} and {finding.nodes[0]} at once",
-            explanation=f"{joint.explanation} It came on both nodes in the same moment: one cause, most likely the "
-            "engine that spans them.",
+            explanation=(
+                f"{joint.explanation} It came on both nodes at the same moment. They have one cause, most likely the "
+                "engine that runs on both."
+            ),
             evidence=(*joint.evidence, *finding.evidence),
             nodes=(*joint.nodes, *finding.nodes),
             since_wall_s=min(joint.since_wall_s or 0.0, finding.since_wall_s or 0.0),

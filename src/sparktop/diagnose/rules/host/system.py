@@ -45,17 +45,17 @@ def driver_pending(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule=judge_driver_pending.id,
             severity=SEVERITY[judgement.state],
-            title=f"Driver {installed} is installed and {loaded} still runs: reboot to load it",
+            title=f"Driver {installed} is installed, but {loaded} still runs: reboot to load it",
             explanation=(
-                f"An update put the NVIDIA driver {installed} on disk while the kernel module {loaded} "
-                "stayed loaded. "
+                f"An update installed the NVIDIA driver {installed}, but the kernel module {loaded} is still loaded. "
                 + (
-                    "NVML refuses already, so nothing new can use the GPU; engines that run keep going until they stop."
+                    "NVML already refuses, so no new program can use the GPU. Running engines keep working until "
+                    "they stop."
                     if refused
-                    else 'Engines that run go on; a new one may fail with "Driver/library version mismatch".'
+                    else 'Running engines keep working; a new one may fail with "Driver/library version mismatch".'
                 )
             ),
-            distinction=("The GPU is well: it is a matter of versions only.",),
+            distinction=("The GPU is fine: only the versions differ.",),
             evidence=(
                 seen(
                     node,
@@ -79,21 +79,21 @@ def next_kernel(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule=judge_next_kernel.id,
             severity=SEVERITY[judgement.state],
-            title=f"The next boot takes kernel {upcoming}, which has no NVIDIA module",
+            title=f"The next boot loses the GPU: kernel {upcoming} has no NVIDIA module",
             explanation=(
-                f"Kernel {upcoming} is the newest installed, so the boot loader most likely takes it, and no NVIDIA "
-                f"module is installed for it. The machine runs {facts.kernel} now, with a GPU; after a reboot it would "
-                "come up without one, and no engine would start."
+                f"Kernel {upcoming} is the newest installed, so the boot loader most likely boots it. No NVIDIA "
+                f"module is installed for it. The machine runs {facts.kernel} now, with a GPU. After a reboot it "
+                "would have none, and no engine would start."
             ),
             evidence=(seen(node, "facts", f"running {facts.kernel}; newest {upcoming}, without an NVIDIA module"),),
             remedies=(
                 Remedy(
                     title="Install the module for that kernel before the next reboot",
-                    steps=("run the update in the DGX Dashboard to its end", f"dkms status | grep {upcoming}"),
+                    steps=("complete the update in the DGX Dashboard", f"dkms status | grep {upcoming}"),
                     cost="minutes",
                 ),
                 Remedy(
-                    title="Or boot the kernel that runs now",
+                    title="Or boot the running kernel again",
                     steps=(
                         f'choose {facts.kernel} under "Advanced options" in GRUB',
                         "or remove the newer kernel's package",
@@ -115,16 +115,16 @@ def driver_branch(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule=judge_driver_branch.id,
             severity=SEVERITY[judgement.state],
-            title=f"Driver {version} is not of the {SUPPORTED_BRANCH} branch that DGX Spark is supported with",
+            title=f"Driver {version} isn't from the {SUPPORTED_BRANCH} branch that DGX Spark supports",
             explanation=(
-                f"DGX OS ships drivers {SUPPORTED_BRANCH}.x for GB10. NVIDIA says that 595 isn't supported on DGX "
-                f"Spark yet, and field report 002 tells of CUDA graphs that deadlock on 590.x. {version} may work; "
-                "with hangs or odd memory behaviour it is the first thing to take out of the question."
+                f"DGX OS ships drivers {SUPPORTED_BRANCH}.x for GB10. NVIDIA says that DGX Spark doesn't support 595 "
+                f"yet, and field report 002 describes CUDA graphs that deadlock on 590.x. {version} may work. If "
+                "engines hang or memory behaves oddly, change the driver first."
             ),
             evidence=(seen(node, "facts", f"driver {version}, {host.product or (gpu.name if gpu else 'GB10')}"),),
             remedies=(
                 Remedy(
-                    title=f"Go back to the {SUPPORTED_BRANCH} driver that DGX OS brings",
+                    title=f"Go back to DGX OS's own {SUPPORTED_BRANCH} driver",
                     steps=("run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages",),
                     cost="a reboot",
                 ),
@@ -152,18 +152,18 @@ def kernel_advisory(fleet: FleetState) -> Iterator[Finding]:
             severity=Severity.WARNING if is_affected else Severity.INFO,
             title=f"Kernel {facts.kernel} has an advisory for DGX Spark",
             explanation=(
-                "Owners and NVIDIA's forum tell of trouble with this kernel on DGX Spark; its mark is a /proc/meminfo "
-                "that gives CmaTotal 0 and yet some CmaFree"
+                "Owners and NVIDIA's forum report trouble with this kernel on DGX Spark. Its sign is a /proc/meminfo "
+                "with CmaTotal 0 but some CmaFree"
                 + (
-                    ", which is so here."
+                    ", and this machine has it."
                     if is_affected
-                    else ". That mark isn't there now, so it may be fixed or not concern you."
+                    else ". This machine doesn't show it now, so it may be fixed or not concern you."
                 )
             ),
             evidence=(seen(node, "facts", kernel_text),),
             remedies=(
                 Remedy(
-                    title="Update DGX OS, or boot the 6.17 kernel before it",
+                    title="Update DGX OS, or boot the previous 6.17 kernel",
                     steps=("run the update in the DGX Dashboard", "uname -r   # after the reboot"),
                     cost="a reboot",
                 ),
@@ -192,21 +192,21 @@ def _disk(node: NodeView, disk: Disk, judgement: Judgement) -> Finding:
         severity=SEVERITY[judgement.state],
         title=f"{disk.mount} {'is full' if is_full else 'is nearly full'}: {gib(disk.free_bytes)} free",
         explanation=(
-            "Containers, their logs, compile caches and model downloads are written here. When it is full they fail "
-            'with "No space left on device", Docker can\'t start or log, and a download cut short looks like a broken '
+            "Containers, their logs, compile caches and model downloads are on this disk. When it is full they fail "
+            'with "No space left on device", Docker can\'t start or log, and a cut download looks like a broken '
             "model."
         ),
         evidence=(seen(node, "facts", f"{disk.mount}: {free_text}"),),
         remedies=(
             Remedy(
-                title="See what holds it, then remove images and models nobody uses",
+                title="Find what fills it, then remove unused images and models",
                 steps=(
                     "docker system df",
                     "docker image prune -a   # images without a container",
                     "du -xhd1 ~/.cache/huggingface/hub | sort -h | tail",
                     "sudo journalctl --vacuum-size=500M",
                 ),
-                cost="what is removed has to be pulled again",
+                cost="a new pull of what you remove",
             ),
         ),
         references=("Docker documentation: docker system df, docker image prune",),
@@ -233,14 +233,13 @@ def clock(fleet: FleetState) -> Iterator[Finding]:
             if is_ours
             else f"The clock of {names[0]} is {difference} this machine's",
             explanation=(
-                "With a wrong clock, downloads and image pulls fail with errors about certificates, and the times in "
-                "the logs of two machines can't be compared. The figures here are not affected: sparktop measures by "
-                "the node's own clock."
+                "With a wrong clock, downloads and image pulls fail with certificate errors, and you can't compare "
+                "the logs of two machines. sparktop's figures aren't affected: it measures by the node's own clock."
             ),
             distinction=(
-                "The nodes agree with each other, so the clock of this machine is the likelier culprit."
+                "The nodes agree with each other, so this machine's clock is probably wrong."
                 if is_ours
-                else "Which of the two clocks is wrong can't be told from here: look at both.",
+                else "sparktop can't tell which of the two clocks is wrong: check both.",
             ),
             evidence=tuple(
                 seen(node, "clock", f"{off_s[node.name]:+.0f} s against this machine")
@@ -249,7 +248,7 @@ def clock(fleet: FleetState) -> Iterator[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Have the clock set over the network" + (", on this machine" if is_ours else ""),
+                    title="Set the clock over the network" + (", on this machine" if is_ours else ""),
                     steps=("timedatectl", "sudo timedatectl set-ntp true"),
                 ),
             ),
@@ -267,7 +266,7 @@ def _ahead_s(node: NodeView, fleet: FleetState) -> float | None:
 
 @live_rule(
     "host.zombies",
-    "Many ended processes are uncollected",
+    "Many zombie processes",
     Severity.INFO,
     scope="every node",
     sources=("Docker documentation",),
@@ -281,10 +280,10 @@ def zombies(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule="host.zombies",
             severity=Severity.INFO,
-            title=f"{table.zombie_count} processes have ended and nobody collects them",
+            title=f"{table.zombie_count} zombie processes: their parent doesn't collect them",
             explanation=(
-                "They hold no memory, only their numbers. As a rule their parent is a container whose first process is "
-                "no init: the engine there leaves its dead workers lying."
+                "They hold no memory, only their process numbers. Usually the parent is a container without an init: "
+                "its engine leaves dead workers behind."
             ),
             evidence=(seen(node, "processes", f"{table.zombie_count} of {table.total_count} processes in state Z"),),
             remedies=(Remedy(title="Start that container with an init", steps=("docker run --init ...",)),),

@@ -18,12 +18,27 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, NodeView, current_nodes, node_wall_s
 from sparktop.model.telemetry import Process, Sample
 from sparktop.text.units import GIB, gib, span
 
 RULE = "memory.held-after-exit"
+
+
+def lost_memory(fleet: FleetState, node: str) -> Finding | None:
+    """The finding that memory of this node is held by nobody, which only a reboot gives back; None without it."""
+    return next(
+        (
+            finding
+            for finding in fleet.findings
+            if finding.rule == RULE
+            and finding.phase is Phase.FIRING
+            and node in finding.nodes
+            and any(remedy.action == "reboot" for remedy in finding.remedies)
+        ),
+        None,
+    )
 
 
 TRAPPED_BYTES = 8 * GIB
@@ -78,9 +93,9 @@ class _AfterExit:
 
 @live_rule(
     RULE,
-    "An engine ended, and its memory is not back: on its way, held by a process, cache, or nobody's",
+    "An engine stopped, but its memory isn't free: still being freed, held by a process, cached, or lost",
     Severity.CRITICAL,
-    scope="unified memory; what is normal is this machine's own figure after its boot",
+    scope="unified memory; compared with this machine's own figure after its boot",
     sources=_REFERENCES,
     hold_s=2.0,
     clear_s=8.0,
@@ -139,22 +154,22 @@ def _rising(after: _AfterExit) -> Finding | None:
     if after.target is not None and missing < GIB:
         return None
     forecast = (
-        f" At this rate the {gib(after.target)} of after its boot are there in {span(missing / rate)}."
+        f" At this rate the {gib(after.target)} available after its boot are free again in {span(missing / rate)}."
         if after.target is not None
         else ""
     )
     return Finding(
         rule=RULE,
         severity=Severity.INFO,
-        title=f"{after.node.name}: the memory of {after.engine.name} is coming back",
+        title=f"{after.node.name}: the memory of {after.engine.name} is being freed",
         explanation=(
-            f"{after.engine.name} ended {span(after.ended_s)} ago, and available memory rises {rate / GIB:.1f} GiB/s, "
-            f"now {gib(latest)}. The driver gives unified memory back some time after the process; it has taken more "
-            f"than a minute.{forecast} A start before that is over is killed for want of memory."
+            f"{after.engine.name} stopped {span(after.ended_s)} ago. Available memory rises {rate / GIB:.1f} GiB/s "
+            f"and is now {gib(latest)}. The driver frees unified memory some time after the process exits; it has "
+            f"taken more than a minute.{forecast} An engine that starts earlier runs out of memory."
         ),
         remedies=(
             Remedy(
-                title="Wait until it stops rising before starting anything",
+                title="Wait until it stops rising, then start an engine",
                 steps=(
                     f"start the engine when {gib(after.target)} are available" if after.target else "watch it here",
                 ),
@@ -190,31 +205,31 @@ def _trapped(after: _AfterExit) -> Finding | None:
         comparison = (
             f"This machine had {gib(after.target)} available {boot}, with no engine; now {gib(after.available)}. "
         )
-        settles = "The same figure seen in this boot, before any engine ran."
+        settles = "The same figure in this boot, before any engine ran."
     else:
         trapped, is_confirmed, limit = unaccounted, False, UNKNOWN_NORMAL_BYTES
         comparison = f"{gib(after.available)} are available, and "
-        settles = "What this machine has available after a reboot: it has not been seen without an engine yet."
+        settles = "Its available memory after a reboot: sparktop hasn't seen it without an engine yet."
     if trapped < limit:
         return None
-    name = after.engine.name if after.engine else "an engine that ended"
-    since = f" {name} ended {span(after.ended_s)} ago;" if after.ended_s is not None and after.engine else ""
+    name = after.engine.name if after.engine else "an engine that stopped"
+    since = f" {name} stopped {span(after.ended_s)} ago." if after.ended_s is not None and after.engine else ""
     is_severe = trapped >= TRAPPED_BADLY_BYTES or (after.ended_s is not None and after.ended_s > WAIT_AT_MOST_S)
     return Finding(
         rule=RULE,
         severity=Severity.CRITICAL if is_severe and is_confirmed else Severity.WARNING,
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
         settles="" if is_confirmed else settles,
-        title=f"{node.name}: {gib(trapped)} are held by nobody since {name} ended",
+        title=f"{node.name}: {gib(trapped)} are lost since {name} stopped: no process holds them",
         explanation=(
-            f"{comparison}{gib(trapped)} are missing that no process, no GPU process, no cache and no kernel table "
-            f"accounts for.{since} memory has stood still for {FLAT_S:.0f} s and more, so it is not on its way back. "
-            "The driver kept the allocations of a process that is gone: `docker rm`, dropping caches and "
-            "killing processes have not released them; a reboot has. The next engine starts into what is left."
+            f"{comparison}{gib(trapped)} are missing. No process, GPU process, cache or kernel table accounts for "
+            f"them.{since} Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
+            "driver kept the allocations of a dead process. `docker rm`, dropping caches and killing processes "
+            "haven't released them; a reboot has. The next engine gets only the rest."
         ),
         distinction=(
             "Not page cache: MemAvailable counts cache as free already.",
-            "No process holds it: the GPU's process list and /proc were read.",
+            "No process holds it: sparktop read the GPU's process list and /proc.",
         ),
         evidence=(
             *(
@@ -244,16 +259,16 @@ def _cache(after: _AfterExit) -> Finding | None:
     return Finding(
         rule=RULE,
         severity=Severity.INFO,
-        title=f"{after.node.name}: {gib(memory.page_cache_bytes)} are page cache, which is no leak",
+        title=f"{after.node.name}: {gib(memory.page_cache_bytes)} are page cache, not a leak",
         explanation=(
-            f"{after.engine.name} is gone and its memory is back: {gib(after.available)} are available. Of that "
-            f"{gib(memory.page_cache_bytes)} hold files that were read, weights most of all, and make the next load of "
-            "the same model faster. vLLM's and SGLang's own start-up checks count it as free; a large cudaMalloc and "
-            "the driver may stumble over it, and the other node of a pair may have less of it."
+            f"{after.engine.name} is gone and its memory is free: {gib(after.available)} are available. Of that "
+            f"{gib(memory.page_cache_bytes)} hold files, mostly weights, and speed up the next load of the same "
+            "model. vLLM's and SGLang's startup checks count it as free. A large cudaMalloc and the driver may still "
+            "fail, and the other node of a pair may have less page cache."
         ),
         remedies=(
             Remedy(
-                title="Drop the caches only if a launch on this node stalls or fails for want of memory",
+                title="Drop the caches only if a launch on this node stalls or runs out of memory",
                 steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
                 cost="the next load reads its weights from disk again; it releases no leaked GPU memory",
                 action="drop-caches",
@@ -266,7 +281,7 @@ def _cache(after: _AfterExit) -> Finding | None:
             seen(
                 after.node,
                 "memory",
-                f"available {gib(after.available)}, of it cache {gib(memory.page_cache_bytes)}",
+                f"available {gib(after.available)}, including cache {gib(memory.page_cache_bytes)}",
             ),
         ),
     )
@@ -295,14 +310,14 @@ def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
     if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S / 2:
         remedies.append(
             Remedy(
-                title="Wait until five minutes after its end, in case it begins to rise",
+                title="Wait until five minutes after it stopped, in case memory starts to rise",
                 cost="minutes",
             )
         )
     remedies.append(
         Remedy(
-            title=f"Reboot {after.node.name}: the known way to have it back",
-            steps=("sudo systemctl reboot", "compare available memory afterwards with the figure here"),
+            title=f"Reboot {after.node.name}: the only known way to free it",
+            steps=("sudo systemctl reboot", "afterwards compare available memory with this figure"),
             cost="everything running there; about two minutes",
             action="reboot",
         )
@@ -312,14 +327,12 @@ def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
         version = release_of(engine.version)
         if version is None or version < (0, 24):
             remedies.append(
-                Remedy(
-                    title="Use vLLM 0.24 or later, which gives back the memory of a failed load", cost="another image"
-                )
+                Remedy(title="Use vLLM 0.24 or later, which frees the memory of a failed load", cost="another image")
             )
     if engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization"):
         remedies.append(
             Remedy(
-                title="Or launch with a smaller share, into what is left",
+                title="Or launch with a smaller share, in the remaining memory",
                 cost="KV cache",
                 action="relaunch",
                 change=SMALLER_SHARE,
@@ -347,9 +360,9 @@ def _surviving_process(node: NodeView) -> tuple[Process, int, str] | None:
         if bytes_by_pid[pid] < HOLDER_BYTES or process is None:
             continue
         if process.container_id in ended_containers:
-            return process, bytes_by_pid[pid], "its container has ended"
+            return process, bytes_by_pid[pid], "its container has stopped"
         if process.parent_pid == 1 and process.container_id is None and pid not in served_pids and _is_titled(process):
-            return process, bytes_by_pid[pid], "its server has ended and left it to init"
+            return process, bytes_by_pid[pid], "its server has exited and left it to init"
     return None
 
 
@@ -362,19 +375,19 @@ def orphan(node: NodeView) -> Finding | None:
     return Finding(
         rule=RULE,
         severity=Severity.WARNING,
-        title=f"{node.name}: {process.command} (pid {process.pid}) still holds {gib(size)} of an engine that ended",
+        title=f"{node.name}: {process.command} (pid {process.pid}) still holds {gib(size)} of a stopped engine",
         explanation=(
-            f"The process lives on though {reason}, and holds {gib(size)} of GPU memory, which on this machine is the "
-            "host's memory. It gives nothing to anyone; the next engine will not find room beside it."
+            f"The process still runs although {reason}. It holds {gib(size)} of GPU memory, which on this machine is "
+            "the host's memory. It serves nobody, and the next engine can't use that memory."
         ),
-        distinction=("A living process holds it, so neither waiting nor dropping caches nor a reboot is called for.",),
+        distinction=("A running process holds it, so waiting, dropping caches or a reboot isn't needed.",),
         evidence=(
             seen(node, "GPU processes", f"pid {process.pid} {process.command}: {gib(size)}"),
             seen(node, "processes", f"pid {process.pid}, parent {process.parent_pid}, state {process.state}: {reason}"),
         ),
         remedies=(
             Remedy(
-                title=f"End pid {process.pid}: ask it first, then make it",
+                title=f"Kill pid {process.pid} (SIGTERM, SIGKILL after 15 s)",
                 steps=(f"sudo kill {process.pid}", f"after 15 s: sudo kill -9 {process.pid}"),
                 cost="nothing: it serves nobody",
                 action="end-holder",

@@ -50,14 +50,16 @@ def low(fleet: FleetState) -> Iterable[Finding]:
             title=f"{node.name} has {gib(left)} of memory available"
             + (": one more allocation can hang it" if is_critical else ""),
             explanation=(
-                f"Of {gib(memory.total_bytes)}, {gib(left)} can still be had (MemAvailable, cache counted as free)."
+                f"{gib(left)} of {gib(memory.total_bytes)} are available (MemAvailable, which counts cache as free)."
                 + (
                     f" {top_holders} hold{'s' if ' and ' not in top_holders else ''} most of the rest."
                     if top_holders
                     else ""
                 )
-                + " On this machine CUDA allocations come out of the same memory and can take tens of GiB in seconds; "
-                "below 4 GiB SSH itself may no longer get any."
+                + (
+                    " On this machine CUDA uses the same memory and can take tens of GiB in seconds. Below 4 GiB "
+                    "even SSH may get none."
+                )
             ),
             evidence=(
                 seen(node, "memory", f"available {gib(left)}, swap used {gib(memory.swap_used_bytes)}"),
@@ -65,7 +67,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Give the engine less: --gpu-memory-utilization (SGLang: --mem-fraction-static)",
+                    title="Reduce the engine's share: --gpu-memory-utilization (SGLang: --mem-fraction-static)",
                     steps=(
                         "lower it so that 12 GiB (headless) or 20 GiB (with a desktop) stay available, and relaunch",
                     ),
@@ -74,13 +76,13 @@ def low(fleet: FleetState) -> Iterable[Finding]:
                     change=SMALLER_SHARE,
                 ),
                 Remedy(
-                    title="Stop what else holds memory there",
-                    steps=("the ledger of this node names the holders",),
-                    cost="what they do",
+                    title="Stop other programs that hold memory there",
+                    steps=("this node's ledger names the holders",),
+                    cost="their work",
                 ),
                 Remedy(
                     title="Arm the guard, which stops the engine before the host hangs",
-                    cost="nothing while memory is well",
+                    cost="nothing while memory is fine",
                     action="guard",
                 ),
             ),
@@ -112,13 +114,13 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="memory.pressure",
             severity=Severity.WARNING,
-            title=f"{node.name} stalls for want of memory",
+            title=f"{node.name} is stalling: out of memory",
             explanation=(
-                f"In the last ten seconds all its tasks waited for memory {stalls:.0f} % of the time (PSI full avg10)"
-                f"{swap_text}. It is reclaiming or swapping instead of working: tokens slow down, and logins take long."
+                f"In the last ten seconds all its tasks waited for memory {stalls:.0f} % of the time (PSI full "
+                f"avg10){swap_text}. It reclaims or swaps instead of working: tokens slow down, and logins take long."
             ),
             distinction=(
-                f"{gib(memory.available_bytes)} are available by the kernel's count; stalls say what that is worth.",
+                f"The kernel counts {gib(memory.available_bytes)} as available, but tasks stall all the same.",
             ),
             evidence=(
                 seen(node, "pressure", f"memory full avg10 {stalls:.1f} %, some avg10 {psi.some_avg10:.1f} %")
@@ -130,7 +132,7 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Free memory: stop what is not needed, or give the engine a smaller share",
+                    title="Free memory: stop what you don't need, or reduce the engine's share",
                     steps=("lower --gpu-memory-utilization or --mem-fraction-static, and relaunch",),
                     cost="part of the KV cache; the time to load",
                     action="relaunch",
@@ -145,7 +147,7 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "memory.swap-used",
-    "Memory lies in swap",
+    "Memory is in swap",
     Severity.WARNING,
     scope="any node",
     sources=("field report 003",),
@@ -172,12 +174,12 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
             severity=Severity.WARNING if is_heavy else Severity.INFO,
             title=f"{node.name} has {gib(used)} in swap",
             explanation=(
-                "Memory ran short here at some time, and these pages were moved out. "
+                "Memory ran short at some time, and the kernel moved these pages to swap. "
                 + (
-                    "With an engine running this is where load times four times the other node's come from: "
-                    "weights are loaded through pages that are swapped meanwhile. Its share of memory is too large."
+                    "With a running engine, loads can take four times as long as on the other node, because the "
+                    "kernel swaps while weights load. The engine's share of memory is too large."
                     if is_heavy
-                    else "As long as they lie still it costs nothing."
+                    else "As long as nothing reads them they cost nothing."
                 )
             ),
             evidence=(
@@ -189,8 +191,10 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Before the next launch, give the engine less: --mem-fraction-static 0.75, or a lower "
-                    "--gpu-memory-utilization",
+                    title=(
+                        "Before the next launch, reduce the engine's share: --mem-fraction-static 0.75, or a lower "
+                        "--gpu-memory-utilization"
+                    ),
                     cost="part of the KV cache",
                     action="relaunch" if is_heavy else None,
                     change=SMALLER_SHARE if is_heavy else None,

@@ -114,9 +114,9 @@ def _is_the_end_of_a_load(node: NodeView, fall: Fall, fleet: FleetState) -> bool
 
 @live_rule(
     "memory.falling",
-    "Available memory falls so fast that the host will be starved within a minute",
+    "Out of memory within a minute: available memory falls fast",
     Severity.CRITICAL,
-    scope="any node; a load under way may fall to what its own command leaves",
+    scope="any node; a load in progress may use what its own command allows",
     sources=_REFERENCES,
     follows=("memory.first-request-spike",),
 )
@@ -140,13 +140,11 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
             severity=Severity.CRITICAL,
             title=f"{node.name} will be out of memory {due}",
             explanation=(
-                f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} and stands at "
-                f"{gib(fall.available_bytes)}, falling {rate:.1f} GiB/s.{at_fault} On this machine the GPU takes from "
-                "the same memory: when nothing is left the host hangs, SSH with it, and often no process is killed."
+                f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} to "
+                f"{gib(fall.available_bytes)}, and falls {rate:.1f} GiB/s.{at_fault} On this machine the GPU uses "
+                "the same memory. When none is left the host hangs, and SSH with it. Often no process is killed."
             ),
-            distinction=(
-                "This is MemAvailable, which counts page cache as free; a low MemFree alone would mean nothing.",
-            ),
+            distinction=("MemAvailable counts page cache as free; a low MemFree alone would mean nothing.",),
             evidence=(*trajectory(node), *_holders(node)),
             remedies=_stop_now(node),
             references=_REFERENCES,
@@ -157,7 +155,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "memory.first-request-spike",
-    "An engine's first request takes gigabytes a second that no budget counts",
+    "An engine's first request takes gigabytes a second that no memory setting counts",
     Severity.CRITICAL,
     scope="vLLM and SGLang on unified memory, after they are ready",
     sources=(*_REFERENCES, "field report 002"),
@@ -184,12 +182,12 @@ def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
             confidence=Confidence.CONFIRMED if running else Confidence.SUSPECTED,
             title=f"Stop {engine.name} now: its first request eats {node.name}'s memory",
             explanation=(
-                f"It was loaded and idle; {span(began_s)} after its GPU began to work on the first request, "
-                f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. What the first forward "
-                'pass captures and compiles no --gpu-memory-utilization counts: "it loaded" is not "it serves". '
-                "A host that starved this way went from 45 GiB to nothing in six seconds."
+                f"It was loaded and idle. {span(began_s)} after its GPU began the first request, "
+                f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. "
+                "--gpu-memory-utilization doesn't count what the first forward pass captures and compiles: \"it "
+                'loaded" is not "it serves". In one report this took a host from 45 GiB to nothing in six seconds.'
             ),
-            settles="" if running else "Its own count of running requests, which has not been read since.",
+            settles="" if running else "Its own count of running requests, which sparktop hasn't read since.",
             evidence=(
                 *trajectory(node),
                 *([of_engine(engine, node, made, part="metrics", wall_s=metrics.wall_s)] if metrics else []),
@@ -203,12 +201,12 @@ def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
                     action="stop-engine",
                 ),
                 Remedy(
-                    title="Relaunch so that it fits: --enforce-eager turns capture and compilation off",
+                    title="Relaunch with less memory: --enforce-eager disables capture and compilation",
                     steps=(
                         "add --enforce-eager",
                         """or first, if graphs alone grow: --compilation-config '{"cudagraph_mode":"PIECEWISE"}'""",
-                        "or lower --gpu-memory-utilization by what was missing, to 0.60 or so",
-                        "or take a smaller model, or one in FP8: MXFP4 has no native kernels on SM 12.1",
+                        "or lower --gpu-memory-utilization by the missing amount, to 0.60 or so",
+                        "or use a smaller model, or one in FP8: MXFP4 has no native kernels on SM 12.1",
                     ),
                     cost="up to half of decode speed",
                     action="relaunch",
@@ -289,16 +287,16 @@ def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
     engines = [engine for engine in node.engines if is_alive(engine)]
     name = engines[0].name if engines else ""
     stop = Remedy(
-        title=f"Stop {name} now" if name else "End the process that grows, now",
+        title=f"Stop {name} now" if name else "Kill the growing process now",
         steps=(f"docker stop -t 2 {name}",) if name and engines[0].container else ("kill it by its pid",),
-        cost="what it is working on; every second counts",
+        cost="its current work; every second counts",
         action="stop-engine" if name else "end-holder",
         pid=node.growing[0].pid if node.growing and not name else None,
     )
     guard = Remedy(
-        title="Let the guard do it next time",
-        steps=("arm the guard: it stops the engine before memory is gone",),
-        cost="nothing while memory is well",
+        title="Arm the guard for the next time",
+        steps=("the guard stops the engine before memory runs out",),
+        cost="nothing while memory is fine",
         action="guard",
     )
     return (stop, guard)
@@ -306,9 +304,9 @@ def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
 
 @live_rule(
     "memory.starved",
-    "The host completes TCP handshakes and gives no SSH banner",
+    "The host is out of memory: it accepts TCP connections but SSH doesn't answer",
     Severity.CRITICAL,
-    scope="any node, after its samples stopped",
+    scope="any node whose samples stopped",
     sources=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
     follows=("memory.first-request-spike", "memory.falling", "memory.low"),
 )
@@ -329,44 +327,44 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
         silent_s = node.age_s(fleet.monotonic_s) or fleet.monotonic_s - node.link.since_s
         if is_confirmed and last is not None:
             rate = f", falling {-trend.bytes_per_s / GIB:.1f} GiB/s" if trend is not None and fell else ""
-            last_seen = f"The last that was seen was {gib(last)} available{rate}"
+            last_seen = f"Its last sample had {gib(last)} available{rate}"
         elif last is not None:
-            last_seen = f"Memory looked well when it was last seen ({gib(last)} available), so this may be another hang"
+            last_seen = f"Its last sample looked fine ({gib(last)} available), so this may be another hang"
         else:
-            last_seen = "Nothing was seen of its memory before"
+            last_seen = "sparktop has no earlier memory figures"
         yield Finding(
             rule="memory.starved",
             severity=Severity.CRITICAL,
             confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-            title=f"{node.name} is starved of memory: it takes connections and does not answer SSH"
+            title=f"{node.name} is out of memory: it accepts connections but SSH doesn't answer"
             if is_confirmed
-            else f"{node.name} takes connections and does not answer SSH: most likely starved of memory",
+            else f"{node.name} accepts connections but SSH doesn't answer: out of memory, most likely",
             explanation=(
-                f"No sample has come for {span(silent_s)}; TCP answers and no SSH banner comes. {last_seen}. The "
-                "kernel has no memory to fork sshd with, or thrashes: it may take minutes to answer, kill something, "
-                "or stay so. It is neither down nor off the network."
+                f"No sample came for {span(silent_s)}. TCP connects, but SSH sends no banner. {last_seen}. The "
+                "kernel has no memory to start sshd, or it thrashes. It may take minutes to answer, kill something, "
+                "or never recover. It is neither down nor off the network."
             ),
             distinction=("The network is up: the node's kernel still completes TCP handshakes.",),
             settles=""
             if is_confirmed
-            else "The previous boot's kernel log after it returns: oom-kill or NV_ERR_NO_MEMORY.",
+            else "After it is back, read the previous boot's kernel log: oom-kill or NV_ERR_NO_MEMORY.",
             evidence=tuple(trajectory(node)),
             remedies=(
                 Remedy(
-                    title="Wait a few minutes: the kernel may kill the engine, and SSH then returns",
-                    steps=("don't open more sessions: each asks it for memory it has not",),
+                    title="Wait a few minutes: the kernel may kill the engine, and then SSH answers again",
+                    steps=("don't open more sessions: each one needs memory that the host doesn't have",),
                     cost="time",
                 ),
                 Remedy(
-                    title="If it stays so, switch it off and on",
+                    title="If it doesn't recover, power-cycle it",
                     steps=("hold the power button until it is off, then start it",),
                     cost="everything running on it; about two minutes",
                 ),
                 Remedy(
-                    title="Before the engine runs again, leave the host more room",
+                    title="Before the engine runs again, leave the host more memory",
                     steps=(
                         "lower --gpu-memory-utilization (or --mem-fraction-static) so that 20 GiB stay available",
-                        "after a first request starved it: --enforce-eager, or a smaller model",
+                        "if a first request used it up: --enforce-eager, or a smaller model",
                     ),
                     cost="some of the KV cache",
                 ),

@@ -31,9 +31,9 @@ def bridge_network(fleet: FleetState) -> Iterable[Finding]:
             severity=SEVERITY[judgement.state],
             title=f"The rank of {pair.name} on {rank.node.name} is {place}",
             explanation=(
-                "A rank advertises the address it sees, and on the bridge that is one the other node can't reach: the "
-                "rendezvous of NCCL and Gloo hangs. RDMA devices have no addresses there. A two-node engine needs "
-                "`--network host`."
+                "A rank advertises its own address, and the other node can't reach one on the bridge. The rendezvous "
+                "of NCCL and Gloo hangs. RDMA devices have no addresses there. A two-node engine needs `--network "
+                "host`."
             ),
             evidence=(said(rank, f"network mode {facts.mode}"),),
             remedies=remedies_of(judgement),
@@ -51,10 +51,10 @@ def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule=judge_rdma_devices.id,
             severity=SEVERITY[judgement.state],
-            title=f"The container of {rank.engine.name} on {rank.node.name} was not given /dev/infiniband",
+            title=f"The container of {rank.engine.name} on {rank.node.name} lacks /dev/infiniband",
             explanation=(
-                "The node has RDMA ports that are up, and the container may not open them: NCCL finds no device "
-                "(`NET/IB : No device found`) and takes TCP, without an error and several times slower."
+                "The node has RDMA ports that are up, but the container can't open them. NCCL finds no device "
+                "(`NET/IB : No device found`) and uses TCP, without an error and several times slower."
             ),
             evidence=(
                 said(rank, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
@@ -81,10 +81,10 @@ def memlock(fleet: FleetState) -> Iterable[Finding]:
             confidence=Confidence.SUSPECTED,
             title=f"The container of {rank.engine.name} on {rank.node.name} may lock too little memory for RDMA",
             explanation=(
-                "RDMA registers its buffers as locked memory, and Docker's default limit is a few MiB: NCCL then fails "
-                "with `ibv_reg_mr` or `ibv_create_cq` and `Cannot allocate memory`. It needs `--ulimit memlock=-1`."
+                "RDMA locks its buffers in memory, and Docker's default limit is a few MiB. NCCL then fails with "
+                "`ibv_reg_mr` or `ibv_create_cq` and `Cannot allocate memory`. It needs `--ulimit memlock=-1`."
             ),
-            settles=f"`docker exec {name} sh -c 'ulimit -l'`: unlimited is well; the daemon's own default may be.",
+            settles=f"`docker exec {name} sh -c 'ulimit -l'`: unlimited is fine; the daemon's own default may be.",
             evidence=(said(rank, f"ulimits: {' '.join(facts.ulimits) or 'none given'}"),),
             remedies=remedies_of(judgement),
             references=judge_memlock.sources,
@@ -110,11 +110,11 @@ def ray_monitor(fleet: FleetState) -> Iterable[Finding]:
         confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
         title=f"Ray's memory monitor is on for {pair.name} on {where}",
         explanation=(
-            "Ray kills a worker when 95 % of the machine's memory is taken, and looks four times a second. On a Spark "
-            "the GPU's memory is the machine's, so a model that fills it as it should is killed in the middle of its "
-            "work. `RAY_memory_monitor_refresh_ms=0` switches it off; it must be there when `ray start` runs."
+            "Ray kills a worker when 95 % of the machine's memory is used, and checks four times a second. On a "
+            "Spark the GPU's memory is the machine's, so Ray kills a model that fills it as intended. "
+            "`RAY_memory_monitor_refresh_ms=0` disables the monitor; set it before `ray start` runs."
         ),
-        settles="" if sure else "A script inside the container may set it: look at the environment of its raylet.",
+        settles="" if sure else "A script inside the container may set it: check the environment of its raylet.",
         evidence=tuple(said(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare),
         remedies=remedies_of(judgement),
         references=("field report 002", "Ray documentation: memory monitor, 250 ms and 0.95 by default"),
@@ -136,9 +136,9 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
             title=f"When {host.user} logs out of {rank.node.name}, {rank.engine.name} loses its shared memory",
             explanation=(
                 f"It runs under {host.user}'s id and shares the host's IPC. logind has {removes} and the user "
-                "doesn't linger, so the end of the last session removes the semaphores and shared memory it needs. "
-                "A start over ssh that returns at once does it: the worker dies in `SemLock._rebuild` with a "
-                "FileNotFoundError, and the head waits for it for ever. This console is such a session too."
+                "doesn't linger. So when the last session ends, logind removes the engine's semaphores and shared "
+                "memory. A start over ssh that returns at once is enough. The worker dies in `SemLock._rebuild` with "
+                "a FileNotFoundError, and the head waits for it for ever. This console is such a session too."
             ),
             evidence=(
                 Evidence(source=f"{rank.node.name} facts", text=f"{removes}, Linger=no for {host.user}"),
@@ -146,7 +146,7 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Let the user linger",
+                    title="Enable linger for the user",
                     steps=(f"sudo loginctl enable-linger {host.user}   # on both nodes; at once",),
                     cost="nothing",
                     action="enable-linger",

@@ -47,9 +47,9 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
         severity=Severity.WARNING,
         title=f"The MTU differs at the ends of the cable: {sizes[0]} on {two.names[0]}, {sizes[1]} on {two.names[1]}",
         explanation=(
-            "What the larger end sends in one piece the smaller end drops: short messages pass and long ones stall, so "
-            "ping and ssh are well and a transfer or a rank's start hangs. RDMA falls back to the smaller of the two. "
-            "1500 at both ends works; 9000 at both gave 2 to 8 % more."
+            "The smaller end drops the larger end's full packets. Short messages pass and long ones stall: ping and "
+            "ssh work, but a transfer or a rank's start hangs. RDMA falls back to the smaller size. 1500 at both "
+            "ends works; 9000 at both gave 2 to 8 % more."
         ),
         evidence=tuple(
             Evidence(source=f"{node} {interface.name}", text=f"mtu {interface.mtu}, network {cable.network}")
@@ -62,7 +62,7 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
                 steps=(
                     f"sudo ip link set {name} mtu 9000   # at once; on both nodes, and for its twin too",
                     "write `mtu: 9000` into /etc/netplan/40-cx7.yaml on both, and run `sudo netplan apply`",
-                    "ping -c1 -W1 -M do -s 8972 PEER   # passes only where both ends take it",
+                    "ping -c1 -W1 -M do -s 8972 PEER   # passes only if both ends accept it",
                 ),
                 cost="the link pauses for a moment; restart an engine that hangs",
             ),
@@ -93,9 +93,8 @@ def link_slow(fleet: FleetState) -> Iterable[Finding]:
             severity=Severity.WARNING,
             title=f"The cable runs slower than 200 Gb/s on {node.name}: {rates} Gb/s",
             explanation=(
-                "A linked ConnectX-7 port of a Spark trains at 200 Gb/s, and tensor parallel moves megabytes for each "
-                "token. A lower rate comes of a cable or a transceiver made for less, one that isn't seated, or "
-                "a switch port set to less."
+                "A Spark's ConnectX-7 port links at 200 Gb/s, and tensor parallel moves megabytes for each token. "
+                "The cable or transceiver is for a lower rate or isn't seated, or a switch port is set lower."
             ),
             evidence=tuple(
                 Evidence(source=f"{node.name} {port.device}", text=f"{port.state} at {port.rate_gbps:.0f} Gb/s")
@@ -103,7 +102,7 @@ def link_slow(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Look at the cable, and bring the link up anew",
+                    title="Check the cable, then restart the link",
                     steps=(
                         f"ethtool {slow[0].interface or 'INTERFACE'} | grep -i speed   # 200000 on both nodes",
                         "reseat it at both ends; use the QSFP cable that NVIDIA lists for two Sparks",
@@ -139,11 +138,11 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
     yield Finding(
         rule=judge_link.id,
         severity=Severity.CRITICAL,
-        title=f"The link that {pair.name} runs over is down on {where}",
+        title=f"{pair.name} lost its link: no port is up on {where}",
         explanation=(
-            "Its ranks talk over these ports, and none of them is up: the next collective can't complete, so the ranks "
-            "spin until a watchdog ends them, ten minutes later. A pulled or half-seated cable, "
-            "a port switched off, or the other machine without power."
+            "Its ranks talk over these ports, and none is up. The next collective can't complete, so the ranks spin "
+            "until a watchdog kills them after ten minutes. The cable is pulled or half seated, a port is disabled, "
+            "or the other machine has no power."
         ),
         evidence=tuple(
             Evidence(
@@ -155,7 +154,7 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         ),
         remedies=(
             Remedy(
-                title="Seat the cable, see the ports come up on both nodes, then restart every rank together",
+                title="Seat the cable, check that the ports are up on both nodes, then restart every rank together",
                 steps=(
                     "cat /sys/class/infiniband/*/ports/1/state   # `4: ACTIVE` on the cabled port's two devices",
                     "sudo ip link set INTERFACE up",
@@ -168,7 +167,7 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         references=judge_link.sources,
         nodes=pair.nodes,
         subject=pair.name,
-        brief=f"no port of {where} is up",
+        brief=f"no port on {where} is up",
     )
 
 
@@ -216,15 +215,18 @@ def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
         rule="cluster.nccl-on-tcp",
         severity=Severity.WARNING,
         confidence=Confidence.CONFIRMED,
-        title=f"{pair.name} talks between its nodes over TCP, not over RDMA",
+        title=f"{pair.name} uses TCP between its nodes, not RDMA",
         explanation=(
             (
-                f"It makes {speed:.0f} tokens a second over two nodes while the RDMA ports count next to nothing. "
+                f"It generates {speed:.0f} tokens a second over two nodes, but the RDMA ports carry almost nothing. "
                 if is_flat
-                else "NCCL said at its start that it found no RDMA device and took sockets. "
+                else "NCCL logged at startup that it found no RDMA device and uses sockets. "
             )
-            + "NCCL falls back without an error, to some 2 GB/s and a core busy on each node. Most often the container "
-            "was not given /dev/infiniband (`NET/IB : No device found`), or NCCL_IB_DISABLE=1 or NCCL_IB_HCA forbid it."
+            + (
+                "NCCL falls back without an error, to some 2 GB/s and a busy core on each node. Most often the "
+                "container lacks /dev/infiniband (`NET/IB : No device found`), or NCCL_IB_DISABLE=1 or NCCL_IB_HCA "
+                "forbids it."
+            )
         ),
         distinction=("Not idle: tokens come at this moment.",) if is_flat else (),
         evidence=(
@@ -238,11 +240,11 @@ def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
         ),
         remedies=(
             Remedy(
-                title="Give both containers the RDMA devices, and start both ranks again",
+                title="Give both containers the RDMA devices, and restart both ranks",
                 steps=(
                     "--device=/dev/infiniband --ulimit memlock=-1   # or --privileged, as the two-node launchers do",
                     "leave NCCL_IB_DISABLE out (its default is 0)",
-                    "NCCL_DEBUG=INFO shows `NET/IB : Using` when it is right",
+                    "NCCL_DEBUG=INFO shows `NET/IB : Using` when it works",
                 ),
                 cost="the time to load",
                 action="relaunch",

@@ -124,7 +124,7 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
     rich, poor = gap.rich.name, gap.poor.name
     reasons = _why(gap)
     first_s = (
-        f"Most of the difference: {'; '.join(reasons)}. " if reasons else "What makes the difference is not known. "
+        f"Most of the difference: {'; '.join(reasons)}. " if reasons else "The cause of the difference is unknown. "
     )
     return Finding(
         rule=judge_memory_parity.id,
@@ -133,13 +133,11 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
         if gap.pair
         else f"{poor} has {gib(gap.size)} less memory available than {rich}",
         explanation=(
-            f"{rich} had {gib(gap.rich_bytes)} to give, {poor} {gib(gap.poor_bytes)}. {first_s}"
-            "An engine over both takes the same share of each: the poorer node swaps, loads several times slower, and "
-            "the other rank waits for it until it times out; SGLang may refuse to start (memory capacity unbalanced)."
+            f"{rich} had {gib(gap.rich_bytes)} available, {poor} {gib(gap.poor_bytes)}. {first_s}An engine on both "
+            f"takes the same share of each. {poor} swaps and loads several times slower, and the other rank waits "
+            "until it times out. SGLang may refuse to start (memory capacity unbalanced)."
         ),
-        distinction=(
-            "An engine's own share, unequal while it serves, is normal; this compares what there was without it.",
-        ),
+        distinction=("An engine's own share may differ while it serves; this compares the memory without the engine.",),
         evidence=tuple(_evidence(gap)),
         remedies=tuple(_remedies(gap)),
         references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
@@ -196,12 +194,12 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         else ""
     )
     yield Remedy(
-        title=f"Make room on {name}: stop what runs beside the engine there{process_text}",
+        title=f"Free memory on {name}: stop what runs there besides the engine{process_text}",
         steps=(
             *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
             "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
         ),
-        cost="what those services do",
+        cost="those services' work",
         action="end-holder" if other_process is not None else None,
         pid=other_process.pid if other_process is not None else None,
     )
@@ -209,9 +207,9 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
     share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
     smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
     yield Remedy(
-        title=f"Give the engine what {name} can spare, with a smaller {share} on both ranks",
+        title=f"Reduce {share} on both ranks to what {name} can spare",
         steps=(
-            f"{share} no more than (available on {name} - 12 GiB) / total; 20 GiB where a desktop runs",
+            f"{share} at most (available on {name} - 12 GiB) / total; 20 GiB if a desktop runs",
             *(("--dist-timeout 1800, so that the faster rank waits for the slower",) if sglang else ()),
         ),
         cost="part of the KV cache; the time to load",
@@ -225,7 +223,9 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         yield Remedy(
             title=f"Drop the page cache of {' and '.join(node.name for node in cached)} before the launch",
             steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
-            cost="files are read from disk again; it counts as available already, so it only helps allocations that "
-            "won't wait for it",
+            cost=(
+                "a new read of files from disk; cache counts as available already, so this only helps allocations "
+                "that won't wait for it"
+            ),
             action="drop-caches",
         )

@@ -61,12 +61,14 @@ def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
             severity=SEVERITY[judgement.state],
             title=f"NCCL_IB_HCA={value} doesn't fit {rank.node.name}: {problem}",
             explanation=(
-                "The names depend on the port that is cabled and may differ from one Spark to the other. "
+                "The names depend on the cabled port and may differ between two Sparks. "
                 + (
-                    "With no device of that name NCCL takes TCP without an error, or waits for its peer for ever."
+                    "Without a device of that name NCCL uses TCP without an error, or waits for its peer for ever."
                     if judgement.case == "dead"
-                    else "The devices that are named and there are used; half of the bandwidth is lost, since a cable "
-                    "has two of them."
+                    else (
+                        "NCCL uses only the named devices that exist. Half of the bandwidth is lost, because a cable "
+                        "has two."
+                    )
                 )
             ),
             evidence=(
@@ -86,7 +88,7 @@ def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
 
 def _pin_devices(rank: EngineRank, up: list[str]) -> Remedy:
     return Remedy(
-        title=f"Name the devices of {rank.node.name} that are up, for that host alone",
+        title=f"Set NCCL_IB_HCA on {rank.node.name} to its own devices that are up",
         steps=(
             "ibdev2netdev | grep Up   # or: grep . /sys/class/infiniband/*/ports/1/state",
             f"NCCL_IB_HCA={','.join(up) or 'DEVICE,DEVICE'}",
@@ -114,8 +116,8 @@ def hca_unset(fleet: FleetState) -> Iterable[Finding]:
         severity=Severity.INFO,
         title=f"{pair.name} runs without NCCL_IB_HCA: NCCL chooses its RDMA devices by itself",
         explanation=(
-            "Most often it chooses well. A field report found that without NCCL_IB_HCA two Sparks can hang silently at "
-            "the start, with no error and no output; naming the devices that are cabled leaves it no choice."
+            "Most often it chooses well. A field report found that without NCCL_IB_HCA two Sparks can hang at the "
+            "start, with no error and no output. Naming the cabled devices prevents that."
         ),
         evidence=tuple(
             Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {', '.join(up[rank.node.name])}")
@@ -151,12 +153,12 @@ def _gid_finding(pair: Pair, rank: EngineRank, facts: GidFacts, judgement: Judge
     return Finding(
         rule=judge_gid.id,
         severity=SEVERITY[judgement.state],
-        title=f"NCCL_IB_GID_INDEX={value} is no RoCE v2 address of {node}",
+        title=f"NCCL_IB_GID_INDEX={value} isn't a RoCE v2 address of {node}",
         explanation=(
-            f"On {node} the RoCE v2 IPv4 entries are: {fitting}. The index differs from one card to the next and moves "
-            "after a reboot or a change of addresses; a wrong one hangs silently at NCCL's initialisation. Left out, "
+            f"On {node} the RoCE v2 IPv4 entries are: {fitting}. The index differs between cards and changes after a "
+            "reboot or a change of addresses. A wrong one hangs silently at NCCL's initialisation. If it isn't set, "
             "NCCL finds the right one by itself."
-            + (" It came up this time; the next start may not." if pair.is_up else "")
+            + (" It started this time; the next start may not." if pair.is_up else "")
         ),
         evidence=(
             said(rank, f"NCCL_IB_GID_INDEX={value}"),
@@ -170,7 +172,7 @@ def _gid_finding(pair: Pair, rank: EngineRank, facts: GidFacts, judgement: Judge
         ),
         remedies=(
             Remedy(
-                title="Leave NCCL_IB_GID_INDEX out on both nodes, and start both ranks again",
+                title="Unset NCCL_IB_GID_INDEX on both nodes, and restart both ranks",
                 cost="the time to load",
                 action="relaunch",
                 change=Change(environment={"NCCL_IB_GID_INDEX": None}),
@@ -218,16 +220,16 @@ def _problem(pair: Pair, rank: EngineRank, judgement: Judgement) -> str:
     peer, figures = pair.other(rank).node.name, judgement.figures
     whose = "the other node" if judgement.subject in INTERFACE_SETTINGS else peer
     return {
-        "loopback": "lo reaches nothing but the node itself",
-        "no-interface": "there is no such interface",
+        "loopback": "lo reaches only the node itself",
+        "no-interface": "the interface doesn't exist",
         "no-link": "it has no link",
         "no-address": "it has no IPv4 address",
         "other-network": f"its network, {figures.get('network')}, holds no address of {whose}",
         "peers": f"it is {peer}'s",
         "nobodys": f"no interface of {rank.node.name} has it",
         "address-no-link": f"{figures.get('interface')}, which has it, has no link",
-        "meets-itself": "each node finds only itself there",
-        "not-head": f"{pair.head.node.name}, where rank 0 runs, hasn't got it",
+        "meets-itself": "each node reaches only itself there",
+        "not-head": f"{pair.head.node.name}, where rank 0 runs, doesn't have it",
     }[judgement.case]
 
 
@@ -248,9 +250,9 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         confidence=Confidence.CONFIRMED if judgement.is_certain else Confidence.SUSPECTED,
         title=f"{setting} can't work on {node.name}: {problem}",
         explanation=(
-            "The ranks advertise this to one another and then wait, each for the other, until a time-out of ten "
-            f"minutes or for ever, mostly without an error. Interfaces of {node.name} that share a network with "
-            f"{pair.other(rank).node.name}: {fitting}. Names differ from host to host: give each its own."
+            "The ranks advertise this and then wait for each other, until a timeout of ten minutes or for ever, "
+            f"mostly without an error. Interfaces of {node.name} that share a network with "
+            f"{pair.other(rank).node.name}: {fitting}. Names differ from host to host: set each host's own."
         ),
         settles=""
         if judgement.is_certain
@@ -267,10 +269,10 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         ),
         remedies=(
             Remedy(
-                title=f"Give {facts.setting} of {node.name} what lies in the peer's network",
+                title=f"Set {facts.setting} on {node.name} to an interface or address in the peer's network",
                 steps=(
                     "ip -br -4 addr   # on both nodes",
-                    "ss -tn state syn-sent   # shows where a rank tries to connect, and gets no answer",
+                    "ss -tn state syn-sent   # shows where a rank tries to connect and gets no answer",
                     "start both ranks again",
                 ),
                 cost="the time to load",

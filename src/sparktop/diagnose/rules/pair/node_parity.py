@@ -21,9 +21,9 @@ from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
 
 _UPDATE = Remedy(
-    title="Bring the older node up to the other, and restart it",
+    title="Update the older node to the other's versions, and reboot it",
     steps=(
-        "nvidia-spark-ota-check summary   # on each: which release is installed, and whether it is whole",
+        "nvidia-spark-ota-check summary   # on each: which release is installed, and whether it is complete",
         "update the older one with the DGX Dashboard (localhost:11000), firmware too, then reboot it",
     ),
     cost="an update and a reboot of one node",
@@ -74,26 +74,25 @@ driver_differs = _version_rule(
     "driver",
     Severity.WARNING,
     "The NVIDIA drivers differ",
-    "Both ranks run one set of collectives and CUDA graphs, and each driver brings its own faults to them: 590.x is "
-    "reported to deadlock in CUDA graphs on GB10, 580.x is the supported branch. A pair that hangs or crashes on one "
-    "side only is first of all made alike.",
+    "Both ranks run the same collectives and CUDA graphs, and each driver has its own faults there. 590.x is "
+    "reported to deadlock in CUDA graphs on GB10; 580.x is the supported branch. If a pair hangs or crashes on one "
+    "side only, first make the drivers equal.",
     judge_driver_parity.sources,
 )
 kernel_differs = _version_rule(
     "kernel",
     Severity.WARNING,
     "The kernels differ",
-    "Memory management, the network driver and the NVIDIA module belong to the kernel: what one node survives the "
-    "other may not, and a comparison of the two misleads. Most often one was updated and the other not, or one has "
-    "not been restarted since.",
+    "Memory management, the network driver and the NVIDIA module belong to the kernel. One node may fail where the "
+    "other doesn't, and comparing them misleads. Most often only one was updated, or one hasn't rebooted since.",
     judge_kernel_parity.sources,
 )
 dgx_os_differs = _version_rule(
     "DGX OS",
     Severity.INFO,
     "DGX OS differs",
-    "A release brings a driver, a kernel and firmware that were tested with one another. By itself it harms nothing; "
-    "keep both nodes at one release.",
+    "A release has a driver, a kernel and firmware that were tested together. A difference alone does no harm; keep "
+    "both nodes at one release.",
     ("/etc/dgx-release of both nodes (the last DGX_OTA_VERSION)",),
 )
 
@@ -116,18 +115,16 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
         severity=SEVERITY[judgement.state],
         title=f"The ranks of {pair.name} run different images",
         explanation=(
-            (
-                f"Both are called {first.image}, and that name stands for another image on each node: "
-                if same_name
-                else ""
+            (f"Both are called {first.image}, but that name means another image on each node: " if same_name else "")
+            + (
+                "the image ids differ, so engine, NCCL, PyTorch and kernels may differ too. Ranks of different "
+                "builds disagree about the next step: they hang in a collective, or fail with errors that name no "
+                "cause. Usually the reason is a tag such as `latest`, or a separate build on each node."
             )
-            + "the image ids differ, so engine, NCCL, PyTorch and kernels may differ too. Ranks of different builds "
-            "disagree about what comes next: they hang in a collective, or fail with errors that name no cause. "
-            "A tag such as `latest`, or a build made on each node for itself, is how it usually comes about."
         ),
         distinction=(
-            "An image's id is made of its content: names and tags don't count.",
-            "Only where one Docker Engine uses the containerd image store and the other doesn't has one image two ids.",
+            "An image's id comes from its content: names and tags don't count.",
+            "One image has two ids only if one Docker Engine uses the containerd image store and the other doesn't.",
         ),
         evidence=tuple(
             said(rank, f"image {rank.engine.container.image} {rank.engine.container.image_id[:19]}")
@@ -136,7 +133,7 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
         ),
         remedies=(
             Remedy(
-                title="Copy the one that is known to work to the other node, and start both ranks from it",
+                title="Copy the image that works to the other node, and start both ranks from it",
                 steps=(
                     "docker image inspect --format '{{.Id}}' IMAGE   # on both",
                     "docker save IMAGE | ssh OTHER docker load",
@@ -154,7 +151,7 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
 
 @live_rule(
     "cluster.engine-version-differs",
-    "The ranks are of different versions",
+    "The ranks run different engine versions",
     Severity.WARNING,
     scope=SPANNING_ENGINE,
     sources=("eugr/spark-vllm-docker",),
@@ -173,10 +170,10 @@ def engine_version_differs(fleet: FleetState) -> Iterable[Finding]:
     yield Finding(
         rule="cluster.engine-version-differs",
         severity=Severity.WARNING,
-        title=f"The ranks of {pair.name} are of different {kind} versions: {first} and {second}",
+        title=f"The ranks of {pair.name} run different {kind} versions: {first} and {second}",
         explanation=(
-            "What the ranks tell one another has no version of its own: another release lays out its messages, its "
-            "cache and its graphs in another way. It hangs, or it fails somewhere that doesn't say why."
+            "The ranks' messages carry no version. Another release has another layout of messages, cache and graphs. "
+            "The engine hangs, or fails with an error that doesn't say why."
         ),
         evidence=tuple(said(rank, f"{kind} {rank.engine.version}") for rank in pair.ranks),
         remedies=(

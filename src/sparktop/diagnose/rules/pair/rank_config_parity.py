@@ -68,7 +68,7 @@ MOST_SHOWN = 8
 
 @live_rule(
     "cluster.environment-differs",
-    "The ranks were started differently",
+    "The ranks have different flags or variables",
     Severity.WARNING,
     scope=SPANNING_ENGINE,
     sources=("vllm-project/vllm#40991",),
@@ -87,11 +87,11 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
     yield Finding(
         rule="cluster.environment-differs",
         severity=Severity.WARNING,
-        title=f"The ranks of {pair.name} were started differently: {listed}",
+        title=f"The ranks of {pair.name} have different settings: {listed}",
         explanation=(
-            "Both ranks must take the same decisions at the same step: which kernels, which graphs, which NCCL "
-            "settings. Where one was told otherwise they wait for one another, or give wrong results without a word. "
-            "Variables that name this host's own interface or address may differ, and are left out here."
+            "Both ranks must make the same decisions at the same step: which kernels, which graphs, which NCCL "
+            "settings. If their settings differ they wait for each other, or silently give wrong results. Variables "
+            "that name this host's own interface or address may differ, and aren't compared."
         ),
         evidence=tuple(
             said(rank, f"{name} {_value_text(values[index])}")
@@ -103,7 +103,7 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
                 title="Start both ranks with the same variables and flags",
                 steps=(
                     "write them once, in one file that both start scripts read",
-                    f"start both ranks again; here {pair.other(pair.head).node.name} is given what rank 0 was",
+                    f"restart both ranks; here {pair.other(pair.head).node.name} gets rank 0's settings",
                 ),
                 cost="the time to load",
                 action="relaunch",

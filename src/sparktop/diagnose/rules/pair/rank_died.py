@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.engine.down import stopped_by
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.pair import Pair, pair_of, said
 from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, node_wall_s
 from sparktop.text.units import span
 
@@ -21,7 +23,7 @@ BUSY_PERCENT = 50.0
 
 @live_rule(
     "cluster.rank-died",
-    "One rank has ended and the other waits",
+    "One rank exited and the other waits for it",
     Severity.CRITICAL,
     scope=SPANNING_ENGINE,
     sources=("field report 003",),
@@ -31,14 +33,29 @@ BUSY_PERCENT = 50.0
 def rank_died(fleet: FleetState) -> Iterable[Finding]:
     """cluster.rank-died: which rank ended, when and how, and what the other does meanwhile."""
     pair = pair_of(fleet)
-    if pair is None or pair.is_whole:
+    if pair is None:
+        yield from _all_down(fleet)
+        return
+    if pair.is_whole:
         return
     dead, alive = (pair.head, pair.worker) if is_alive(pair.worker.engine) else (pair.worker, pair.head)
     age_s = _ended_ago_s(dead, fleet)
     uptime_s = alive.engine.uptime_s
     if age_s is None or uptime_s is None or age_s > uptime_s + SAME_LIFE_S or not _are_of_one_engine(dead, alive):
         return
-    yield _finding(pair, dead, alive, age_s)
+    if stopped_by(dead.node, dead.engine, fleet) is None:  # a rank that a console stopped did not die
+        yield _finding(pair, dead, alive, age_s)
+
+
+def _all_down(fleet: FleetState) -> Iterable[Finding]:
+    """The death as it was told while the other rank waited, for as long as no rank of that engine runs again."""
+    for told in fleet.findings:
+        if told.rule != "cluster.rank-died" or told.phase is not Phase.FIRING:
+            continue
+        views = [view for name in told.nodes if (view := fleet.node(name)) is not None]
+        ranks = [engine for view in views for engine in view.engines if spans_nodes(engine)]
+        if len(views) == len(told.nodes) and ranks and not any(map(is_alive, ranks)):
+            yield replace(told, title=f"{told.subject} is down: one rank exited, and then the other")
 
 
 def _ended_ago_s(rank: EngineRank, fleet: FleetState) -> float | None:
@@ -68,8 +85,8 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
         *([f"its GPU polls at {gpu.utilisation_percent:.0f} %"] if is_polling and gpu is not None else []),
     ] or ["answers its health check"]
     role = "the head, which serves requests," if dead is pair.head else "the worker"
-    detail = dead.engine.exit_detail or "why is not known"
-    evidence = [said(dead, f"ended {span(age_s)} ago: {detail}")]
+    detail = dead.engine.exit_detail or "reason unknown"
+    evidence = [said(dead, f"exited {span(age_s)} ago: {detail}")]
     if dead.engine.log is not None and dead.engine.log.failure:
         evidence.append(said(dead, dead.engine.log.failure))
     if metrics is not None:
@@ -80,24 +97,24 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
     return Finding(
         rule="cluster.rank-died",
         severity=Severity.CRITICAL,
-        title=f"{dead.engine.name} on {dead.node.name} has ended; {alive.node.name} waits for it",
+        title=f"{dead.engine.name} on {dead.node.name} exited; {alive.node.name} waits for it",
         explanation=(
-            f"{dead.engine.name} on {dead.node.name}, {role} ended {span(age_s)} ago ({detail}). The other rank can't "
-            f"know: it {' and '.join(activities)}, and stays so until a watchdog ends it. A rank started again alone "
-            "doesn't rejoin: both must start anew."
+            f"{dead.engine.name} on {dead.node.name}, {role} exited {span(age_s)} ago ({detail}). The other rank "
+            f"can't know: it {' and '.join(activities)}, until a watchdog kills it. A rank that restarts alone "
+            "doesn't rejoin: restart both."
         ),
-        distinction=(f"Not a fault of {alive.node.name}: its rank lives and does what it can.",),
+        distinction=(f"Not a fault of {alive.node.name}: its rank works and waits.",),
         evidence=tuple(evidence),
         remedies=(
             Remedy(
-                title="Read why it ended, then restart every rank together",
+                title="Read why it exited, then restart every rank together",
                 steps=(
                     f"the last lines of {dead.engine.name}'s log, and the kernel log of {dead.node.name}",
                     f"stop the rank on {alive.node.name}",
-                    "wait until memory is back on both nodes",
+                    "wait until memory is free on both nodes",
                     "start them together",
                 ),
-                cost=f"the {pending} request{'s' * (pending != 1)} it holds; the time to load"
+                cost=f"its {pending} request{'s' * (pending != 1)}; the time to load"
                 if pending
                 else "the time to load",
                 action="safe-restart",

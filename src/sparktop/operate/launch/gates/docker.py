@@ -139,27 +139,27 @@ def _taken_name_gate(inputs: GateInputs, node: str, name: str, row: Mapping[str,
     number = str(row.get("Id") or "")[:12]
     whose = f"of the recipe {recipe}, " if recipe else ""
     if inputs.is_stopped(node, name):
-        return passed("name", node, f"{name} ({whose}{number}) is stopped first, and gives its name up to the new one")
+        return passed("name", node, f"{name} ({whose}{number}) is stopped first; the new one takes its name")
     if state in _RUNNING_STATES:
-        sentence = f"{name} is there already: {whose}container {number}, {state}{_lone_rank_note(inputs, node, row)}"
+        sentence = f"{name} already exists: {whose}container {number}, {state}{_lone_rank_note(inputs, node, row)}"
         return _running_gate(inputs, node, name, sentence, row)
     if is_never_started(row):
         return passed(
-            "name", node, f"{name} ({whose}{number}) was made by a launch that was interrupted, never started: it goes"
+            "name", node, f"{name} ({whose}{number}) was made by an interrupted launch and never started: it is removed"
         )
     if recipe:
         return passed(
             "name",
             node,
-            f"{name} of an earlier launch ({recipe}, {number}, {state}) gives its name up when the new one starts, and "
-            "stays under another",
+            f"{name} of an earlier launch ({recipe}, {number}, {state}) gets another name when the new one starts, and "
+            "stays",
         )
     other_name = _other_name(inputs, name)
     return failed(
         "name",
         node,
-        f"{name} is there already: container {number}, {state}, of image {row.get('Image') or 'not known'}; it was not "
-        "made by a launch, so it is left alone",
+        f"{name} already exists: container {number}, {state}, of image {row.get('Image') or 'not known'}; no "
+        "launch made it, so it stays",
         f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # or: docker rm {name}",
         (other_name,),
     )
@@ -176,8 +176,8 @@ def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: 
         return failed(
             "name",
             node,
-            f"{sentence}; no engine is seen in it, so it can't be stopped from here",
-            f"{other_name.text}, or on {node}: docker stop {name}   # it gives its name up then; an engine that has "
+            f"{sentence}; it has no engine that sparktop sees, so it can't be stopped from here",
+            f"{other_name.text}, or on {node}: docker stop {name}   # that frees its name; an engine that has "
             "just been started is seen in some seconds",
             (other_name,),
         )

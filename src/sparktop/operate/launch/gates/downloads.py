@@ -85,19 +85,19 @@ def _model(inputs: GateInputs, model: ModelOnNodes, node: str) -> Gate:
     if node not in {context.node for context in model.lacking} and copy is not None:
         return passed("model", node, f"{label} is there, {gb(copy.size_bytes)}: {copy.path}")
     if is_path(model.name) and copy is None and survey.value(folder_ask(node, model.name)):
-        return passed("model", node, f"{label} has a config.json; whether all of it is there was not looked at")
+        return passed("model", node, f"{label} has a config.json; its other files were not checked")
     state = _state(model, node, copy)
     by_hand = _by_hand(model, node)
     if not inputs.order.may_fetch:
-        return failed("model", node, f"{state}, and nothing may be fetched", by_hand)
+        return failed("model", node, f"{state}, and downloads are off (--no-fetch)", by_hand)
     if model.source is not None:
         size = f"{gb(model.size_bytes)}, " if model.size_bytes else ""
-        return warned("model", node, f"{state}; it comes first: {size}{model.source.node} has it", by_hand)
+        return warned("model", node, f"{state}; it is downloaded first: {size}from {model.source.node}", by_hand)
     if is_path(model.name):
         return failed("model", node, state, by_hand)
     size_bytes = model.size_bytes
     size = gb(size_bytes) if size_bytes else "its size is not known"
-    return warned("model", node, f"{state}; it comes first: {size}", f"{by_hand}   # to have it beforehand")
+    return warned("model", node, f"{state}; it is downloaded first: {size}", f"{by_hand}   # to download it beforehand")
 
 
 def _state(model: ModelOnNodes, node: str, copy: ModelCopy | None) -> str:
@@ -105,10 +105,10 @@ def _state(model: ModelOnNodes, node: str, copy: ModelCopy | None) -> str:
         where = f"there is no model at {model.name} on {node}"
         return where if is_path(model.name) else f"{model.label} is not on {node}"
     if copy.is_complete:
-        return f"{model.label} on {node} is another state of it ({copy.revision[:12]}) than on the other node"
+        return f"{model.label} on {node} is another revision ({copy.revision[:12]}) than on the other node"
     missing = f": {', '.join(copy.missing[:3])}" if copy.missing else ""
     count = f"{len(copy.missing)} files missing{missing}" if copy.missing else "not whole"
-    return f"{model.label} is on {node} in part, {gb(copy.size_bytes)}, {count}"
+    return f"{model.label} is only partly on {node}, {gb(copy.size_bytes + copy.partial_bytes)}, {count}"
 
 
 def _by_hand(model: ModelOnNodes, node: str) -> str:
@@ -131,7 +131,9 @@ def _hub(inputs: GateInputs, model: ModelOnNodes) -> Gate:
     if not model.lacking or model.source is not None:
         return passed("hub", "", f"not needed: {label} is on {(model.source or inputs.contexts[0]).node}")
     if not order.may_fetch:
-        return failed("hub", "", f"{label} is whole on no node, and nothing may be fetched", _by_hand(model, node))
+        return failed(
+            "hub", "", f"{label} is complete on no node, downloads are off (--no-fetch)", _by_hand(model, node)
+        )
     ask = hub_ask(order, node, model.spec)
     answer = model.hub if ask is not None and ask in inputs.survey.answers else None
     if answer is None:
@@ -161,7 +163,7 @@ def _hub(inputs: GateInputs, model: ModelOnNodes) -> Gate:
         detail = f"{label} is gated: its files come only with a token of an account that has been granted access"
         return failed("hub", node, detail, f"accept its terms at {page}, then give a token by {give}")
     size = f", {gb(answer.size_bytes)} in {len(answer.needed)} files" if answer.size_bytes else ""
-    return passed("hub", node, f"{label} can be had{size}{', gated, with a token' if answer.is_gated else ''}")
+    return passed("hub", node, f"{label} is available{size}{', gated, with a token' if answer.is_gated else ''}")
 
 
 # --- copy from node to node

@@ -124,7 +124,7 @@ def _missing(inputs: GateInputs, node: str, image: str, other_image: Image | Non
         "image",
         node,
         f"{image} is not on {node} and is pulled first: {how_much}",
-        f"{copy}   # over the cable" if copy else f"on {node}: docker pull {name}   # to have it beforehand",
+        f"{copy}   # over the cable" if copy else f"on {node}: docker pull {name}   # to download it beforehand",
     )
 
 

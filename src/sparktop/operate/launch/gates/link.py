@@ -106,7 +106,7 @@ def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
         why = "; ".join(end.problems)
         if not end.ip:
             if unread or end.is_unread:
-                yield unknown("link", end.node, why, "wait some seconds: the probe tells of interfaces once a minute")
+                yield unknown("link", end.node, why, "wait a minute: the probe reports interfaces once a minute")
             else:
                 yield failed("link", end.node, why, f"give the cable's interfaces addresses: {_ADDRESS_HELP}")
             continue
@@ -124,11 +124,11 @@ def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
             "": (f"{where}{rdma}", ""),
             "no-carrier": (
                 f"{where} has no carrier",
-                f"seat the cable at both ends; sudo ip link set {end.interface} up",
+                f"plug the cable in at both ends; sudo ip link set {end.interface} up",
             ),
             "no-rdma": (
                 f"only {where} leads to the other node, and the recipe wants RDMA: {why}",
-                "seat the cable at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",
+                "plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",
             ),
             "no-network": (
                 f"no network is common to both nodes; they would meet at {where}, which this connection reaches",
@@ -155,7 +155,7 @@ def _mtu(ends: Mapping[str, Fabric]) -> Gate:
     judgement = judge_mtu((first.mtu, second.mtu))
     if judgement.state is State.UNKNOWN:
         silent = " and ".join(end.interface or end.node for end in (first, second) if end.mtu is None)
-        return judged("mtu", "", judgement, f"{silent} doesn't tell its MTU")
+        return judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
     if not judgement.is_problem:
         return judged("mtu", "", judgement, f"{first.mtu} at both ends")
     low, high = sorted((first, second), key=lambda end: end.mtu or 0)

@@ -104,7 +104,7 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
     view = inputs.view(node)
     host = view.facts if view is not None else None
     if host is None:
-        return unknown("linger", node, f"nothing is known of {node} yet")
+        return unknown("linger", node, f"{node} has told nothing yet")
     rank = rank_of(inputs, node)
     container_user = rank.container.user.partition(":")[0] or "root" if rank is not None else ""
     facts = LingerFacts(
@@ -117,14 +117,14 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
     mend = f"on {node}: sudo loginctl enable-linger {host.user or '$USER'}"
     stays = f"{host.user} does not linger"
     detail = {
-        "root": "root's own IPC objects are left at logout",
-        "system-user": f"the IPC objects of {host.user}, a system user, are left at logout",
+        "root": "root's own IPC objects stay at logout",
+        "system-user": f"the IPC objects of {host.user}, a system user, stay at logout",
         "lingers": f"{host.user} lingers",
-        "no-logind": "no systemd there: nothing is taken away at logout",
+        "no-logind": "no systemd there: nothing is removed at logout",
         "unread": f"whether {host.user or 'the user'} lingers is not known: {judgement.unknown}",
         "required": f"the recipe wants {host.user} to linger, and it doesn't",
         "kept": f"{stays}, but RemoveIPC=no",
-        "no-engine": f"{stays}; whether the container would lose by it is not known",
+        "no-engine": f"{stays}; whether that affects the container is not known",
         "own-ipc": f"{stays}, but the container has IPC of its own",
         "user": f"{stays}; whether {container_user} of the container is the same user is not known",
         "root-engine": f"{stays}, but the container runs as root, whose objects are left",
@@ -193,10 +193,10 @@ def _foreign_port(inputs: GateInputs, node: str, port: int, other_port: Lever) -
     """The port is in use by something that is no engine: only its owner can stop it."""
     row = next((candidate for candidate in rows(inputs.survey, node) or () if port in _published(candidate)), None)
     if row is None:
-        holder, by_hand = "a process that is no engine", f"sudo ss -ltnp 'sport = :{port}'   # tells which"
+        holder, by_hand = "a process that is not an engine", f"sudo ss -ltnp 'sport = :{port}'   # tells which"
     else:
         name = (names_of(row) or ("?",))[0]
-        holder = f"the container {name}, which is no engine that sparktop knows"
+        holder = f"the container {name}, which sparktop doesn't know as an engine"
         by_hand = f"docker stop {shlex.quote(name)}"
     remedy = f"{other_port.text}, or on {node}: {by_hand}"
     return failed("port", node, f"port {port} is held by {holder}", remedy, (other_port,))
@@ -255,7 +255,7 @@ def _memory(inputs: GateInputs) -> Gate:
         judgement,
         f"{sizes_text} available: {apart:.1f} GiB apart, more than {limit:g}; the share is that of the poorer, and one "
         "rank loads later than the other",
-        f"sparktop act drop-caches {poorer}; or stop what runs beside it on {poorer}: --stop ENGINE",
+        f"sparktop act drop-caches {poorer}; or stop other engines on {poorer}: --stop ENGINE",
     )
 
 
@@ -273,7 +273,7 @@ def _software(inputs: GateInputs) -> Gate:
     if len(views) < 2:
         known_nodes = {view.name for view in views}
         return unknown(
-            "same-driver", "", f"nothing is known of {next(n for n in inputs.nodes if n not in known_nodes)} yet"
+            "same-driver", "", f"{next(n for n in inputs.nodes if n not in known_nodes)} has told nothing yet"
         )
     judged_versions = {component: versions(component, *views) for component in COMPONENTS}
     differing = {
@@ -286,7 +286,7 @@ def _software(inputs: GateInputs) -> Gate:
     if problem is not None:
         older = views[int(problem.figures["older"])]
         return judged(
-            "same-driver", "", problem, f"{differences}: each brings its own faults", _UPDATE_BOTH.format(older.name)
+            "same-driver", "", problem, f"{differences}: each has its own faults", _UPDATE_BOTH.format(older.name)
         )
     if (driver := judged_versions["driver"][1]).state is State.UNKNOWN:
         return judged("same-driver", "", driver, "which driver each has is not known")
@@ -295,5 +295,5 @@ def _software(inputs: GateInputs) -> Gate:
         for component, ((first_version, _), _) in judged_versions.items()
         if first_version and component not in differing
     )
-    harmless = f"; {differences}, which harms nothing by itself" if differing else ""
+    harmless = f"; {differences}, harmless by itself" if differing else ""
     return passed("same-driver", "", f"{alike} on both{harmless}")

@@ -42,15 +42,13 @@ def _lint(inputs: GateInputs) -> Iterator[Gate]:
         count = len(result.findings)
         notes = f", {count} remark{'s' if count > 1 else ''}" if count else ""
         muted = ", ".join(dict.fromkeys(mute.rule for mute, _ in result.muted))
-        yield passed(
-            "recipe-lint", "", f"nothing against it{notes}{f'; muted by the recipe: {muted}' if muted else ''}"
-        )
+        yield passed("recipe-lint", "", f"no finding{notes}{f'; muted by the recipe: {muted}' if muted else ''}")
 
 
 def _lint_remedy(finding: Finding) -> str:
     remedy = next(iter(finding.remedies), None)
     if remedy is None:
-        return f"mute it in the recipe with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
+        return f"mute it in the recipe, with a reason: runtime_config: sparktop: mute: - rule: {finding.rule}"
     # Steps that edit the line are of no use: it is rendered from the recipe.
     steps = [step for step in remedy.steps if not step.startswith(("- ", "+ "))]
     return f"{remedy.title}: {'; '.join(steps)}" if steps else remedy.title
@@ -92,7 +90,7 @@ def _context(inputs: GateInputs) -> Gate:
         "context",
         "",
         f"{tokens:,} tokens are more than the {longest:,} that the model was made for (its max_position_embeddings): "
-        "the engine is likely to refuse its start",
+        "the engine will probably refuse to start",
         f"--set {name}={longest}",
     )
 
@@ -112,7 +110,7 @@ def _secrets(inputs: GateInputs) -> Iterator[Gate]:
     for problem in problems:
         if name := problem.name:  # it was intended: without it, what it protects is open
             make = warned if name == HUB_TOKEN and not missing else failed
-            yield make("secrets", "", problem.text, f"give {name} on one line, in quotes where it has blanks or a #")
+            yield make("secrets", "", problem.text, f"give {name} on one line, quoted if it has blanks or a #")
             continue
         make = failed if missing or is_open else warned
         yield make("secrets", "", problem.text, problem.remedy)
@@ -120,14 +118,14 @@ def _secrets(inputs: GateInputs) -> Iterator[Gate]:
         yield failed(
             "secrets",
             "",
-            f"the recipe takes {name} from its operator, and it is not set",
+            f"the recipe needs {name} from you, and it is not set",
             f"export {name}=..., or a line {name}=... in {env_path()} (chmod 600 {env_path()})",
         )
     if not missing and not problems:
         names += [name for name, value in order.secrets.items() if value and name not in names]
         names_text = ", ".join(names)
         yield passed(
-            "secrets", "", f"{names_text} {'is' if len(names) == 1 else 'are'} set" if names else "none are wanted"
+            "secrets", "", f"{names_text} {'is' if len(names) == 1 else 'are'} set" if names else "none needed"
         )
 
 

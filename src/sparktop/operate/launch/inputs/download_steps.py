@@ -46,7 +46,7 @@ class Fetch:
     problems: tuple[str, ...] = ()
     """Why a download isn't possible: any of them refuses the launch."""
     remedies: tuple[str, ...] = ()
-    """What would make it possible, as typed."""
+    """To make it possible, as typed."""
     coming: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Bytes still to download by (node, model); missing where the size isn't known."""
 
@@ -106,7 +106,7 @@ def fetch(order: Order, contexts: Sequence[NodeContext], survey: Survey) -> Fetc
             continue
         if not order.may_fetch:
             for context in model.lacking:
-                builder.refuse(f"{model.label} is not whole on {context.node}, and nothing may be fetched")
+                builder.refuse(f"{model.label} is not whole on {context.node}, and downloads are off (--no-fetch)")
         elif is_path(model.name):
             _copy_folder(model, builder)
         elif is_repo(model.name) and is_revision(model.revision):
@@ -143,7 +143,7 @@ class _FetchBuilder:
                 act=Remote(operations=operations),
                 limit_s=limit_s + SLACK_S,
                 verifies=verifies,
-                undone_by="nothing needs to be: what has come stays on disk, and the next time goes on from it",
+                undone_by="nothing to undo: what was downloaded stays, and the next try goes on from there",
                 has_no_undo=True,
             )
         )
@@ -169,7 +169,7 @@ def _pull_images(order: Order, contexts: Sequence[NodeContext], survey: Survey, 
             continue  # present, or unknown: its gate says why
         if not order.may_fetch:
             builder.refuse(
-                f"the image {image} is not on {context.node}, and nothing may be fetched", f"docker pull {image}"
+                f"the image {image} is not on {context.node}; downloads are off (--no-fetch)", f"docker pull {image}"
             )
         elif is_local_only(image):
             builder.refuse(
@@ -223,7 +223,7 @@ def _refuse_read_only(model: ModelOnNodes, builder: _FetchBuilder) -> None:
         disk, copy = model.disks[context.node], model.copies[context.node]
         if not disk.is_writable or (copy is not None and not copy.is_writable):
             builder.refuse(
-                f"{disk.hub} on {context.node} is not its user's to write into: a container has run there as root",
+                f"{disk.hub} on {context.node} is not writable for its user: a container has written there as root",
                 f'on {context.node}: sudo chown -R "$USER": {shlex.quote(disk.cache)}',
             )
 
@@ -234,7 +234,7 @@ def _hub_problem(model: ModelOnNodes, hub: HubListing) -> str:
         return f"{where} does not give {model.label}: it is gated, private or not there (HTTP {hub.status})"
     if hub.status == 404:
         return f"{where} has no {model.label} (HTTP 404)"
-    return f"{where} can't be asked for {model.label}: {hub.problem or f'HTTP {hub.status}'}"
+    return f"{where} could not be asked for {model.label}: {hub.problem or f'HTTP {hub.status}'}"
 
 
 def _download(model: ModelOnNodes, context: NodeContext, builder: _FetchBuilder, size: int | None) -> None:
@@ -268,7 +268,7 @@ def _download(model: ModelOnNodes, context: NodeContext, builder: _FetchBuilder,
         f"Download {model.label}{_size_note(size)} to {context.node}",
         Transfer(command=command, grows=folder, key=key, total_bytes=total),
         limit_s=command.limit_s,
-        verifies="every file of it is there",
+        verifies="all its files are there",
     )
     host = order.hub.split("//")[-1].split("/")[0]
     means = "" if program else ", by the engine's image, as no hf is there"

@@ -1,0 +1,304 @@
+"""Engines that are down: which ones are missed, what stopped them, and what starts them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sparktop.cmdline.engine_command import joins_ray
+from sparktop.diagnose.container_exit import ending_of, endings, shell_name
+from sparktop.diagnose.findings import ENGINE_DOWN
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.engine.guard import ended_by_guard, is_reported
+from sparktop.engines.labels import name_set_aside
+from sparktop.engines.ranks import is_alive, other_ranks, rank_of
+from sparktop.model.engine import Container, Engine
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding, Phase, Remedy
+from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
+from sparktop.text.units import span
+
+CLOCK_SLACK_S = 3.0
+"""Docker's stamp of an end against the console's stamps of the step that ended it."""
+REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
+"""An engine that ended so long before a boot, or this soon after it, ended with the machine."""
+LAST_FIGURES_S = 15.0
+"""Requests that were counted this long before the end were lost with it."""
+RELATED_S = 120.0
+"""A problem that was resolved this long before is what the engine was stopped for."""
+HEAD_SEEN_S = 15.0
+"""Another node's containers are listed some seconds late: after this the end of a head is known."""
+BREAKS_LOOP = "break-restart-loop"
+_SOURCES = ("field report 004", "Docker: restart policies")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Down:
+    """An engine that has ended, and that no running engine replaces."""
+
+    node: NodeView
+    engine: Engine
+    name: str
+    """Its name; also that of a container which a relaunch has set aside."""
+    ended_s: float
+    """Node time."""
+    ago_s: float
+    by: Intervention | None
+    """The console's stop or reboot that ended it; None: not ours."""
+    is_since_reboot: bool
+    has_served: bool
+    """This console saw it serve, or its log did."""
+    requests: int
+    """Running and waiting when it ended; 0 also where not known."""
+
+    @property
+    def lost(self) -> str:
+        """ "; it had 2 requests", for a title; empty without any."""
+        return f"; it had {self.requests} request{'s' * (self.requests != 1)}" if self.requests else ""
+
+
+def down(fleet: FleetState) -> Iterator[Down]:
+    """Every engine that is down and not replaced; a worker only where its head is not known."""
+    for node in fleet.nodes:
+        now_s = node_wall_s(node, fleet)
+        if now_s is None:
+            continue
+        for engine in node.engines:
+            ended_s = engine.exited_wall_s
+            if is_alive(engine) or ended_s is None or _is_replaced(engine, node):
+                continue
+            ago_s = max(0.0, now_s - ended_s)
+            if _is_told_with_its_head(engine, node, fleet, ago_s):
+                continue
+            served = engine.served
+            is_recent = served is not None and abs(ended_s - served.wall_s) <= LAST_FIGURES_S
+            by = stopped_by(node, engine, fleet)
+            yield Down(
+                node=node,
+                engine=engine,
+                name=name_set_aside(engine.name) or engine.name,
+                ended_s=ended_s,
+                ago_s=ago_s,
+                by=by,
+                is_since_reboot=(by is not None and by.is_reboot) or _ended_with_the_machine(node, ended_s, now_s),
+                has_served=served is not None or bool(engine.log and engine.log.has_served),
+                requests=(served.requests or 0) if served is not None and is_recent else 0,
+            )
+
+
+def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Intervention | None:
+    """The console's step during which an engine ended; also one that broke its loop between two runs."""
+    now_s, ended_s = node_wall_s(node, fleet), engine.exited_wall_s
+    if now_s is None or ended_s is None:
+        return None
+    ended_here_s = ended_s + fleet.wall_s - now_s
+    for one in reversed(fleet.interventions):
+        if one.node != node.name or not (one.is_reboot or _is_of(one, engine)):
+            continue
+        # A step that checks what it has stopped may end before the stop is stamped; a reboot goes on after its step.
+        until_s = fleet.wall_s if one.is_reboot or one.ended_wall_s is None else one.ended_wall_s
+        if one.began_wall_s - CLOCK_SLACK_S <= ended_here_s <= until_s + CLOCK_SLACK_S:
+            return one
+        if one.action == BREAKS_LOOP and ended_here_s < one.began_wall_s:
+            return one
+    return None
+
+
+def _is_of(intervention: Intervention, engine: Engine) -> bool:
+    if engine.container is not None and engine.container.container_id in intervention.containers:
+        return True
+    return not intervention.containers and intervention.engine == engine.name
+
+
+def _is_replaced(engine: Engine, node: NodeView) -> bool:
+    """Whether a running engine of the node has its name, its port or its model."""
+    name = name_set_aside(engine.name)
+    if name and any(other.name == name for other in node.engines if other is not engine):
+        return True
+    port = engine.endpoint.port if engine.endpoint else None
+    return any(
+        other.name in (engine.name, name)
+        or (engine.model is not None and other.model == engine.model)
+        or (port is not None and other.endpoint is not None and other.endpoint.port == port)
+        for other in node.engines
+        if is_alive(other)
+    )
+
+
+def _is_told_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_s: float) -> bool:
+    """Whether a worker rank's end is told with its head: `ray start --block` exits with 1 when the head has gone.
+
+    A worker that ended by itself while its head waits is told: that is the cause.
+    """
+    rank, container = rank_of(engine, node), engine.container
+    if rank.is_head:
+        return False
+    heads = [other.engine for other in other_ranks(rank, fleet) if other.is_head]
+    if container is not None and joins_ray(container.argv) and container.exit_code in (None, 0, 1):
+        # A head younger than this end belongs to another launch or was restarted; ages, because node clocks differ.
+        return ago_s < HEAD_SEEN_S or (
+            bool(heads) and all(not is_alive(head) or (head.uptime_s or 0.0) < ago_s for head in heads)
+        )
+    is_stopped = stopped_by(node, engine, fleet) is not None
+    return bool(heads) and is_stopped and not any(is_alive(head) for head in heads)
+
+
+def _ended_with_the_machine(node: NodeView, ended_s: float, now_s: float) -> bool:
+    if node.sample is None:
+        return False
+    booted_s = now_s - node.sample.boot_s - max(0.0, now_s - node.sample.wall_s)
+    return booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S
+
+
+def is_reported_elsewhere(missing: Down, fleet: FleetState) -> bool:
+    """Whether the guard's own finding tells of this end."""
+    return ended_by_guard(missing.node, missing.engine) and is_reported(missing.node, fleet)
+
+
+def remedies(missing: Down, fleet: FleetState, others: Sequence[Remedy] = ()) -> tuple[Remedy, ...]:
+    """What mends the problem before the end, then `others`, then the start as it was."""
+    start = () if any(remedy.action == "safe-restart" for remedy in others) else _start_again(missing)
+    return (*original_remedies(missing.node, missing.engine, fleet), *others, *start)
+
+
+def original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[Remedy, ...]:
+    """The relaunches that problems of this engine offered before it ended: the next start would repeat them.
+
+    They are taken from the picture before, and from then on from the finding of the end itself.
+    """
+    told = {ENGINE_DOWN, "guard.fired", *(ending.rule for ending in endings().values())}
+    own = [finding for finding in fleet.findings if _is_about(finding, node, engine)]
+    earlier = [one for one in own if one.rule in told and one.phase is Phase.FIRING]
+    related = [
+        one
+        for one in own
+        if one.rule not in told
+        and one.severity is not Severity.INFO
+        and (one.resolved_wall_s is None or fleet.wall_s - one.resolved_wall_s <= RELATED_S)
+    ]
+    offered = [remedy for one in (*earlier, *related) for remedy in one.remedies]
+    relaunches = [remedy for remedy in offered if remedy.action == "relaunch" and remedy.change is not None]
+    return tuple(remedy for index, remedy in enumerate(relaunches) if remedy not in relaunches[:index])
+
+
+def _is_about(finding: Finding, node: NodeView, engine: Engine) -> bool:
+    return node.name in finding.nodes and engine.name in (finding.engine, finding.subject)
+
+
+def _start_again(missing: Down) -> tuple[Remedy, ...]:
+    container = missing.engine.container
+    if container is not None and not container.is_gone:
+        return (
+            Remedy(
+                title="Start it again",
+                steps=(f"docker start {shell_name(container.name)}",),
+                cost="the time to load",
+                action="safe-restart",
+            ),
+        )
+    how = "launch it again: L" if container is not None else "start its service or its command again"
+    return (Remedy(title="Start it again", steps=(how,), cost="the time to load"),)
+
+
+@live_rule(
+    ENGINE_DOWN,
+    "An engine that served is down",
+    Severity.CRITICAL,
+    scope="any engine",
+    sources=_SOURCES,
+    clear_s=0.0,
+    follows=("cluster.rank-died",),
+)
+def engine_down(fleet: FleetState) -> Iterator[Finding]:
+    """Engines that were stopped, by a console, by a reboot, or by somebody else; a bad end is told by its exit code."""
+    for missing in down(fleet):
+        if is_reported_elsewhere(missing, fleet):
+            continue
+        if missing.by is not None or missing.is_since_reboot or (missing.has_served and not ended_badly(missing)):
+            yield _finding(missing, fleet)
+
+
+def ended_badly(missing: Down) -> bool:
+    """Whether its exit code or its log tells of a failure that nobody meant."""
+    engine, container = missing.engine, missing.engine.container
+    if engine.log is not None and engine.log.is_stopping:
+        return False
+    if not _has_exit_code(container):
+        return bool(engine.log and engine.log.failure)
+    assert container is not None
+    return ending_of(container.exit_code, oom_killed=container.oom_killed) is not None
+
+
+def _has_exit_code(container: Container | None) -> bool:
+    return container is not None and container.exit_code is not None and container.status in ("exited", "dead")
+
+
+def _finding(missing: Down, fleet: FleetState) -> Finding:
+    node, engine = missing.node, missing.engine
+    severity, cause, explanation = _cause(missing)
+    container = engine.container
+    policy = f", restart policy {container.restart_policy or 'no'}" if container is not None else ""
+    return Finding(
+        rule=ENGINE_DOWN,
+        severity=severity,
+        title=f"{missing.name} is down{cause}",
+        explanation=explanation,
+        evidence=(
+            Evidence(
+                source=f"docker @ {node.name}" if container is not None else f"{node.name} processes",
+                text=f"{engine.name}: {engine.exit_detail or 'ended'}{policy}",
+                wall_s=missing.ended_s,
+            ),
+        ),
+        remedies=remedies(missing, fleet),
+        references=_SOURCES,
+        nodes=(node.name,),
+        subject=engine.name,
+        brief=_brief(missing),
+        since_wall_s=fleet.wall_s - missing.ago_s,
+    )
+
+
+def _brief(missing: Down) -> str:
+    served = missing.engine.served
+    if missing.requests or served is None:
+        return ""
+    return f"last served {span(max(0.0, missing.ended_s - served.wall_s))} before" if missing.is_since_reboot else ""
+
+
+def _cause(missing: Down) -> tuple[Severity, str, str]:
+    """(severity, end of the title, explanation)."""
+    by, name, node = missing.by, missing.name, missing.node.name
+    whose = ("your" if not by.who else f"{by.who}'s") if by is not None else ""
+    work = by.action.replace("-", " ") if by is not None else ""
+    if by is not None and by.is_under_way:
+        return (
+            Severity.INFO,
+            f": {whose} {work} is in progress{missing.lost}",
+            f"A sparktop console stopped it on {node}.",
+        )
+    if missing.is_since_reboot:
+        severity = Severity.CRITICAL if missing.has_served else Severity.WARNING
+        cause = f" since {whose} reboot" if by is not None else " since the reboot"
+        text = f"It stopped when {node} went down, and nothing has started it since."
+        return severity, f"{cause}{missing.lost}", text
+    if by is not None and by.is_meant:
+        severity = Severity.INFO if not by.who else Severity.WARNING
+        text = f"A sparktop console stopped it on {node} ({work}), to stay stopped."
+        return severity, f": stopped by {by.who or 'you'}", text
+    if by is not None:
+        text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
+        return Severity.CRITICAL, f": {whose} {work} left it stopped{missing.lost}", text
+    container = missing.engine.container
+    code = container.exit_code if container is not None and _has_exit_code(container) else None
+    how = {None: "its process exited", 0: "it exited without an error, or was stopped (exit code 0)"}.get(
+        code, f"stopped from outside (exit code {code})"
+    )
+    if container is not None and container.is_gone:
+        how = "its container was removed"
+    severity = Severity.CRITICAL if missing.requests else Severity.WARNING
+    text = (
+        f"{name} served, then stopped without a sign of a failure. No sparktop console stopped it. If somebody meant "
+        "it, acknowledge this."
+    )
+    return severity, f": {how}{missing.lost}", text

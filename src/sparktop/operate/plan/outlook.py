@@ -1,0 +1,56 @@
+"""Whether a start is expected to fail now: for memory that is lost, or for what its last start failed of. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from sparktop.diagnose.rules.memory.held import lost_memory
+from sparktop.engines.memory_target import held_bytes
+from sparktop.model.engine import EngineState
+from sparktop.model.finding import Confidence
+from sparktop.model.fleet import FleetState
+from sparktop.operate.plan.running_starter import RunningStarter
+from sparktop.operate.refused import Refused
+from sparktop.text.units import gib
+
+
+def doubt(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed: bool = False) -> str:
+    """Why the start is expected to fail; empty where nothing says so.
+
+    Args:
+        is_changed: it starts with a change, so that the last failure says nothing of it.
+
+    Raises:
+        Refused: it can't succeed, because memory that it needs is lost until the node reboots.
+    """
+    return next(_doubts(starters, picture, is_changed=is_changed), "")
+
+
+def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed: bool) -> Iterator[str]:
+    for starter in starters:
+        engine, view = starter.rank.engine, starter.rank.view
+        available = view.sample.memory.available_bytes if view.sample is not None else 0
+        reachable = available + ((held_bytes(engine, view) or 0) if starter.rank.runs else 0)
+        lost = lost_memory(picture, starter.node)
+        if lost is not None and reachable < starter.target.target_bytes:
+            why = (
+                f"{starter.name} needs {gib(starter.target.target_bytes)} on {starter.node}, and at most "
+                f"{gib(reachable)} can be available: the rest is held by nobody, and only a reboot gives it back"
+            )
+            if lost.confidence is Confidence.CONFIRMED:
+                node, name = shlex.quote(starter.node), shlex.quote(starter.name)
+                raise Refused(
+                    why,
+                    (
+                        f"sparktop act reboot {node}",
+                        f"or start it with less: sparktop act relaunch {node} --engine {name}",
+                    ),
+                )
+            yield why
+        if starter.target.is_short:
+            yield starter.target.warnings[0]
+        log = engine.log
+        has_ended = engine.state is EngineState.EXITED or bool(engine.restarts)
+        if not is_changed and has_ended and log is not None and not log.has_served and log.critical_finding is not None:
+            yield f"Its last start failed: {log.critical_finding.title}. The same start is likely to fail the same way."

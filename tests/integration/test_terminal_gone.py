@@ -1,0 +1,85 @@
+"""A console whose terminal is gone ends as quitting does: no process lives on, and what it was doing is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.integration.spark import Spark
+from tests.integration.terminal import Terminal, terminal
+from tests.support import poll
+
+from sparktop.config import state_home
+from sparktop.operate.audit.audit import entries
+
+pytestmark = pytest.mark.integration
+ENDS_WITHIN_S = 20.0
+
+
+def closed(at: Terminal) -> None:
+    at.hangs_up()
+
+
+def hung_up(at: Terminal) -> None:
+    os.kill(at.pid, signal.SIGHUP)
+
+
+def told_to_end(at: Terminal) -> None:
+    os.kill(at.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("goes", "under_nohup"), [(closed, False), (closed, True), (hung_up, False), (told_to_end, False)]
+)
+def test_a_demo_without_its_terminal_ends(goes: Callable[[Terminal], None], under_nohup: bool) -> None:
+    with terminal("demo", under_nohup=under_nohup) as at:
+        at.reads("spark2")
+        at.reads("log", within_s=30)
+        goes(at)
+        assert at.ends(ENDS_WITHIN_S) == 0
+        if not at.is_hung_up:
+            assert "\x1b[?1049l" in at.text, "the screen is given back"
+            assert "Traceback" not in at.text
+
+
+@pytest.fixture
+def spark() -> Iterator[Spark]:
+    with Spark.start("spark1", "127.0.0.2") as one:
+        one.sshd.trust()
+        one.sshd.alias("spark1")
+        yield one
+
+
+@pytest.mark.long
+def test_a_step_under_way_is_finished_on_the_spark_and_told(spark: Spark) -> None:
+    """An engine that is deaf to SIGTERM: the Spark kills it after the grace period, when nobody looks any more."""
+    deaf = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16", "ENGINE_DEAF": "1"}
+    engine = spark.engines.start("vllm-deaf", env=deaf, restart_policy={"Name": "always"})
+    with terminal("spark1", size=(60, 200)) as at:
+        at.reads("vllm-deaf", within_s=30)
+        at.pause(2)
+        at.types("R")
+        at.reads("Safe restart of", within_s=20)
+        at.types("\t\r")
+
+        def stops() -> bool:
+            at.pause(0.1)
+            return any(one["kind"] == "step" and one["step"] == "policy-off" for one in audited())
+
+        poll(stops, within_s=60, what="the stop")
+        at.pause(0.5)
+        at.hangs_up()
+        assert at.ends(ENDS_WITHIN_S) == 0
+    end = audited()[-1]
+    assert (end["kind"], end["state"], end["left"]) == ("end", "aborted", True)
+    assert "The console was closed during: Stop vllm-deaf" in str(end["message"])
+    assert "docker update --restart=always vllm-deaf" in str(end["hint"])
+    assert engine.inspect()["State"]["Running"], "in its grace period"
+    poll(lambda: not engine.inspect()["State"]["Running"], within_s=90, what="the engine's end, by the Spark alone")
+
+
+def audited() -> list[dict[str, object]]:
+    path = state_home() / "audit.jsonl"
+    return [dict(one) for one in entries(path)[0]] if path.exists() else []

@@ -1,0 +1,92 @@
+"""What drawing and keeping costs, counted and never timed: nothing is worked out twice for one picture."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from rich.style import Style
+from textual.app import App, ComposeResult
+
+from sparktop.model.telemetry import LogLine
+from sparktop.observe.log_ring import LineRing
+from sparktop.text import graph, lines
+from sparktop.text.lines import Line
+from sparktop.ui import app as app_module
+from sparktop.ui.widgets import line_widget
+from sparktop.ui.widgets.line_widget import LineWidget
+
+
+def test_a_line_counts_its_cells_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    real = lines.cell_len
+    monkeypatch.setattr(lines, "cell_len", lambda text: counted.append(text) or real(text))
+    line = Line.of("available ", ("45 GiB", "value"))
+    assert (line.width, line.fit(16).width, line.cut(20).width) == (16, 16, 16)
+    assert counted == ["available ", "45 GiB"]
+    assert line == Line.of("available ", ("45 GiB", "value"))
+
+
+def test_a_graph_whose_cells_stay_is_not_drawn_again() -> None:
+    moments = [None, graph.GAP, *(float(value) for value in range(40))]
+
+    def drawn(top: float) -> list[Line]:
+        return graph.area(moments, top=top, rows=4, tone=lambda value: "graph-low" if value < 5 else "graph")
+
+    first = drawn(100.0)
+    before = graph._drawn.cache_info()
+    assert drawn(100.0) == first
+    assert graph._drawn.cache_info().misses == before.misses
+    assert drawn(40.0) != first
+
+
+class _Five(LineWidget):
+    DEFAULT_CSS = "_Five { height: 5; }"
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        return [Line.of(("line", "value"))] * height
+
+
+class _App(App[None]):
+    def compose(self) -> ComposeResult:
+        yield _Five()
+
+
+async def test_the_tones_are_looked_up_once_for_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[object] = []
+
+    def tones(app: object, background: object) -> dict[str, Style]:
+        looked_up.append(background)
+        return {"": Style(), "value": Style(bold=True)}
+
+    monkeypatch.setattr(line_widget, "tones", tones)
+    async with _App().run_test() as pilot:
+        widget = pilot.app.query_one(_Five)
+        looked_up.clear()
+        widget.refresh()
+        await pilot.pause()
+        assert len(looked_up) == 1
+        assert widget._palette is None
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_flooded_log_makes_no_garbage_collection() -> None:
+    """A full ring lets go of as many lines as come, so a batch must stay below the collector's threshold."""
+    ring = LineRing(20_000)
+    batch = [f"step {number}" for number in range(5_000)]
+    for _ in range(5):
+        ring.extend([LogLine(text=text) for text in batch])
+    app_module._freeze_permanent_objects()
+    before = gc.get_stats()[0]["collections"]
+    for _ in range(40):
+        ring.extend([LogLine(text=text) for text in batch])
+    assert gc.get_stats()[0]["collections"] == before

@@ -1,0 +1,75 @@
+"""What `f` offers: what is expected to succeed comes first, and several faults of one launch go in one relaunch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sparktop.model.change import INFINIBAND, MEMLOCK, Change
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase, Remedy
+from sparktop.ui.screens.fix import all_in_one, choices, first_mending
+
+RESTART = Remedy(title="Restart it", action="safe-restart")
+BREAK = Remedy(title="Break the loop", action="break-restart-loop")
+EVIDENCE = Remedy(title="Collect evidence", action="collect-evidence")
+READ = Remedy(title="Read its log", steps=("docker logs vllm",))
+
+
+def finding(rule: str, *remedies: Remedy, **more: object) -> Finding:
+    made = Finding(
+        rule=rule, severity=Severity.WARNING, title=rule, nodes=("spark1",), subject="vllm", remedies=remedies
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def relaunch(**change: object) -> Remedy:
+    return Remedy(title="Relaunch", action="relaunch", change=Change(**change))  # type: ignore[arg-type]
+
+
+def test_what_is_expected_to_fail_comes_last_and_is_never_preselected() -> None:
+    one = finding("a.b", RESTART, BREAK, READ)
+    doubts = ("its last start failed", "", "")
+    rows = choices(one, doubts=doubts)
+    assert [row.value for row in rows] == [BREAK, None, RESTART]
+    assert first_mending(rows, doubtful=(RESTART,)) == 0
+    assert any("expected to fail now: its last start failed" in line.plain for line in rows[2].notes)
+
+
+def test_evidence_is_preselected_where_all_else_is_expected_to_fail() -> None:
+    rows = choices(finding("a.b", RESTART, EVIDENCE), doubts=("34 GiB are lost", ""))
+    chosen = [row for row in rows if row.value is not None]
+    assert chosen[first_mending(rows, doubtful=(RESTART,))].value == EVIDENCE
+    rows = choices(finding("a.b", RESTART), doubts=("34 GiB are lost",))
+    assert first_mending(rows, doubtful=(RESTART,)) == 0, "the cursor has to be somewhere"
+
+
+def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:
+    first = finding("a.first", relaunch(environment={"NCCL_DEBUG": "INFO"}))
+    second = finding("a.second", relaunch(options={"IpcMode": "host"}))
+    third = finding("a.third", relaunch(environment={"NCCL_DEBUG": "WARN"}))
+    others = (
+        finding("a.other", relaunch(flags={"--x": ""}), subject="sglang"),
+        finding("a.over", relaunch(flags={"--y": ""}), phase=Phase.RESOLVED),
+        finding("a.restart", RESTART, relaunch(flags={"--z": ""})),
+    )
+    together = all_in_one(first, (first, second, third, *others), ("spark1",))
+    assert together is not None
+    assert (together.title, together.action) == ("Fix all 2 in one relaunch", "relaunch")
+    assert together.steps == ("a.first", "a.second"), "the third contradicts the first"
+    assert together.change == Change(environment={"NCCL_DEBUG": "INFO"}, options={"IpcMode": "host"})
+    assert all_in_one(first, (first, *others), ("spark1",)) is None
+    assert all_in_one(third, (first, second, third), ("spark1",)) is None, "it would not mend this one"
+
+
+def test_changes_join_unless_they_contradict_each_other() -> None:
+    both = MEMLOCK.joined(INFINIBAND)
+    assert both is not None
+    assert both.options == INFINIBAND.options, "the same limit is asked for once"
+    per_node = Change(by_node={"spark1": Change(environment={"A": "1"})})
+    more = Change(by_node={"spark1": Change(environment={"B": "2"}), "spark2": Change(environment={"B": "3"})})
+    joined = per_node.joined(more)
+    assert joined is not None
+    assert joined.by_node["spark1"].environment == {"A": "1", "B": "2"}
+    assert per_node.joined(Change(by_node={"spark1": Change(environment={"A": "2"})})) is None
+    assert Change(image="a").joined(Change(image="b")) is None
+    assert Change(options={"IpcMode": "host"}).joined(Change(options={"IpcMode": "private"})) is None

@@ -1,0 +1,161 @@
+"""Live rules on engines that are down: whoever stopped them is named, and what starts them again is offered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.pictures_support import WALL_S, claims, container, engine, idle_node, only, picture, rules_on
+
+from sparktop.model.change import Change
+from sparktop.model.engine import Engine, EngineState, LogFacts, Served
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding, Phase, Remedy
+from sparktop.model.fleet import FleetState, Intervention
+
+SERVED = Served(wall_s=WALL_S - 42.0, requests=2)
+BOX = container()
+
+
+def ended(code: int = 143, *, ago_s: float = 40.0, served: Served | None = SERVED, **more: Any) -> Engine:
+    place = replace(BOX, status="exited", exit_code=code, finished_wall_s=WALL_S - ago_s)
+    made = engine(state=EngineState.EXITED, container=place, metrics=None, rates=None, gpu_bytes=None, pids=())
+    return replace(made, endpoint=None, served=served, exited_wall_s=WALL_S - ago_s, log=None, **more)
+
+
+def stop(action: str = "stop-engine", **more: Any) -> Intervention:
+    made = Intervention(
+        node="spark1", containers=(BOX.container_id,), action=action, began_wall_s=WALL_S - 42.0,
+        ended_wall_s=WALL_S - 39.0, is_meant=action == "stop-engine",
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+def said(*engines: Engine, **more: Any) -> list[Finding]:
+    return claims(rules_on("restart", "engine"), fleet(*engines, **more))
+
+
+def fleet(*engines: Engine, **more: Any) -> FleetState:
+    return picture(idle_node(engines=engines), **more)
+
+
+@pytest.mark.parametrize("code", [0, 1, 130, 137, 139, 143])
+def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> None:
+    found = only(said(ended(code), interventions=(stop(),)))
+    assert (found.rule, found.severity, found.title) == (
+        "engine.down", Severity.INFO, "vllm-qwen36 is down: stopped by you",
+    )  # fmt: skip
+    assert [remedy.action for remedy in found.remedies] == ["safe-restart"]
+    assert found.since_wall_s == pytest.approx(WALL_S - 40.0, abs=0.5)
+
+
+def test_another_console_is_named_and_its_stop_is_a_warning() -> None:
+    found = only(said(ended(137), interventions=(stop(who="ada@desk"),)))
+    assert (found.severity, found.title) == (Severity.WARNING, "vllm-qwen36 is down: stopped by ada@desk")
+
+
+def test_a_run_that_goes_on_is_a_note_and_one_that_failed_an_alarm() -> None:
+    restart = stop("safe-restart", is_under_way=True)
+    found = only(said(ended(137), interventions=(restart,)))
+    assert (found.severity, found.title) == (
+        Severity.INFO, "vllm-qwen36 is down: your safe restart is in progress; it had 2 requests",
+    )  # fmt: skip
+    found = only(said(ended(137), interventions=(replace(restart, is_under_way=False),)))
+    assert (found.severity, found.title) == (
+        Severity.CRITICAL, "vllm-qwen36 is down: your safe restart left it stopped; it had 2 requests",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        stop(node="spark2"),
+        stop(containers=("f" * 64,)),
+        stop(began_wall_s=WALL_S - 400, ended_wall_s=WALL_S - 390),
+        stop(began_wall_s=WALL_S - 20, ended_wall_s=WALL_S - 10),
+    ],
+    ids=["another node", "another container", "long before", "after it"],
+)
+def test_a_stop_of_something_else_explains_nothing(other: Intervention) -> None:
+    assert only(said(ended(137), interventions=(other,))).rule == "restart.exit-137"
+
+
+def test_a_loop_that_was_broken_between_two_runs_is_down_by_us() -> None:
+    broken = stop("break-restart-loop", began_wall_s=WALL_S - 20, ended_wall_s=WALL_S - 10, is_meant=True)
+    assert only(said(ended(1), interventions=(broken,))).title == "vllm-qwen36 is down: stopped by you"
+
+
+def test_what_served_is_missed_whoever_stopped_it() -> None:
+    found = only(said(ended(143)))
+    assert (found.severity, found.title) == (
+        Severity.CRITICAL, "vllm-qwen36 is down: stopped from outside (exit code 143); it had 2 requests",
+    )  # fmt: skip
+    by_log = replace(ended(0, served=None), log=LogFacts(has_served=True))
+    assert only(said(by_log)).severity is Severity.WARNING
+    assert not said(ended(143, served=None)), "it never served: nobody misses it"
+    assert only(said(ended(143, ago_s=7200.0, served=replace(SERVED, wall_s=WALL_S - 7201)))).rule == "engine.down"
+
+
+def test_a_failure_of_what_served_is_told_until_it_runs_again() -> None:
+    found = only(said(ended(1, ago_s=7200.0, served=replace(SERVED, wall_s=WALL_S - 7201))))
+    assert (found.rule, found.title) == (
+        "restart.failed", "vllm-qwen36 is down: it failed (exit code 1); it had 2 requests",
+    )  # fmt: skip
+    assert found.remedies[-1].title == "Start it again"
+    assert not said(ended(1, ago_s=7200.0, served=None))
+
+
+def test_an_engine_that_ended_with_the_machine_is_down_since_the_reboot() -> None:
+    (node,) = fleet(ended(137)).nodes
+    assert node.sample is not None
+    young = replace(node, sample=replace(node.sample, boot_s=20.0))
+    found = only(claims(rules_on("restart", "engine"), picture(young)))
+    assert (found.rule, found.severity, found.title) == (
+        "engine.down", Severity.CRITICAL, "vllm-qwen36 is down since the reboot; it had 2 requests",
+    )  # fmt: skip
+    ours = Intervention(node="spark1", action="reboot", began_wall_s=WALL_S - 60, ended_wall_s=WALL_S - 50)
+    found = only(claims(rules_on("restart", "engine"), picture(young, interventions=(ours,))))
+    assert found.title == "vllm-qwen36 is down since your reboot; it had 2 requests"
+
+
+def test_what_a_running_engine_replaces_is_not_missed() -> None:
+    again = engine(container=container(container_id="a" * 64))
+    assert not said(ended(137), again), "of the same name"
+    renamed = engine("vllm-new", container=container("vllm-new"))
+    assert not said(ended(137), renamed), "with the same model"
+    other = engine("tiny", container=container("tiny"), model="tiny")
+    assert only(said(ended(137), replace(other, endpoint=None))).subject == "vllm-qwen36"
+
+
+def test_a_container_that_a_relaunch_set_aside_is_the_engine_it_was() -> None:
+    aside = replace(ended(137), name="vllm-qwen36-before-20261123T031211")
+    assert only(said(aside)).title.startswith("vllm-qwen36 is down: it was killed")
+    assert [one.subject for one in said(aside, ended(1))] == ["vllm-qwen36"]
+
+
+EAGER = Remedy(
+    title="Relaunch without graphs", action="relaunch", change=Change(flags={"--enforce-eager": ""}), cost="speed"
+)
+SPIKE = Finding(
+    rule="memory.first-request-spike", severity=Severity.CRITICAL, title="Spike", nodes=("spark1",),
+    subject="vllm-qwen36", remedies=(Remedy(title="Stop it", action="stop-engine"), EAGER),
+)  # fmt: skip
+
+
+def test_the_remedy_of_what_it_was_stopped_for_stays_offered() -> None:
+    before = fleet(ended(137), interventions=(stop(),), findings=(SPIKE,))
+    found = only(claims(rules_on("restart", "engine"), before))
+    assert [remedy.title for remedy in found.remedies] == [EAGER.title, "Start it again"]
+    later = replace(before, findings=(found,))
+    assert only(claims(rules_on("restart", "engine"), later)).remedies == found.remedies, "the spike is long forgotten"
+    old = replace(SPIKE, phase=Phase.RESOLVED, resolved_wall_s=WALL_S - 200)
+    assert len(only(said(ended(137), interventions=(stop(),), findings=(old,))).remedies) == 1
+
+
+def test_a_removed_container_is_launched_by_hand() -> None:
+    gone = ended(137)
+    assert gone.container is not None
+    found = only(said(replace(gone, container=replace(gone.container, is_gone=True, exit_code=None))))
+    assert "its container was removed" in found.title
+    assert [remedy.action for remedy in found.remedies] == [None]

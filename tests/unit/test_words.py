@@ -1,0 +1,163 @@
+"""The words and phrases that sparktop gave up, looked for in everything that a person reads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src" / "sparktop"
+
+GIVEN_UP = {
+    r"\blest\b": "so that … doesn't",
+    r"\bwhence\b": "from where",
+    r"\b(give|gives|given|gave) away\b": "release, cost",
+    r"\bas it is by then\b": "at that time",
+    r"\b(come|comes|came) about\b": "fail, or say what happened",
+    r"\bas good as\b": "almost, or the figure",
+    r"\blet in by none\b": "rejected every login method",
+    r"\b(told otherwise|unless told)\b": "by default",
+    r"\bcomes? of\b": "because of",
+    r"\bfor want of\b": "out of, without",
+    r"\bmade to\b": "the actor and its verb",
+    r"\basked to end\b": "stops NAME (SIGTERM)",
+    r"\bmend(s|ed|ing)?\b": "fix, repair, correct",
+    r"\bwhat is (done|lost)\b": "what happened, by name",
+    r"\bwhat runs is\b": "the requests, the engine",
+    r"\b(brought|brings?|bringing) (it )?back\b": "restart, restore",
+    r"\bTrusted, it\b": "If trusted, …",
+}
+"""Pattern and what to write instead; looked for everywhere."""
+
+NOT_YET = {
+    r"\b(led|leads?|leading) (it )?back\b": ("roll back, restore", 1),
+    r"\bof no kind\b": ("no known …", 1),
+    r"\bbeside it\b": ("next to the, besides the", 3),
+    r"\bof it\b": ("the noun itself", 28),
+    r"\b(stand|stands|stood|standing) still\b": ("stall, be stuck, not change", 2),
+    r"\b(is|are|was|were|be) told\b": ("the actor and its verb", 9),
+    r"\bwithout a word\b": ("silently", 1),
+    r"\bmake room\b": ("free memory, free disk space", 3),
+    r"\b(get|gets|got) by\b": ("work", 1),
+    r"\btime-outs?\b": ("timeout", 1),
+    r"\b(is|are) well\b(?! tested)": ("is fine", 3),
+    r"\bend (it|what|other|pid|them)\b": ("stop, kill", 1),
+    r"\bis under way\b": ("is in progress", 1),
+    r"\bbegun\b": ("started", 13),
+    r"\bis wanted\b": ("is armed, is requested, is needed", 11),
+    r"\bby nobody\b": ("the actor, or: no process", 1),
+    r"\bhas ended\b": ("has exited, has stopped", 13),
+    r"\bdoesn't come back\b": ("can't be undone", 2),
+}
+"""Pattern, what to write instead, and in how many strings of the code and paragraphs of the documents it is at most.
+
+The rule files no longer have these. A number only ever goes down; at 0 the pattern moves to GIVEN_UP.
+"""
+
+_TEXTS = {"title", "detail", "name", "says", "scope", "explanation", "meaning", "distinction", "settles", "idle_why"}
+SEEN = frozenset(_TEXTS | {"remedy", "cost", "steps", "instead"})
+"""Keys of the rule files whose texts are shown."""
+
+MOST_WORDS = 30
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_MARKUP = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+@cache
+def _rule_texts() -> tuple[tuple[str, str, str], ...]:
+    """(place, key, text) of every text of a rule file that is shown."""
+    paths = sorted((SOURCES / "diagnose").rglob("*.toml"))
+    return tuple(text for path in paths for text in _shown(tomllib.loads(path.read_text("utf-8")), path.name, ""))
+
+
+def _shown(value: Any, place: str, key: str) -> Iterator[tuple[str, str, str]]:
+    if isinstance(value, dict):
+        place = f"{place} {value['id']}" if "id" in value else place
+        for name, inner in value.items():
+            yield from _shown(inner, place, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _shown(inner, place, key)
+    elif isinstance(value, str) and key in SEEN:
+        yield place, key, value
+
+
+@cache
+def _other_texts() -> tuple[tuple[str, str], ...]:
+    """(place, text) of every string literal of the code and every paragraph of the documents."""
+    code = (
+        (f"{path.relative_to(SOURCES)}:{line}", text)
+        for path in sorted(SOURCES.rglob("*.py"))
+        for line, text in literals(path.read_text("utf-8"))
+    )
+    return (*code, *_documents())
+
+
+def literals(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of every string literal; an f-string is one text, its expressions "…"."""
+    skipped: set[int] = set()
+    for node in ast.walk(ast.parse(source)):  # breadth first: a parent is met before what it holds
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))  # a docstring
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+            skipped.update(id(argument) for argument in node.args)
+        elif isinstance(node, ast.JoinedStr) and id(node) not in skipped:
+            skipped.update(id(part) for part in node.values)
+            yield (
+                node.lineno,
+                "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values),
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def _documents() -> Iterator[tuple[str, str]]:
+    """(place, paragraph) of the documents, without code."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for paragraph in _MARKUP.sub("…", path.read_text("utf-8")).split("\n\n"):
+            yield path.name, paragraph
+
+
+def _in_rules(pattern: str) -> list[str]:
+    return [f"{place}: {text}" for place, _, text in _rule_texts() if re.search(pattern, text, re.IGNORECASE)]
+
+
+def _elsewhere(pattern: str) -> list[str]:
+    return [f"{place}: {text}" for place, text in _other_texts() if re.search(pattern, text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize(("pattern", "better"), GIVEN_UP.items(), ids=GIVEN_UP)
+def test_a_phrase_that_was_given_up_is_nowhere(pattern: str, better: str) -> None:
+    assert [*_in_rules(pattern), *_elsewhere(pattern)] == [], f"write: {better}"
+
+
+@pytest.mark.parametrize("pattern", NOT_YET)
+def test_a_phrase_that_is_being_given_up_is_in_no_rule_file_and_elsewhere_in_ever_fewer_strings(pattern: str) -> None:
+    better, most = NOT_YET[pattern]
+    assert _in_rules(pattern) == [], f"write: {better}"
+    elsewhere = _elsewhere(pattern)
+    assert len(elsewhere) <= most, f"write: {better}\n" + "\n".join(elsewhere)
+
+
+def test_an_explanation_has_no_long_sentence() -> None:
+    long = [
+        f"{place}: {sentence}"
+        for place, key, text in _rule_texts()
+        if key in ("explanation", "meaning")
+        for sentence in _SENTENCE_END.split(text)
+        if len(sentence.split()) > MOST_WORDS
+    ]
+    assert long == []
+
+
+def test_literals_leaves_out_docstrings_and_regular_expressions() -> None:
+    source = '"""lest"""\nx = re.compile("lest")\nf(f"lest {x}", "whence")\ny = 1\n"""whence"""\n'
+    assert sorted(literals(source)) == [(3, "lest …"), (3, "whence")]
