@@ -69,6 +69,8 @@ class DockerCall:
     done_when: Expect | None = None
     """How to tell that it has been done, where the answer got lost (the daemon restarted meanwhile): checked when it
     is back; if it doesn't hold, the call is repeated."""
+    again_s: float | None = None
+    """How long the call is repeated, seconds, while Docker answers it with 500; None: it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,24 @@ async def test_an_answer_that_got_lost_in_a_restart(tmp_path: Path, has_happened
         assert outcome.problem == "Docker's answer has no Id"
 
 
+@pytest.mark.parametrize(("failures", "state"), [(3, OutcomeState.DONE), (99, OutcomeState.FAILED)])
+async def test_an_update_between_two_runs_of_a_loop_is_repeated(
+    tmp_path: Path, failures: int, state: OutcomeState
+) -> None:
+    answers = iter([(500, {"message": "cannot update a stopped container: unknown"})] * failures)
+
+    def answer(method: str, path: str, body: Any) -> Reply:
+        return next(answers, (200, {"Warnings": None}))
+
+    update = DockerCall(method="POST", path="/containers/old/update", body={}, again_s=2.0)
+    with fake_docker(tmp_path / "d.sock", answer) as engine:
+        async with bench(tmp_path / "state", docker=engine.path) as stage:
+            outcome = await stage.perform(await stage.line(), update)
+    assert outcome.state is state
+    assert len(engine.requests) >= 4
+    assert ("cannot update" in outcome.problem) == (state is OutcomeState.FAILED)
+
+
 async def test_a_lost_answer_that_nobody_can_ask_about_is_not_repeated(tmp_path: Path) -> None:
     def answer(method: str, path: str, body: Any) -> Reply | None:
         return None

@@ -67,20 +67,23 @@ def policy_call(container: Inspected, *, back: bool) -> DockerCall:
     return update_policy(container.path, container.policy_body if back else NO_POLICY)
 
 
+AGAIN_S = 30.0
+"""How long the policy of a container that loops is tried; between two of its runs Docker takes a moment, seconds."""
+
+
 def policy_off(container: Inspected, mark: str) -> Step:
     """Switch the restart policy off.
 
-    Docker answers 500 ("task not found") where the container ends while it is updated, and leaves the policy on: of
-    one that ends again and again the update is repeated.
+    Docker answers 500 ("task not found", "cannot update a stopped container") where the container ends while it is
+    updated, and leaves the policy on: of one that ends again and again the update is repeated.
     """
-    call = policy_call(container, back=False)
-    tries = (replace(call, accepts=(200, 500)),) * 2 if container.loops else ()
+    call = replace(policy_call(container, back=False), again_s=AGAIN_S if container.loops else None)
     return Step(
         id=f"policy-off{mark}",
         title=f"Switch the restart policy of {container.name} off (it is {container.policy})",
         node=container.node,
         act=Remote(
-            operations=(same_run(container), *tries, call),
+            operations=(same_run(container), call),
             undo=(policy_call(container, back=True),),
         ),
         limit_s=60.0,

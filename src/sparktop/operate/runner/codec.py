@@ -53,7 +53,7 @@ _KINDS: Mapping[str, type[Operation]] = {
 }
 _KEYS = {
     "privilege": "root", "limit_s": "limit", "within_s": "within", "started_ticks": "started",
-    "ends_within_s": "ends_within", "total_bytes": "total",
+    "ends_within_s": "ends_within", "total_bytes": "total", "again_s": "again",
 }  # fmt: skip
 """The protocol's names of fields, where they differ."""
 
@@ -119,7 +119,7 @@ def longest_s(operation: Operation) -> float:
             return operation.limit_s + (operation.done_when.limit_s if operation.done_when else 0.0)
         case DockerCall():
             check_s = operation.done_when.within_s if operation.done_when else 0.0
-            return operation.limit_s * 2 + check_s + RETURN_S
+            return operation.limit_s * 2 + (operation.again_s or 0.0) + check_s + RETURN_S
         case Expect():
             return operation.within_s + RETURN_S
         case Signal():

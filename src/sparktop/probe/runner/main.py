@@ -31,7 +31,8 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
 An operation is one of (seconds and exit codes are numbers; a field that is left out is empty):
 
     {"do": "command", argv [...], root, limit, accepts [...], environment {}, content, done_when {command}}
-    {"do": "docker", method, path, query {}, body {} | null, accepts [...], saves, limit, done_when {expect}}
+    {"do": "docker", method, path, query {}, body {} | null, accepts [...], saves, limit, again,
+     done_when {expect}}
     {"do": "expect", path, equals {dotted path: value}, otherwise, within}
     {"do": "signal", pid, started, signal, root, ends_within, must_end}
     {"do": "pull", image, limit}

@@ -314,10 +314,14 @@ class StepWork:
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
         done_when = call.get("done_when")
         repeats = 1
+        again_until = self.now() + float(call.get("again") or 0.0)
         while True:
             try:
                 seconds = self._seconds(call)
                 status, answer = await self.ask(method, path, query, body, seconds=seconds)
+                if status == 500 and self.now() < min(again_until, self.deadline):
+                    await self.rest(POLL_S)
+                    continue
                 break
             except DockerLost as lost:
                 if not lost.late:
