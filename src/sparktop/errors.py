@@ -70,6 +70,10 @@ class LinkLost(TransportError):
     """An established connection ended."""
 
 
+class NoAnswer(TransportError):
+    """A node's runner gave no answer, or none that can be read; its connection stands."""
+
+
 class ChannelRefused(TransportError):
     """The connection works, but sshd refused this channel or forward."""
 

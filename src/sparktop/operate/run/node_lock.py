@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from sparktop.errors import TransportError
+from sparktop.errors import NoAnswer, TransportError
 from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.wait import Abort
 from sparktop.operate.runner.api import NOBODY, LockHolder, NodeLine
@@ -68,7 +68,7 @@ class NodeLocks:
 
         Raises:
             NodeTaken: another run holds it.
-            TransportError: the connection broke.
+            TransportError: the connection broke, or the runner's answer can't be read.
         """
         until_s = self._context.clock.monotonic() + OWN_LEASE_S
         while (holder := await self._lock(line)) is not None:
@@ -87,7 +87,11 @@ class NodeLocks:
         async with self._lock_guard:
             if self._locked.get(line.node) is line:
                 return None
-            holder = await line.lock(self._context.audit.who, self._what)
+            try:
+                holder = await line.lock(self._context.audit.who, self._what)
+            except NoAnswer:  # it may be ours all the same
+                await _unlock(line)
+                raise
             if instead_of is not None and self._locked.get(line.node) is not instead_of:
                 await _unlock(line)  # all locks were released while this one was being renewed
             elif holder is None:

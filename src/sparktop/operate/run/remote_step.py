@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparktop.errors import TransportError
+from sparktop.errors import LinkLost, TransportError
 from sparktop.model.operation import Expect, ImagePull, Signal, Transfer
 from sparktop.model.plan import Remote, Step, StepState, only_fetches
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
@@ -138,8 +138,7 @@ class RemoteStep:
                 line = await self._line(until_s)
                 if self._is_begun:
                     query = line.end if self._fetches and self._abort.is_wanted else line.outcome
-                    async with asyncio.timeout(ANSWER_LIMIT_S):
-                        return await query(self._run_id, self._step.id)
+                    return await query(self._run_id, self._step.id)
                 if self._fetches:
                     await self._locks.let_go()
                 else:
@@ -149,7 +148,7 @@ class RemoteStep:
             except TimeoutError:
                 self._why = f"{self._step.node} doesn't answer"
             except TransportError as error:
-                if self._is_begun and self._act.takes_link:
+                if self._is_begun and self._act.takes_link and isinstance(error, LinkLost):
                     raise _LinkTaken from None
                 self._why = f"{self._step.node}: {error.message}"
             self._is_silent = True

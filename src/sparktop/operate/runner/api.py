@@ -103,7 +103,11 @@ AskSecret = Callable[[str, int], Awaitable[str | None]]
 
 
 class NodeLine(Protocol):
-    """One node's runner while its connection stands. Every call raises LinkLost when that ends."""
+    """One node's runner while its connection stands.
+
+    Every call raises LinkLost when that ends. `lock`, `unlock`, `perform`, `outcome` and `end` raise NoAnswer where the
+    runner's answer can't be read or doesn't come: a step that was begun goes on, and is asked about again.
+    """
 
     @property
     def node(self) -> str: ...

@@ -1,7 +1,8 @@
 """A node's runner from the console's side: starts it on an open connection, asks it, and has it perform steps.
 
 Implements `runner.api.NodeLine`. Every call raises LinkLost when the runner's channel ends, because the connection
-broke or the runner was killed; what it had begun is asked about on the next connection.
+broke or the runner was killed; what it had begun is asked about on the next connection. A reply that can't be read may
+be the one that a request waits for: a request for one reply then fails at once, a step is asked about.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from sparktop import faults, wire
 from sparktop.bounds import json_of, whole_or_none
-from sparktop.errors import LinkLost, ProbeError
+from sparktop.errors import LinkLost, NoAnswer, ProbeError, TransportError
 from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask, AskPrivileges
 from sparktop.model.telemetry import Garbled
@@ -28,6 +29,8 @@ HELLO_LIMIT_S = 120.0
 """Under memory pressure a process starts slowly, and does start (docs/facts/reliability.md section 0)."""
 ASK_SLACK_S = 30.0
 """Beyond what a question may take on the node."""
+REPLY_LIMIT_S = 30.0
+"""For a request that the runner answers at once, on a slow node: lock, unlock, outcome, end."""
 ASKS_AT_ONCE = 4
 ANSWER_CHARS = 8 << 20
 """More than any runner of ours answers (4 MiB); a longer answer is dropped."""
@@ -57,7 +60,7 @@ class RunnerLine:
         self._begun = begun
         self._fault = fault
         self._number = 0
-        self._replies: dict[int, asyncio.Queue[Words]] = {}
+        self._replies: dict[int, asyncio.Queue[Words | TransportError]] = {}
         self._hello: asyncio.Future[Words] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._why_ended = "the runner ended"
@@ -159,7 +162,7 @@ class RunnerLine:
             self._hello.set_exception(LinkLost(why))
             self._hello.exception()  # marks it as retrieved: perhaps nobody waits for it
         for queue in self._replies.values():
-            queue.put_nowait({"kind": "lost"})
+            queue.put_nowait(LinkLost(why))
 
     async def _listen(self, data: bytes) -> None:
         splitter = Splitter()
@@ -186,21 +189,23 @@ class RunnerLine:
             words = json_of(line)
             if not isinstance(words, dict):
                 raise ProbeError(f"a reply is no object: {type(words).__name__}")
+            if words.get("kind") == "hello" and not self._hello.done():
+                self._hello.set_result(words)
+            elif words.get("kind") == "bye":
+                self._bye_reason = codec.sentence_of(words.get("reason"))
+            else:
+                number = words.get("id")
+                if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= self._number:
+                    raise ProbeError("a reply to nothing that was asked")
+                if (queue := self._replies.get(number)) is not None:
+                    queue.put_nowait(words)
         except (ProbeError, ValueError) as error:
-            self._name_fault(error)
-            return
-        if words.get("kind") == "hello" and not self._hello.done():
-            self._hello.set_result(words)
-        elif words.get("kind") == "bye":
-            self._bye_reason = codec.sentence_of(words.get("reason"))
-        else:
-            number = words.get("id")
-            queue = self._replies.get(number) if isinstance(number, int) else None
-            if queue is not None:
-                queue.put_nowait(words)
+            self._unreadable(error)
 
-    def _name_fault(self, error: Exception) -> None:
-        """Name the first reply that can't be read: who waits for it may wait for its whole time."""
+    def _unreadable(self, error: Exception) -> None:
+        """Tell everybody who waits that a reply can't be read, as it may be theirs; name the first on the screen."""
+        for queue in self._replies.values():
+            queue.put_nowait(self._no_answer(str(error)))
         if self._fault is not None:
             self._fault("runner's replies", error)
             self._fault = None
@@ -249,17 +254,25 @@ class RunnerLine:
         limit_s = codec.ask_limit_s(ask) + ASK_SLACK_S
         pieces: list[str] = []
         left = ANSWER_CHARS
+        unreadable = ""
         request = self._request()
         try:
             async with asyncio.timeout(limit_s):
                 await request.send(codec.ask_words(ask))
-                while (words := await request.reply())["kind"] == "chunk":
+                while True:
+                    try:
+                        words = await request.reply()
+                    except NoAnswer as error:
+                        unreadable = unreadable or error.message
+                        continue
+                    if words["kind"] != "chunk":
+                        break
                     pieces.append(str(words.get("text") or ""))
                     left -= len(pieces[-1])
                     if left < 0:
                         return Answer(problem=f"{self._node} says more than it was asked for")
         except TimeoutError:
-            return Answer(problem=f"{self._node} gave no answer within {limit_s:.0f} s")
+            return Answer(problem=unreadable or f"{self._node} gave no answer within {limit_s:.0f} s")
         finally:
             request.close()
         answer = codec.answer_of(ask, words, "".join(pieces))
@@ -268,15 +281,17 @@ class RunnerLine:
         return answer
 
     async def lock(self, who: str, what: str) -> LockHolder | None:
-        words = await self._one_reply({"lock": {"who": who, "what": what, "key": self._key}})
+        words = await self._one_reply({"lock": {"who": who, "what": what, "key": self._key}}, "lock")
         if words["kind"] == "refused":
             problem, hint = (codec.sentence_of(words.get(key)) for key in ("problem", "hint"))
             return LockHolder(who=NOBODY, what=problem, hint=hint)
-        return None if words.get("held") is True else codec.holder_of(words)
+        if not isinstance(words.get("held"), bool):
+            raise self._no_answer("it doesn't say whether the lock is held")
+        return None if words["held"] else codec.holder_of(words)
 
     async def unlock(self) -> None:
         self._password = None
-        await self._one_reply({"unlock": 1})
+        await self._one_reply({"unlock": 1}, "unlocked")
 
     async def perform(self, run_id: str, step_id: str, act: Remote, *, told: OnResult, secret: AskSecret) -> Outcome:
         if self._password is not None and self._password[0] != run_id:
@@ -286,7 +301,13 @@ class RunnerLine:
             self._begun.setdefault((run_id, step_id), self.boot_id)
             await request.send({"step": codec.step_words(run_id, step_id, act)})
             while True:
-                words = await request.reply()
+                try:
+                    words = await request.reply()
+                except NoAnswer:  # was it the outcome?
+                    outcome = await self.outcome(run_id, step_id)
+                    if outcome.state is not OutcomeState.RUNNING:
+                        return outcome
+                    continue
                 match words["kind"]:
                     case "result":
                         told(codec.result_of(words))
@@ -308,7 +329,7 @@ class RunnerLine:
         return await self._query_step("end", run_id, step_id)
 
     async def _query_step(self, what: str, run_id: str, step_id: str) -> Outcome:
-        words = await self._one_reply({what: {"run": run_id, "step": step_id}})
+        words = await self._one_reply({what: {"run": run_id, "step": step_id}}, "outcome")
         if words["kind"] == "refused":
             return Outcome(state=OutcomeState.GONE, problem=codec.sentence_of(words.get("problem")))
         return self._outcome_of_this_boot(run_id, step_id, codec.outcome_of(words))
@@ -363,13 +384,32 @@ class RunnerLine:
         self._number += 1
         return _Request(self, self._number)
 
-    async def _one_reply(self, words: Words) -> Words:
+    async def _one_reply(self, words: Words, kind: str) -> Words:
+        """The one reply to a request: of this kind, or "refused".
+
+        Raises:
+            LinkLost: the connection ended.
+            NoAnswer: it can't be read, or doesn't come.
+        """
         request = self._request()
         try:
-            await request.send(words)
-            return await request.reply()
+            async with asyncio.timeout(REPLY_LIMIT_S):
+                await request.send(words)
+                reply = await request.reply()
+        except TimeoutError:
+            message = f"the runner gave no answer within {REPLY_LIMIT_S:.0f} s"
+            raise NoAnswer(message, hint=f"{self._node} may be short of memory: wait, then plan again") from None
         finally:
             request.close()
+        if reply["kind"] not in (kind, "refused"):
+            raise self._no_answer(f"it is of another kind ({codec.sentence_of(reply['kind']) or 'none'})")
+        return reply
+
+    def _no_answer(self, problem: str) -> NoAnswer:
+        return NoAnswer(
+            f"the runner's answer could not be read: {codec.sentence_of(problem)}",
+            hint=f"plan again; if it stays, start sparktop again: that starts another runner on {self._node}",
+        )
 
 
 class _Request:
@@ -378,7 +418,7 @@ class _Request:
     def __init__(self, line: RunnerLine, number: int) -> None:
         self._line = line
         self._number = number
-        self._queue: asyncio.Queue[Words] = asyncio.Queue()
+        self._queue: asyncio.Queue[Words | TransportError] = asyncio.Queue()
         line._replies[number] = self._queue
 
     async def send(self, words: Words) -> None:
@@ -388,12 +428,12 @@ class _Request:
         await self._line._channel.write(json.dumps({"id": self._number, **words}).encode() + b"\n")
 
     async def reply(self) -> Words:
-        """Raises LinkLost."""
+        """The next reply; raises LinkLost, or NoAnswer where one came that can't be read and may be this one's."""
         if self._line._ended.is_set() and self._queue.empty():
             raise LinkLost(self._line._why_ended)
         words = await self._queue.get()
-        if words.get("kind") == "lost":
-            raise LinkLost(self._line._why_ended)
+        if isinstance(words, TransportError):
+            raise words
         return {"kind": "", **words}
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.operate_support import FAILED, GO_ON, ID, ROLL_BACK, Stage, plan, step
 from tests.runner_support import until
 
-from sparktop.errors import LinkLost
+from sparktop.errors import LinkLost, NoAnswer
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
@@ -741,3 +741,41 @@ async def test_secrets_appear_in_nothing_that_leaves_the_executor(tmp_path: Path
     for form in (canary, token, "s3cr3t%2Fca%2Bnary%3D%3D"):
         assert form not in everything
     assert run.steps[0].detail == "held by <masked>"
+
+
+UNREAD = NoAnswer("the runner's answer could not be read: it is no JSON", hint="plan again")
+
+
+async def test_a_lock_whose_answer_can_t_be_read_refuses_the_run(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    line = stage.lines.line("spark1")
+
+    async def garbage(who: str, what: str) -> None:
+        stage.node.locked_by = line  # it is locked all the same
+        raise UNREAD
+
+    line.lock = garbage  # type: ignore[method-assign]
+    run = await stage.carry_out(restart())
+    assert run.state is RunState.REFUSED
+    assert run.message.startswith(f"spark1: {UNREAD.message}. Nothing was done.")
+    assert run.hint == "plan again"
+    assert (stage.node.begun, stage.node.locked_by) == ([], None)
+
+
+@pytest.mark.parametrize("takes_link", [False, True])
+async def test_an_outcome_that_can_t_be_read_is_not_known(tmp_path: Path, *, takes_link: bool) -> None:
+    """Not even of a step that takes the link: it stands."""
+    stage = Stage(tmp_path)
+    line = stage.lines.line("spark1")
+
+    async def garbage(*_: object, **__: object) -> Outcome:
+        raise UNREAD
+
+    line.perform = line.outcome = garbage  # type: ignore[method-assign]
+    act = Remote(operations=(Command(argv=("reboot",)),), takes_link=takes_link)
+    run = await stage.carry_out(plan(step("reboot", act), step("after")))
+    assert (run.state, states(run)) == (RunState.FAILED, ["unknown", "skipped"])
+    assert run.steps[0].detail == (
+        f"spark1: {UNREAD.message}. Whether it was done is not known; spark1 completes or reverts by itself "
+        "what it has begun."
+    )
