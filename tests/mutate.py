@@ -7,8 +7,8 @@
 
 cosmic-ray makes the mutants: it changes the source text and runs any command, so that what is sent to a Spark as text
 is mutated there too, and module constants are (mutmut wraps functions at import, and reaches neither). Many mutants
-are the same fault in another dress, so one of each kind stands for them, and none is made in an annotation. All of it
-happens in a copy of the tree. Survivors that change nothing are judged in docs/mutation.md.
+are the same fault in another dress, so one of each kind stands for them, and none is made in an annotation or above a
+class. All of it happens in a copy of the tree. Survivors that change nothing are judged in docs/mutation.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DOORS = {
     ),
     "host-keys": Door(
         ("transport/ssh/host_keys.py", "transport/ssh/host_identity.py"),
-        ("unit/transport/test_ssh_host_keys.py", "unit/transport/test_ssh_doors.py"),
+        tuple(f"unit/transport/test_ssh_{name}.py" for name in ("host_keys", "host_identity", "doors")),
     ),
     "plan": Door(
         ("operate/plan/start_steps.py", "operate/plan/stop_steps.py", "operate/plan/sequence.py"),
@@ -158,7 +158,7 @@ def _mutate(name: str, door: Door, limit: int, lines: range) -> None:
 
 
 def _skipped(copy: Path, items: Sequence[Any], limit: int, lines: range) -> Iterator[str]:
-    """The jobs that aren't run: elsewhere, in an annotation, another dress of the same fault, or beyond the limit."""
+    """The jobs that aren't run: elsewhere, in a type, another dress of the same fault, or beyond the limit."""
     wanted = []
     for item in items:
         mutation = item.mutations[0]
@@ -180,13 +180,15 @@ def _at(module: Path, line: int, column: int) -> str:
 
 @cache
 def _annotations(module: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where types stand: (line, column) of begin and end."""
+    """Where types and dataclasses' settings stand, which no test notices: (line, column) of begin and end."""
     types: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.arg | ast.AnnAssign):
             types.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             types.append(node.returns)
+        elif isinstance(node, ast.ClassDef):
+            types += node.decorator_list
     return [
         ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)) for node in types if node
     ]

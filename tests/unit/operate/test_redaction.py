@@ -55,6 +55,15 @@ def test_an_inspect_gives_nothing_away_and_stays_readable() -> None:
     assert redactor.counts["inspect", BY_NAME] >= 6
 
 
+@pytest.mark.parametrize("lead", ["", "--url="])
+def test_every_secret_of_one_argument_is_found_in_any_log(lead: str) -> None:
+    redactor = Redactor()
+    words = ["get", f"{lead}http://h/?token=canary-first-1&password=canary-second-2"]
+    assert redactor.learn_data("argv", words)[1].startswith(f"{lead}http://h/?token=<masked>&")
+    log = redactor.finish_text("log", "first canary-first-1, second canary-second-2")
+    assert log == "first <masked>, second <masked>"
+
+
 @pytest.mark.parametrize("canary", CANARIES)
 def test_what_the_inspect_gives_away_is_found_in_any_log(canary: str) -> None:
     redactor = Redactor()

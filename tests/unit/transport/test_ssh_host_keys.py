@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import needs
 
-from sparktop.transport.ssh.host_keys import KeyVerdict, SeenHosts, fingerprint, judge, known_name, look_up, remember
+from sparktop.transport.ssh.host_keys import (
+    KeyVerdict,
+    SeenHosts,
+    _hashed,
+    fingerprint,
+    judge,
+    known_name,
+    look_up,
+    remember,
+)
 
 
 def key(seed: int, kind: str = "ssh-ed25519") -> bytes:
@@ -23,6 +32,15 @@ def key(seed: int, kind: str = "ssh-ed25519") -> bytes:
 def line(names: str, seed: int, *, kind: str = "ssh-ed25519", marker: str = "") -> str:
     lead = f"@{marker} " if marker else ""
     return f"{lead}{names} {kind} {base64.b64encode(key(seed, kind)).decode()} some comment\n"
+
+
+def broken(text: str) -> str:
+    """With a character that base64 hasn't, which a lenient reader passes over."""
+    return text[:-3] + "!" + text[-3:]
+
+
+KEY_1 = base64.b64encode(key(1)).decode()
+HASHED = _hashed("spark1")
 
 
 def verdict(
@@ -55,6 +73,13 @@ def verdict(
         (line("spark1", 1, marker="no-such-marker"), "unknown"),
         ("spark1 ssh-ed25519 AAAA!!\n" + line("spark1", 1), "trusted 2"),
         ("spark1\n" + line("spark1", 1), "trusted 2"),
+        ("spark1 ssh-ed25519\n" + line("spark1", 1), "trusted 2"),
+        (line("spark1", 2) + line("spark1", 3), "changed 1"),
+        (f"spark1 ssh-ed25519 {KEY_1} #mine", "trusted 1"),
+        (f"spark1 ssh-ed25519 {broken(KEY_1)}", "unknown"),
+        (f"{HASHED} ssh-ed25519 {KEY_1}", "trusted 1"),
+        (f"{broken(HASHED)} ssh-ed25519 {KEY_1}", "unknown"),
+        (f"|1|x ssh-ed25519 {KEY_1}", "unknown"),
         ("spark1 ssh-ed25519 " + base64.b64encode(key(1, "ssh-rsa")).decode(), "unknown"),
         ("\udcff\n".encode("utf-8", "surrogateescape").decode("latin-1") + line("spark1", 1), "trusted 2"),
         ("|1|AAAA|BBBB ssh-ed25519 AAAA\n|1|x\n" + line("spark1", 1), "trusted 3"),
@@ -94,9 +119,12 @@ def test_malformed_lines_of_this_host_are_named_and_others_are_not(tmp_path: Pat
     assert f"{file}:2" in warning
 
 
-def test_a_directory_in_place_of_the_file_is_a_warning(tmp_path: Path) -> None:
-    [warning] = look_up([tmp_path], "spark1", 22).warnings
+def test_a_directory_in_place_of_a_file_is_a_warning_and_the_next_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "second").write_text(line("spark1", 1))
+    known = look_up([tmp_path, tmp_path / "second"], "spark1", 22)
+    [warning] = known.warnings
     assert "can't be read" in warning
+    assert judge(known, key(1))[0] is KeyVerdict.TRUSTED
 
 
 def test_a_key_accepted_in_this_session_is_trusted_and_another_is_a_change(tmp_path: Path) -> None:
@@ -127,7 +155,7 @@ def test_seen_hosts_find_the_others_with_the_same_key() -> None:
 
 @pytest.mark.parametrize("hashed", [False, True])
 def test_a_key_is_written_once_with_narrow_modes_after_whatever_stands_there(tmp_path: Path, hashed: bool) -> None:
-    file = tmp_path / ".ssh" / "known_hosts"
+    file = tmp_path / "home" / ".ssh" / "known_hosts"
     remember(file, "[spark1]:2222", "ssh-ed25519", key(1), hashed=hashed)
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
@@ -138,6 +166,18 @@ def test_a_key_is_written_once_with_narrow_modes_after_whatever_stands_there(tmp
     assert judge(look_up([file], "spark1", 2222), key(1))[0] is KeyVerdict.TRUSTED
     assert judge(look_up([file], "spark2", 22), key(2))[0] is KeyVerdict.TRUSTED
     assert ("spark" in file.read_text()) != hashed
+
+
+@pytest.mark.parametrize(
+    "before",
+    [line("spark2", 1), line("spark1", 2), f"spark1 ssh-ed25519 {broken(KEY_1)}\n", f"@revoked {line('x', 1)}"],
+)
+def test_only_the_same_key_of_the_same_host_counts_as_written(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_text(before)
+    for _ in range(2):
+        remember(file, "spark1", "ssh-ed25519", key(1))
+    assert file.read_text() == before + f"spark1 ssh-ed25519 {KEY_1}\n"
 
 
 def test_what_is_written_is_what_ssh_keygen_finds(tmp_path: Path) -> None:
