@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,18 @@ settings.register_profile("fuzz", settings.get_profile("here"), max_examples=FUZ
 settings.load_profile("fuzz" if FUZZ_EXAMPLES else "ci" if os.environ.get("CI") else "here")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+def pytest_configure() -> None:
+    from tests.support import other_docker
+
+    os.environ.update(other_docker())
+
+
+def pytest_report_header() -> list[str]:
+    if "SPARKTOP_DOCKER" not in os.environ:
+        return []
+    return [subprocess.run(["dockerd", "--version"], capture_output=True, text=True, check=True).stdout.strip()]
 
 
 @pytest.fixture(autouse=True)

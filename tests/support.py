@@ -25,6 +25,22 @@ def unavailable(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def other_docker() -> dict[str, str]:
+    """What puts the programs in SPARKTOP_DOCKER's folder before this machine's; empty without it.
+
+    That folder holds dockerd, containerd, containerd-shim-runc-v2, runc, docker-proxy and docker, as Docker's static
+    archives do; in cli-plugins/, docker-compose.
+    """
+    folder = os.environ.get("SPARKTOP_DOCKER")
+    if not folder:
+        return {}
+    if shutil.which("dockerd", path=folder) is None:
+        raise pytest.UsageError(f"SPARKTOP_DOCKER={folder}: there is no dockerd in that folder")
+    path = os.environ["PATH"]
+    plugins = {"DOCKER_CONFIG": folder} if os.path.isdir(f"{folder}/cli-plugins") else {}
+    return {"PATH": path if path.startswith(f"{folder}:") else f"{folder}:{path}", **plugins}
+
+
 def needs(program: str, package: str) -> None:
     """Skip where a program isn't installed."""
     if shutil.which(program) is None:

@@ -22,6 +22,7 @@ from tests.bench.lab import enter_own_network
 from tests.faults.draw import ACTIONS, FAULTS, LONG_FAULTS, Trial, drawn
 from tests.faults.play import play
 from tests.integration.spark import Spark
+from tests.support import other_docker
 
 TAIL_LINES = 60
 """Of what was said, after a trial with a lie."""
@@ -40,6 +41,7 @@ def main() -> int:
     enter_own_network("tests.faults", "--mount", "--propagation", "private")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with everything that it has started
     os.environ["SPARKTOP_REQUIRE_INTEGRATION"] = "1"  # what is missing is a failure
+    os.environ.update(other_docker())
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     trials = [
         drawn(

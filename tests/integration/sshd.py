@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import free_port, poll, unavailable
+from tests.support import free_port, other_docker, poll, unavailable
 
 if TYPE_CHECKING:
     from sparktop.transport.ssh.connector import SshConnector
@@ -104,6 +104,9 @@ class Sshd:
             "MaxStartups": "100",
             "PrintMotd": "no",
         } | self.options
+        if docker := other_docker():  # sshd gives its sessions a PATH of its own
+            own = lines.get("SetEnv", "").split()
+            lines["SetEnv"] = " ".join((*own, *(f"{name}={value}" for name, value in docker.items())))
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
         with (self.folder / "log").open("ab") as log:
