@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
@@ -26,6 +26,7 @@ from sparktop.model.plan import (
     StepRun,
     StepState,
 )
+from sparktop.model.survey import Answer, Ask
 from sparktop.operate.audit.interrupted_runs import InterruptedRun
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.runner.api import AskSecret
@@ -245,12 +246,16 @@ class FakeOperating:
         """Where a run that is started is at: step, detail, ratio."""
         self.left: tuple[InterruptedRun, ...] = ()
         self.was_read: list[str] = []
+        self.answers: Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]] | None = None
 
     async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
         return self.left
 
     def read(self, run_id: str) -> None:
         self.was_read.append(run_id)
+
+    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        return await self.answers(asks) if self.answers else {ask: Answer(problem="not asked here") for ask in asks}
 
     async def plan(self, request: Request) -> Plan | Refusal:
         self.asked.append(request)

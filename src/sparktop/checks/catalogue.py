@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparktop.checks import container, docker, host, image, link, nccl, parity, ray
+from sparktop.checks import container, docker, fabric, host, identity, image, link, machine, nccl, parity, ray, release
 from sparktop.checks.judgement import Check
 
 CHECKS: tuple[Check[Any], ...] = (
@@ -35,4 +35,28 @@ CHECKS: tuple[Check[Any], ...] = (
     image.judge_fastsafetensors,
     image.judge_tag,
     host.judge_linger,
+    identity.judge_product,
+    identity.judge_name,
+    identity.judge_clones,
+    identity.judge_users,
+    release.judge_ota,
+    release.judge_reboot_due,
+    release.judge_firmware,
+    release.judge_held,
+    machine.judge_cuda,
+    machine.judge_handover,
+    machine.judge_memory_total,
+    machine.judge_memory_at_rest,
+    machine.judge_heat,
+    host.judge_kernel_log,
+    host.judge_host_memlock,
+    docker.judge_docker_session,
+    docker.judge_cdi,
+    fabric.judge_cable,
+    fabric.judge_drops,
+    fabric.judge_addresses,
+    fabric.judge_jumbo,
+    fabric.judge_default_route,
+    fabric.judge_persistence,
+    fabric.judge_mesh,
 )

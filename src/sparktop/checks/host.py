@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
 from sparktop.model.fleet import NodeView
-from sparktop.model.telemetry import CollectorState, Disk, GapReason, HostFacts
+from sparktop.model.telemetry import Collector, CollectorState, Disk, GapReason, HostFacts
 
 SUPPORTED_BRANCH = "580"
 """The only driver branch that NVIDIA supports on GB10 (docs/facts/engines.md KRN-16)."""
@@ -29,6 +29,7 @@ class DriverFacts:
     scope="GB10",
     sources=('NVIDIA developer forum, 2026-06-08: "Driver 595 is not yet supported on DGX Spark"', "field report 002"),
     gate="driver",
+    bring_up="release.driver",
 )
 def judge_driver_branch(facts: DriverFacts) -> Judgement:
     """Whether the loaded driver is of the recipe's branch and of the supported one."""
@@ -50,6 +51,7 @@ def judge_driver_branch(facts: DriverFacts) -> Judgement:
     scope="every node",
     sources=("NVIDIA driver",),
     gate="driver",
+    bring_up="release.driver",
 )
 def judge_driver_pending(node: NodeView) -> Judgement:
     """Whether the installed driver is the loaded one; NVML refuses some that aren't."""
@@ -117,6 +119,7 @@ def judge_linger(facts: LingerFacts) -> Judgement:
     "The next boot's kernel has no NVIDIA module",
     scope="every node",
     sources=("hasso5703/dgx-spark-qwen38",),
+    bring_up="release.next-kernel",
 )
 def judge_next_kernel(node: NodeView) -> Judgement:
     """Whether there is a GPU after the next boot, on a node with a driver now."""
@@ -147,7 +150,14 @@ class DiskFacts:
     """Whether there is also a download of unknown size."""
 
 
-@check("host.disk-low", "A disk is nearly full", scope="every node", sources=("Docker documentation",), gate="disk")
+@check(
+    "host.disk-low",
+    "A disk is nearly full",
+    scope="every node",
+    sources=("Docker documentation",),
+    gate="disk",
+    bring_up="machine.disk",
+)
 def judge_disk_room(facts: DiskFacts) -> Judgement:
     """Whether what comes has room, and whether enough is left then."""
     needed_bytes = facts.coming_bytes * DOWNLOAD_FACTOR
@@ -172,6 +182,7 @@ CLOCK_OFF_S = 300.0
     "A clock is wrong",
     scope="every node",
     sources=("NVIDIA dgx-spark-playbooks (trt-llm)",),
+    bring_up="reach.clock",
 )
 def judge_clock(ahead_s: float | None) -> Judgement:
     """Whether the node's clock and that of the machine that watches it show the same time.
@@ -182,3 +193,33 @@ def judge_clock(ahead_s: float | None) -> Judgement:
     if ahead_s is None:
         return unknown("no sample yet")
     return warning(ahead_s=ahead_s) if abs(ahead_s) > CLOCK_OFF_S else passed()
+
+
+@check(
+    "access.kernel-log",
+    "The kernel log can't be read",
+    scope="every node",
+    sources=("journalctl(1)",),
+    is_rule=False,
+    bring_up="access.kernel-log",
+)
+def judge_kernel_log(collector: Collector | None) -> Judgement:
+    """Whether the user may read the kernel log, by the probe's follower of it."""
+    if collector is None:
+        return unknown("not read yet")
+    return passed() if collector.state is CollectorState.OK else warning("denied")
+
+
+@check(
+    "access.memlock",
+    "The user may lock little memory",
+    scope="nodes with RDMA",
+    sources=("nvidia-spark-limits (dgx-spark-ota-update-meta 26.04.1)",),
+    is_rule=False,
+    bring_up="access.memlock",
+)
+def judge_host_memlock(limit: str) -> Judgement:
+    """Whether RDMA may pin memory outside of containers, by the soft limit ("unlimited" or bytes; empty: unknown)."""
+    if not limit:
+        return unknown("the limit was not read")
+    return passed() if limit == "unlimited" else warning()

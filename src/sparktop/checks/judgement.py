@@ -30,6 +30,7 @@ class View(StrEnum):
     RULE = "rule"
     GATE = "gate"
     LINT = "lint"
+    BRING_UP = "bring-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Check(Generic[F]):
     judge: Callable[[F], Judgement]
     """Pure: equal facts give equal judgements."""
     views: Mapping[View, str]
-    """The name it has in each view: the rule's id, the gate's name, the lint's id."""
+    """The name it has in each view: the rule's id, the gate's name, the lint's id, the id of the bring-up's card."""
 
     def __call__(self, facts: F) -> Judgement:
         return self.judge(facts)
@@ -81,9 +82,10 @@ def check(
     is_rule: bool = True,
     gate: str = "",
     lint: str = "",
+    bring_up: str = "",
 ) -> Callable[[Callable[[F], Judgement]], Check[F]]:
     """Make a judging function the check of this card; `checks.catalogue` lists it."""
-    named = {View.RULE: check_id if is_rule else "", View.GATE: gate, View.LINT: lint}
+    named = {View.RULE: check_id if is_rule else "", View.GATE: gate, View.LINT: lint, View.BRING_UP: bring_up}
     views = {view: name for view, name in named.items() if name}
     return lambda judge: Check(id=check_id, title=title, scope=scope, sources=sources, judge=judge, views=views)
 

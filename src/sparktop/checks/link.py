@@ -58,6 +58,7 @@ class RateFacts:
     scope="two DGX Sparks joined by cable",
     sources=_PLAYBOOKS,
     gate="rate",
+    bring_up="rdma.rate",
 )
 def judge_rate(facts: RateFacts) -> Judgement:
     """Whether the port trained at its full rate."""
@@ -73,6 +74,7 @@ def judge_rate(facts: RateFacts) -> Judgement:
     scope="two nodes joined by cable or engine",
     sources=_PLAYBOOKS,
     gate="mtu",
+    bring_up="addresses.mtu",
 )
 def judge_mtu(sizes: tuple[int | None, int | None]) -> Judgement:
     """Whether both ends send packets of one size, by their MTUs in bytes; None: not known."""

@@ -31,13 +31,21 @@ def _compared(versions: Versions, judge: Callable[..., Judgement]) -> Judgement:
     scope=_TWO,
     sources=("field report 002", _PLAYBOOKS),
     gate="same-driver",
+    bring_up="parity.driver",
 )
 def judge_driver_parity(versions: Versions) -> Judgement:
     """Whether both load one NVIDIA driver: each has its own faults to shared collectives and graphs."""
     return _compared(versions, warning)
 
 
-@check("cluster.kernel-differs", "The nodes' kernels differ", scope=_TWO, sources=(_PLAYBOOKS,), gate="same-driver")
+@check(
+    "cluster.kernel-differs",
+    "The nodes' kernels differ",
+    scope=_TWO,
+    sources=(_PLAYBOOKS,),
+    gate="same-driver",
+    bring_up="parity.kernel",
+)
 def judge_kernel_parity(versions: Versions) -> Judgement:
     """Whether both run one kernel, which owns memory, network driver and NVIDIA module."""
     return _compared(versions, warning)
@@ -49,6 +57,7 @@ def judge_kernel_parity(versions: Versions) -> Judgement:
     scope=_TWO,
     sources=("/etc/dgx-release",),
     gate="same-driver",
+    bring_up="parity.dgx-os",
 )
 def judge_release_parity(versions: Versions) -> Judgement:
     """Whether both have one release of DGX OS, which by itself harms nothing."""

@@ -95,6 +95,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="bringup",
+        module="bringup",
+        shape="bringup HOST...",
+        brief="check new Sparks chapter by chapter: what is wrong, why, and what to do",
+        examples=(
+            ("sparktop bringup spark1 spark2 --page sparks.md", "look at both, and keep the page"),
+            ("sparktop bringup spark1 --only machine", "look at one chapter again"),
+        ),
+    ),
+    Command(
         name="audit",
         module="act",
         shape="audit",

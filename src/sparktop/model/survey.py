@@ -130,6 +130,8 @@ class Answer:
     value: Any = field(default=None, repr=False)
     problem: str = ""
     """Why there is no answer: a sentence for the operator."""
+    code: int | None = None
+    """The command's exit code (127: there is no such program), or the HTTP status; None: neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sparktop import faults
+from sparktop.checks.identity import identity_of, judge_clones
 from sparktop.clock import SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
@@ -71,20 +72,15 @@ def _twin_notices(nodes: Sequence[NodeView]) -> list[Notice]:
     for index, first in enumerate(nodes):
         for second in nodes[index + 1 :]:
             names = f"{first.name} and {second.name}"
-            key = first.link.host_key_fingerprint
-            same_id = same_boot = False
-            if first.facts is not None and second.facts is not None and first.facts.machine_id_digest is not None:
-                same_id = first.facts.machine_id_digest == second.facts.machine_id_digest
-                same_boot = same_id and first.facts.boot_id == second.facts.boot_id
-            if same_boot:
-                text = f"{names} are one machine (same boot id): is one of the names wrong?"
-            elif key is not None and key == second.link.host_key_fingerprint:
-                text = f"{names} present the same SSH host key: each can pose as the other; make new host keys on one"
-            elif same_id:
-                text = f"{names} have the same machine id (cloned image): give one a new /etc/machine-id"
-            else:
-                continue
-            twins.append(Notice(severity=Severity.WARNING, text=text))
+            text = {
+                "one-machine": f"{names} are one machine (same boot id): is one of the names wrong?",
+                "host-key": (
+                    f"{names} present the same SSH host key: each can pose as the other; make new host keys on one"
+                ),
+                "machine-id": f"{names} have the same machine id (cloned image): give one a new /etc/machine-id",
+            }.get(judge_clones((identity_of(first), identity_of(second))).case)
+            if text is not None:
+                twins.append(Notice(severity=Severity.WARNING, text=text))
     return twins
 
 

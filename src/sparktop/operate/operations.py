@@ -142,13 +142,15 @@ class Operations:
             asks = [ask for ask in planner.asks(request, picture, survey) if ask not in survey.answers]
             if not asks:
                 break
-            by_node: dict[str, list[Ask]] = {}
-            for ask in dict.fromkeys(asks):
-                by_node.setdefault(ask.node, []).append(ask)
-            answers = await asyncio.gather(*(self._answers(node, node_asks) for node, node_asks in by_node.items()))
-            new_answers = {ask: answer for node_answers in answers for ask, answer in node_answers.items()}
-            survey = replace(survey, answers={**survey.answers, **new_answers})
+            survey = replace(survey, answers={**survey.answers, **await self.ask(asks)})
         return survey
+
+    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        by_node: dict[str, list[Ask]] = {}
+        for ask in dict.fromkeys(asks):
+            by_node.setdefault(ask.node, []).append(ask)
+        answers = await asyncio.gather(*(self._answers(node, node_asks) for node, node_asks in by_node.items()))
+        return {ask: answer for node_answers in answers for ask, answer in node_answers.items()}
 
     async def _answers(self, node: str, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
         """One node's answers; a question that can't be answered gets an Answer with a problem."""

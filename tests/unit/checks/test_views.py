@@ -14,7 +14,10 @@ from tests.pictures_support import facts, gib, memory, process
 from tests.unit.diagnose.rules.pair_support import ENV, bare, box, fabric, loading, rank, spark
 from tests.unit.operate.launch.gates_support import BOTH, World, image, rendered
 
-from sparktop.checks import container, docker, host, link, nccl, parity, ray
+from sparktop.bringup.card import Seen
+from sparktop.bringup.catalogue import BY_ID as CARDS_BY_ID
+from sparktop.bringup.looking import targets
+from sparktop.checks import container, docker, host, link, machine, nccl, parity, ray
 from sparktop.checks import image as images
 from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import SEVERITY_ORDER, Check, State, View
@@ -25,6 +28,7 @@ from sparktop.diagnose.rules.host import system
 from sparktop.diagnose.rules.pair import container_access, node_parity
 from sparktop.diagnose.rules.pair import link as pair_link
 from sparktop.diagnose.rules.pair import nccl as pair_nccl
+from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.fleet import NodeView
@@ -47,6 +51,15 @@ GATE_STATES = {
 }
 
 
+BRING_UP_STATES = {
+    CheckState.PASSED: PASSED,
+    CheckState.WARNING: WARNING,
+    CheckState.FAILED: FAILED,
+    CheckState.UNKNOWN: UNKNOWN,
+    CheckState.SKIPPED: None,
+}
+
+
 class Facts:
     """The same facts in every view's world: a picture, a launch on it, and a `docker run` line."""
 
@@ -63,6 +76,12 @@ class Facts:
             return None
         if view is View.GATE:
             states = [GATE_STATES[gate.state] for gate in self.world.gates() if gate.name == name]
+        elif view is View.BRING_UP:
+            seen = Seen(picture=self.world.picture, survey=self.world.looked.survey)
+            card = CARDS_BY_ID[name]
+            shown = [nodes for nodes in targets(card, seen.picture) if "spark2" in nodes]
+            rows = [BRING_UP_STATES[card.look(seen, nodes).state] for nodes in shown]
+            return max(filter(None, rows), key=SEVERITY_ORDER.index, default=None)
         elif view is View.RULE:
             (rule,) = (rule for rule in live_rules() if rule.card.id == name)
             states = [SEVERITIES[finding.severity] for finding in rule.check(self.world.picture)]
@@ -79,6 +98,13 @@ def clock(ahead_s: float) -> Facts:
     second = spark(2)
     assert second.sample is not None
     return Facts(replace(second, sample=replace(second.sample, wall_s=second.sample.wall_s + ahead_s)))
+
+
+def handover(kernel: str, total_bytes: int | None, free_bytes: int) -> Facts:
+    held = memory(110.0, cma_total_bytes=total_bytes, cma_free_bytes=free_bytes)
+    second = spark(2, facts=facts("spark2", kernel=kernel))
+    assert second.sample is not None
+    return Facts(replace(second, sample=replace(second.sample, memory=held)))
 
 
 def stored(free_gib: float, total_gib: float = 3700.0) -> Facts:
@@ -277,6 +303,10 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
     (host.judge_linger, PASSED, lingering(is_lingering=True)),
     (host.judge_linger, PASSED, lingering(removes_ipc=False)),
     (host.judge_linger, PASSED, lingering(engine_user=0)),
+    (machine.judge_handover, PASSED, handover("6.17.0-1032-nvidia", 131072 * 1024, 4096)),
+    (machine.judge_handover, NOTE, handover("7.0.0-1019-nvidia", 0, 0)),
+    (machine.judge_handover, WARNING, handover("7.0.0-1019-nvidia", 0, gib(9.3))),
+    (machine.judge_handover, UNKNOWN, handover("6.17.0-1032-nvidia", None, 0)),
     (host.judge_linger, PASSED, lingering(engine_user=1001)),
     (host.judge_linger, PASSED, lingering(user_id=998, engine_user=998)),
     (host.judge_linger, UNKNOWN, lingering(is_lingering=None)),
@@ -291,7 +321,7 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
 def test_all_views_of_a_check_agree(check: Check[Any], state: State, given: Facts) -> None:
     for view, name in check.views.items():
         expected = state
-        if view is View.GATE:
+        if view in (View.GATE, View.BRING_UP):
             expected = PASSED if state is NOTE else state
         elif state is UNKNOWN:
             expected = PASSED
@@ -311,12 +341,15 @@ def test_every_check_is_listed_once_and_has_its_views_and_cases() -> None:
         View.RULE: {rule.card.id for rule in live_rules()},
         View.GATE: set(gates.NAMES),
         View.LINT: {card.id for card in lints.cards()},
+        View.BRING_UP: set(CARDS_BY_ID),
     }
     assert len({check.id for check in CHECKS}) == len(CHECKS)
     for check in CHECKS:
         assert check.views
         assert all(name in names[view] for view, name in check.views.items()), check.id
         assert check.views.get(View.RULE, check.id) == check.id
+        if set(check.views) == {View.BRING_UP}:
+            continue  # its cases: tests/unit/bringup/test_cards.py
         states = {state for judged, state, _ in CASES if judged is check}
         assert PASSED in states, check.id
         assert states & {NOTE, WARNING, FAILED}, check.id

@@ -217,7 +217,7 @@ async def test_questions_of_docker(tmp_path: Path) -> None:
                 answers = await (await stage.line()).ask([big, huge, none, log, end, access])
         assert answers[big].value == {"Env": ["\x1b" * 200_000, "é" * 300_000]}
         assert answers[huge].problem == "Docker's answer is too long"
-        assert answers[none] == Answer()
+        assert answers[none] == Answer(code=404)
         assert answers[log].value == "2026 out\n2026 err\ufffd\n" * 1000
         assert answers[end].value.endswith("2026 out\n2026 err\ufffd\n")
         assert answers[end].value.startswith("2026 ")

@@ -104,7 +104,7 @@ async def test_questions_are_answered() -> None:
         box = await container(line, "vllm-qwen36")
         assert box["State"]["Running"] is True
         missing = DockerGet(node="spark1", path="/containers/nothing/json")
-        assert (await line.ask([missing]))[missing] == Answer()
+        assert (await line.ask([missing]))[missing] == Answer(code=404)
         log = await value(line, DockerLog(node="spark1", container_id=box["Id"]))
         assert "Application startup complete" in log
         assert isinstance(await value(line, DockerGet(node="spark1", path=f"/containers/{box['Id']}/changes")), list)

@@ -3,10 +3,11 @@ double."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.model.survey import Answer, Ask
 from sparktop.operate.runner.api import AskSecret
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Operating(Protocol):
 
     async def plan(self, request: Request) -> Plan | Refusal:
         """Ask the nodes the planner's questions, and plan. Nothing is changed."""
+
+    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        """Put read-only questions to the nodes; one that can't be answered gets an Answer with a problem."""
 
     def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> Execution:
         """Run a reviewed plan; where the gate refuses it, the run ends at once as REFUSED, with the reason."""

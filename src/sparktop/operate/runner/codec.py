@@ -236,17 +236,18 @@ def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
         return Answer(problem=problem or "the runner refused it")
     if isinstance(ask, AskPrivileges):
         return Answer(value=privileges_of(words))
+    code = whole_or_none(words.get("code"))
     if words.get("found") is not True:
-        return Answer(problem=problem)
+        return Answer(problem=problem, code=code)
     if isinstance(ask, DockerGet | ModelsOnDisk | HubModel):
         source = "Docker" if isinstance(ask, DockerGet) else "the runner"
         if words.get("cut") is True:
             return Answer(problem=f"{source}'s answer is too long")
         try:
-            return Answer(value=json_of(text), problem=problem)
+            return Answer(value=json_of(text), problem=problem, code=code)
         except ValueError:
             return Answer(problem=f"{source}'s answer can't be read")
-    return Answer(value=text, problem=problem)
+    return Answer(value=text, problem=problem, code=code)
 
 
 def privileges_of(words: Mapping[str, Any]) -> Privileges:

@@ -29,6 +29,10 @@ CHUNK_CHARS = 16 * 1024
 _TAG = re.compile(r"^(?:[A-Z_]+: )+")
 
 
+NO_PROGRAM = 127
+"""A shell's exit code where there is no such program."""
+
+
 def bounded(words: Words, usual: int = TEXT_BYTES) -> int:
     """The answer's limit in bytes."""
     return max(1, min(ANSWER_BYTES, int(words.get("limit") or usual)))
@@ -130,7 +134,8 @@ class Question:
                 errors_apart=True,
             )
         except (OSError, ValueError) as error:
-            self._send(no_answer(start_problem(argv, error)))
+            code = NO_PROGRAM if isinstance(error, FileNotFoundError) else None
+            self._send(no_answer(start_problem(argv, error), code=code))
             return
         code = program.wait(seconds, control=self.control)
         self._send(

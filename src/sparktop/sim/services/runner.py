@@ -16,6 +16,7 @@ from sparktop.probe.runner.main import LEASE_S, PROTOCOL, Requests, fetches_only
 from sparktop.probe.runner.program import start_problem
 from sparktop.probe.runner.questions import (
     ANSWER_BYTES,
+    NO_PROGRAM,
     TEXT_BYTES,
     answer_of,
     bounded,
@@ -185,7 +186,7 @@ class Runner(Requests, ProgramSession):
         argv = [str(word) for word in words["argv"]]
         ran = programs.run(spark, t, argv)
         if ran is None:
-            return no_answer(start_problem(argv, FileNotFoundError()))
+            return no_answer(start_problem(argv, FileNotFoundError()), code=NO_PROGRAM)
         await self._machine.rest(ran.seconds)
         said, is_cut = _cut(ran.output.encode(), words)
         return output_answer(argv, ran.code, said, ran.errors.encode(), seconds=ran.seconds, cut=is_cut)

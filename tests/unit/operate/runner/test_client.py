@@ -48,8 +48,8 @@ async def test_questions_are_answered_exactly(stage: Bench, tmp_path: Path) -> N
     elsewhere = Output(node="spark2", argv=("id",))
     asks = (said, failed, tail, slow, absent, file, big_file, nowhere, folder, elsewhere)
     answers = await line.ask(asks)
-    assert answers[said] == Answer(value="$(id) 'x' \n-n --")
-    assert answers[failed] == Answer(value="half\n", problem="/bin/sh ended with 3: why")
+    assert answers[said] == Answer(value="$(id) 'x' \n-n --", code=0)
+    assert answers[failed] == Answer(value="half\n", problem="/bin/sh ended with 3: why", code=3)
     assert answers[tail].value == "0099998\n0099999\n"
     assert (answers[slow].value, answers[slow].problem) == (None, "sleep took more than 0.3 s")
     assert answers[absent].problem == "there is no program no-such-program on this machine"

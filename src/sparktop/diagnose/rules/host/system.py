@@ -15,6 +15,7 @@ from sparktop.checks.host import (
     judge_next_kernel,
 )
 from sparktop.checks.judgement import Judgement
+from sparktop.checks.machine import ADVISORY_KERNEL, handover_facts, judge_handover
 from sparktop.diagnose.rule import SEVERITY, check_rule, live_rule
 from sparktop.diagnose.rules.window import seen
 from sparktop.model.event import Severity
@@ -24,7 +25,6 @@ from sparktop.model.telemetry import Disk, HostFacts
 from sparktop.text.units import duration, gib
 
 MANY_ZOMBIES = 100
-ADVISORY_KERNEL = "7.0.0-1019"
 
 _REBOOT = Remedy(
     title="Stop the engines and reboot at the next quiet moment",
@@ -32,7 +32,6 @@ _REBOOT = Remedy(
     cost="everything on the machine, and the time to load the models again",
     action="reboot",
 )
-_ADVISORY = ("hasso5703/dgx-spark-qwen38 (platforms.json)", "NVIDIA developer forum, threads 383254 and 383023")
 
 
 @check_rule(judge_driver_pending, Severity.CRITICAL)
@@ -136,14 +135,14 @@ def driver_branch(fleet: FleetState) -> Iterator[Finding]:
         )
 
 
-@live_rule("host.kernel-advisory", "Kernel with an advisory", Severity.WARNING, scope="GB10", sources=_ADVISORY)
+@check_rule(judge_handover, Severity.WARNING)
 def kernel_advisory(fleet: FleetState) -> Iterator[Finding]:
     """host.kernel-advisory: a kernel with known problems on DGX Spark."""
     for node, facts in _nodes_with_facts(fleet):
         if not facts.kernel.startswith(ADVISORY_KERNEL) or node.sample is None:
             continue
         memory = node.sample.memory
-        is_affected = memory.cma_total_bytes == 0 and bool(memory.cma_free_bytes)
+        is_affected = judge_handover(handover_facts(facts.kernel, memory)).is_problem
         kernel_text = f"kernel {facts.kernel}"
         if is_affected:
             kernel_text += f"; CmaTotal 0 with CmaFree {(memory.cma_free_bytes or 0) // 1024} kB"
@@ -168,7 +167,7 @@ def kernel_advisory(fleet: FleetState) -> Iterator[Finding]:
                     cost="a reboot",
                 ),
             ),
-            references=_ADVISORY,
+            references=judge_handover.sources,
             nodes=(node.name,),
             brief=kernel_text,
         )

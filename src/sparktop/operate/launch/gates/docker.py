@@ -10,7 +10,7 @@ from sparktop.engines import labels
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.prospect import Gate, Lever
-from sparktop.model.survey import Ask, AskPrivileges, Output
+from sparktop.model.survey import Ask, AskPrivileges, Output, Survey
 from sparktop.operate.launch.inputs.docker import info, info_ask, is_never_started, list_ask, names_of, rows
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, why_unanswered
 from sparktop.operate.secrets.sudo import docker_refusal
@@ -38,8 +38,9 @@ def asks(nodes: Sequence[str]) -> Iterator[Ask]:
 def gates(inputs: GateInputs) -> Iterator[Gate]:
     """Gates docker and gpu-runtime, for each node."""
     for node in inputs.nodes:
-        yield _docker(inputs, node)
-        yield _gpu_runtime(inputs, node)
+        rank = rank_of(inputs, node)
+        yield docker_gate(node, inputs.survey)
+        yield gpu_runtime_gate(node, inputs.survey, wants_gpu=rank is None or _wants_gpu(rank))
 
 
 def rank_of(inputs: GateInputs, node: str) -> RenderedRank | None:
@@ -47,21 +48,22 @@ def rank_of(inputs: GateInputs, node: str) -> RenderedRank | None:
     return next((rank for rank in inputs.rendered.ranks if rank.node == node), None) if inputs.rendered else None
 
 
-def _docker(inputs: GateInputs, node: str) -> Gate:
-    privileges = inputs.survey.privileges(node)
+def docker_gate(node: str, survey: Survey) -> Gate:
+    """Whether the user may use Docker there."""
+    privileges = survey.privileges(node)
     judgement = judge_docker_access(privileges.docker if privileges is not None else "")
     if (obstacle := docker_refusal(privileges, node)) is not None:
         return judged("docker", node, judgement, obstacle.reason, "; ".join(obstacle.remedies))
-    version = info(inputs, node).get("ServerVersion")
+    version = info(survey, node).get("ServerVersion")
     return judged("docker", node, judgement, f"Docker {version} may be used" if version else "Docker may be used")
 
 
 # --- the GPU
 
 
-def _gpu_runtime(inputs: GateInputs, node: str) -> Gate:
-    rank = rank_of(inputs, node)
-    docker_info = info(inputs, node)
+def gpu_runtime_gate(node: str, survey: Survey, *, wants_gpu: bool = True) -> Gate:
+    """Whether Docker can hand out the GPU there."""
+    docker_info = info(survey, node)
     runtimes = docker_info.get("Runtimes")
     names = sorted(map(str, runtimes)) if isinstance(runtimes, Mapping) else []
     devices = [
@@ -69,18 +71,18 @@ def _gpu_runtime(inputs: GateInputs, node: str) -> Gate:
         for device in docker_info.get("DiscoveredDevices") or ()
         if isinstance(device, Mapping) and str(device.get("ID", "")).startswith("nvidia.com/gpu")
     ]
-    version = inputs.survey.value(toolkit_ask(node))
+    version = survey.value(toolkit_ask(node))
     toolkit = version.splitlines()[0].strip() if isinstance(version, str) and version.strip() else ""
     judgement = judge_gpu_runtime(
         GpuRuntimeFacts(
-            wants_gpu=rank is None or _wants_gpu(rank),
+            wants_gpu=wants_gpu,
             runtimes=frozenset(names) if docker_info else None,
             has_cdi_device=bool(devices),
             has_toolkit=bool(toolkit),
         )
     )
     means = "the nvidia runtime" if "nvidia" in names else f"CDI: {', '.join(devices[:3])}"
-    why = why_unanswered(inputs.survey, info_ask(node), judgement.unknown)
+    why = why_unanswered(survey, info_ask(node), judgement.unknown)
     listed = ", ".join(names) or "none"
     detail, remedy = {
         "not-wanted": ("the container asks Docker for no GPU", ""),

@@ -5,11 +5,12 @@ Facts: docs/facts/gb10.md section 5, docs/facts/engines.md 1C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sparktop.checks.judgement import State
 from sparktop.checks.link import FULL_GBPS, LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
 from sparktop.engines.pair import is_one_machine
+from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Gate
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
@@ -79,30 +80,34 @@ def _directions(ends: Mapping[str, Fabric]) -> tuple[tuple[Fabric, Fabric], ...]
 
 def gates(inputs: GateInputs) -> Iterator[Gate]:
     """Gates link, rate, mtu, hca, gid and peer; nothing for one node."""
-    ends = fabrics(inputs.nodes, inputs.picture, inputs.survey)
+    return pair_gates(inputs.nodes, inputs.picture, inputs.survey, wants_rdma=inputs.order.recipe.requires.rdma)
+
+
+def pair_gates(nodes: Sequence[str], picture: FleetState, survey: Survey, *, wants_rdma: bool) -> Iterator[Gate]:
+    """Those gates for any two nodes, with or without a recipe that wants RDMA."""
+    ends = fabrics(nodes, picture, survey)
     if len(ends) != 2:
         return
-    yield from _link(inputs, ends)
+    yield from _link(picture, ends, wants_rdma=wants_rdma)
     if not all(end.ip for end in ends.values()):
         return
-    yield from _rate(inputs, ends)
+    yield from _rate(picture, ends)
     yield _mtu(ends)
-    yield from _hca(inputs, ends)
+    yield from _hca(ends, wants_rdma=wants_rdma)
     yield from _gid(ends)
-    yield from _peer(inputs, ends)
+    yield from _peer(survey, ends)
 
 
-def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    wants_rdma = inputs.order.recipe.requires.rdma
-    first, second = inputs.nodes
-    views = inputs.view(first), inputs.view(second)
+def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
+    first, second = ends
+    views = picture.node(first), picture.node(second)
     if views[0] is not None and views[1] is not None and is_one_machine(views[0], views[1]):
         yield failed(
             "link", "", f"{first} and {second} are one machine (one boot id)", f"sparktop {first} THE-OTHER-SPARK"
         )
         return
     for end in ends.values():
-        unread = (view := inputs.view(end.node)) is None or view.network is None
+        unread = (view := picture.node(end.node)) is None or view.network is None
         why = "; ".join(end.problems)
         if not end.ip:
             if unread or end.is_unread:
@@ -127,7 +132,7 @@ def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
                 f"plug the cable in at both ends; sudo ip link set {end.interface} up",
             ),
             "no-rdma": (
-                f"only {where} leads to the other node, and the recipe wants RDMA: {why}",
+                f"only {where} leads to the other node, without RDMA: {why}",
                 "plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",
             ),
             "no-network": (
@@ -138,11 +143,11 @@ def _link(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
         yield judged("link", end.node, judgement, detail, remedy)
 
 
-def _rate(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
     for end in ends.values():
         rate = end.rate_gbps if end.hcas else end.speed_mbps / 1000 if end.speed_mbps else None
         device = " and ".join(end.hcas) or end.interface
-        view = inputs.view(end.node)
+        view = picture.node(end.node)
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
         at = f"{device} at {rate:g} Gb/s" if rate is not None else f"{device or 'the interface'} doesn't tell its rate"
         full = f", where a cabled port of a Spark has {FULL_GBPS:g}" if judgement.is_problem else ""
@@ -169,7 +174,7 @@ def _mtu(ends: Mapping[str, Fabric]) -> Gate:
     )
 
 
-def _hca(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
     first, second = ends.values()
     if not first.hcas or not second.hcas:
         for end in ends.values():
@@ -177,7 +182,7 @@ def _hca(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
                 yield passed("hca", end.node, " and ".join(end.hcas))
                 continue
             why = "; ".join(end.problems) or f"no RDMA device of {end.node} is up"
-            if inputs.order.recipe.requires.rdma:
+            if wants_rdma:
                 yield failed(
                     "hca", end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on both nodes"
                 )
@@ -226,8 +231,7 @@ def _gid(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
 # --- reachability
 
 
-def _peer(inputs: GateInputs, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    survey = inputs.survey
+def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
     for near, far in _directions(ends):
         ping, tcp, large = ping_ask(near, far), tcp_ask(near, far), large_ask(near, far)
         to = f"{far.node} at {far.ip} from {near.ip}"

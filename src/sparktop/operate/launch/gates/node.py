@@ -20,6 +20,7 @@ from sparktop.checks.node_facts import COMPONENTS, versions
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
+from sparktop.model.fleet import NodeView
 from sparktop.model.prospect import Gate, Lever, SliceKind
 from sparktop.model.survey import Ask, FileText
 from sparktop.operate.launch.gates.docker import rank_of
@@ -58,7 +59,7 @@ def port_ask(node: str, path: str) -> FileText:
 def gates(inputs: GateInputs) -> Iterator[Gate]:
     """Gates driver and linger for each node, port for the head."""
     for node in inputs.nodes:
-        yield _driver(inputs, node)
+        yield driver_gate(node, inputs.view(node), inputs.order.recipe.requires.driver)
         yield _linger(inputs, node)
     yield _port(inputs)
 
@@ -66,8 +67,8 @@ def gates(inputs: GateInputs) -> Iterator[Gate]:
 # --- driver
 
 
-def _driver(inputs: GateInputs, node: str) -> Gate:
-    view, required = inputs.view(node), inputs.order.recipe.requires.driver
+def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
+    """Whether the node's driver is loaded, supported, and of the branch or version that is `required`."""
     if view is None:
         return unknown("driver", node, "which NVIDIA driver is loaded is not known: not read yet")
     pending_judgement = judge_driver_pending(view)

@@ -11,9 +11,6 @@ from sparktop.checks.parity import ImageFacts, judge_image_parity
 from sparktop.engines import labels
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path
-from sparktop.operate.launch.inputs.gate_inputs import (
-    GateInputs,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +100,9 @@ def list_ask(node: str) -> DockerGet:
     return DockerGet(node=node, path="/containers/json?all=1")
 
 
-def info(inputs: GateInputs, node: str) -> Mapping[str, Any]:
+def info(survey: Survey, node: str) -> Mapping[str, Any]:
     """GET /info of the node; empty: no answer."""
-    answer = inputs.survey.value(info_ask(node))
+    answer = survey.value(info_ask(node))
     return answer if isinstance(answer, Mapping) else {}
 
 

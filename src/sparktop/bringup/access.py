@@ -1,0 +1,285 @@
+"""Permissions and container runtime: kernel log, Docker, CDI, sudo, linger, locked memory."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from sparktop.bringup.card import (
+    Card,
+    Nodes,
+    Outcome,
+    Seen,
+    by_action,
+    by_hand,
+    from_gates,
+    judged,
+    passed,
+    unknown,
+    warning,
+)
+from sparktop.checks.docker import (
+    CdiFacts,
+    SessionFacts,
+    judge_cdi,
+    judge_docker_session,
+    judge_gpu_runtime,
+)
+from sparktop.checks.host import LingerFacts, judge_host_memlock, judge_kernel_log, judge_linger
+from sparktop.checks.judgement import State
+from sparktop.model.survey import Ask, AskPrivileges, Output
+from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
+from sparktop.operate.launch.inputs.docker import info_ask
+from sparktop.operate.secrets.sudo import SUDOERS_FILE, program, sudoers_lines
+
+_ROOT_STEPS = (
+    (program("sysctl"), "vm.drop_caches=3"),
+    (program("systemctl"), "reboot"),
+)
+"""What sparktop runs as root for its commonest actions."""
+
+
+def _user(seen: Seen, node: str) -> str:
+    view = seen.view(node)
+    return (view.facts.user if view is not None and view.facts is not None else "") or "$USER"
+
+
+def _kernel_log(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    collector = view.collectors.get("kernel") if view is not None else None
+    judgement = judge_kernel_log(collector)
+    if view is None or judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    detail = (collector.detail if collector is not None else "") or "it can't be read"
+    found = detail if judgement.is_problem else f"read from {view.kernel_source or 'the kernel'}"
+    user = shlex.quote(_user(seen, nodes[0]))
+    return judged(
+        judgement,
+        found,
+        by_hand("Let the user read it", f"on {nodes[0]}: sudo usermod -aG systemd-journal {user}", "then reconnect"),
+    )
+
+
+def groups_ask(node: str, user: str = "") -> Output:
+    """The groups of the session or, with a user, those of the user database."""
+    return Output(node=node, argv=("id", "-nG", *((user,) if user else ())))
+
+
+def _docker_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield AskPrivileges(node=nodes[0])
+    yield info_ask(nodes[0])
+    yield groups_ask(nodes[0])
+    if (user := _user(seen, nodes[0])) != "$USER":
+        yield groups_ask(nodes[0], user)
+
+
+def _docker(seen: Seen, nodes: Nodes) -> Outcome:
+    node, privileges = nodes[0], seen.privileges(nodes[0])
+    user = _user(seen, node)
+    in_session, in_database = (seen.text(groups_ask(node, name)) for name in ("", user))
+    judgement = judge_docker_session(
+        SessionFacts(
+            access=privileges.docker if privileges is not None else "",
+            is_member="docker" in in_database.split() if in_database is not None else None,
+            is_session_member="docker" in in_session.split() if in_session is not None else None,
+        )
+    )
+    if judgement.case == "session":
+        return judged(
+            judgement,
+            f"{user} is in the group docker, and this session is older: groups are read at login",
+            by_hand("Log in again", "quit sparktop, end an ssh control master: ssh -O exit HOST; then connect again"),
+        )
+    gate = docker_gate(node, seen.survey)
+    outcome = from_gates([gate], "docker")
+    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+
+
+def _runtime_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield info_ask(nodes[0])
+    yield toolkit_ask(nodes[0])
+
+
+def _runtime(seen: Seen, nodes: Nodes) -> Outcome:
+    gate = gpu_runtime_gate(nodes[0], seen.survey)
+    outcome = from_gates([gate], "gpu-runtime")
+    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+
+
+def cdi_ask(node: str) -> Output:
+    return Output(node=node, argv=("nvidia-ctk", "cdi", "list"), limit_s=10.0)
+
+
+def parse_cdi(text: str | None) -> tuple[str, ...] | None:
+    """The devices of `nvidia-ctk cdi list`, one on a line; its log lines begin with time=."""
+    if text is None:
+        return None
+    return tuple(word for line in text.splitlines() if "=" in (word := line.strip()) and " " not in word)
+
+
+def _cdi_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield cdi_ask(nodes[0])
+
+
+def _cdi(seen: Seen, nodes: Nodes) -> Outcome:
+    node, ask = nodes[0], cdi_ask(nodes[0])
+    answer = seen.survey.answers.get(ask)
+    devices = parse_cdi(seen.text(ask))
+    if devices is None and answer is not None and answer.code == 0:
+        devices = ()
+    judgement = judge_cdi(CdiFacts(devices=devices, has_toolkit=False if seen.is_missing(ask) else None))
+    if judgement.state is State.UNKNOWN:
+        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
+    found = {
+        "no-toolkit": "there is no nvidia-ctk",
+        "none": "nvidia-ctk lists no CDI device of the GPU",
+    }.get(judgement.case, ", ".join((devices or ())[:3]))
+    make = f"on {node}: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+    steps = (
+        (f"on {node}: sudo apt install nvidia-container-toolkit", make) if judgement.case == "no-toolkit" else (make,)
+    )
+    return judged(judgement, found, by_hand("Describe the GPU to Docker; again after each driver update", *steps))
+
+
+def _sudo_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield AskPrivileges(node=nodes[0])
+
+
+def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
+    node, privileges = nodes[0], seen.privileges(nodes[0])
+    if privileges is None:
+        return unknown(seen.why_not(AskPrivileges(node=node)))
+    if privileges.is_root:
+        return passed("logged in as root")
+    lines = tuple(f"with the line: {line}" for line in sudoers_lines(privileges.user, _ROOT_STEPS))
+    scoped = by_hand(
+        "To be asked for no password, permit exactly these commands",
+        f"on {node}: sudo visudo -f {SUDOERS_FILE}   # visudo checks the lines before it saves them",
+        *lines,
+        f"to undo it: sudo rm {SUDOERS_FILE}",
+    )
+    match privileges.sudo:
+        case "free":
+            return passed("sudo without a password, for every command")
+        case "listed":
+            return passed(f"sudo without a password, for {len(privileges.sudo_rules)} commands")
+        case "password":
+            return Outcome(state=passed("").state, found="sudo asks for a password", remedies=(scoped,))
+        case other:
+            return warning(f"no root: sudo is {other}", scoped)
+
+
+def _linger(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    host = view.facts if view is not None else None
+    if host is None:
+        return unknown("not read yet")
+    judgement = judge_linger(LingerFacts(host=host, shares_ipc=True, engine_user_id=host.user_id))
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    found = {
+        "root": "root's own IPC objects stay at logout",
+        "system-user": f"the IPC objects of {host.user}, a system user, stay at logout",
+        "lingers": f"{host.user} lingers",
+        "no-logind": "no systemd there: nothing is removed at logout",
+        "kept": f"{host.user} doesn't linger, but RemoveIPC=no",
+    }.get(
+        judgement.case,
+        f"{host.user} doesn't linger: at its last logout a container with --ipc=host and its user id loses semaphores",
+    )
+    return judged(judgement, found, by_action("enable-linger", f"Let {host.user} linger"))
+
+
+def memlock_ask(node: str) -> Output:
+    return Output(node=node, argv=("prlimit", "--memlock", "--noheadings", "--raw", "--output", "SOFT"))
+
+
+def _memlock_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield memlock_ask(nodes[0])
+
+
+def _memlock(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = memlock_ask(nodes[0])
+    limit = (seen.text(ask) or "").strip()
+    judgement = judge_host_memlock(limit)
+    if judgement.state is State.UNKNOWN:
+        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
+    if limit.isdecimal():
+        limit = f"{int(limit) / (1 << 20):,.0f} MiB"
+    steps = (
+        f"on {nodes[0]}: sudo apt install nvidia-spark-limits   # with dgx-spark-ota-update-meta 26.04.1",
+        "a container needs --ulimit memlock=-1 besides",
+    )
+    return judged(judgement, limit, by_hand("Lift the limit", *steps))
+
+
+CARDS = (
+    Card(
+        id="access.kernel-log",
+        title="The kernel log can be read",
+        looks_at="journalctl -k, /dev/kmsg",
+        why="Xids and out-of-memory kills are seen there alone.",
+        sources=judge_kernel_log.sources,
+        look=_kernel_log,
+        root="to add the group",
+    ),
+    Card(
+        id="access.docker",
+        title="Docker may be used",
+        looks_at="the socket, id -nG",
+        why="Launch, restart and logs go through it.",
+        sources=judge_docker_session.sources,
+        look=_docker,
+        asks=_docker_asks,
+        root="to add the group",
+    ),
+    Card(
+        id="access.gpu-runtime",
+        title="Docker hands out the GPU",
+        looks_at="docker info: runtimes, CDI devices",
+        why="Without it every container dies with `could not select device driver`.",
+        sources=judge_gpu_runtime.sources,
+        look=_runtime,
+        asks=_runtime_asks,
+        root="to configure it",
+    ),
+    Card(
+        id="access.cdi",
+        title="CDI knows the GPU",
+        looks_at="nvidia-ctk cdi list",
+        why="A Spark has CDI and no nvidia runtime; a driver update leaves a stale description.",
+        sources=judge_cdi.sources,
+        look=_cdi,
+        asks=_cdi_asks,
+        root="to generate it",
+    ),
+    Card(
+        id="access.sudo",
+        title="Root steps can run",
+        looks_at="sudo -n -l",
+        why="Dropping caches and rebooting need root; sparktop asks for the password once, or needs exact lines.",
+        sources=("sudoers(5)", "sparkrun setup"),
+        look=_sudo,
+        asks=_sudo_asks,
+        root="to permit it",
+    ),
+    Card(
+        id="access.linger",
+        title="A logout leaves engines alone",
+        looks_at="loginctl's Linger, RemoveIPC",
+        why="logind removes a user's semaphores at the last logout: a worker dies with FileNotFoundError.",
+        sources=judge_linger.sources,
+        look=_linger,
+        root="to enable it",
+    ),
+    Card(
+        id="access.memlock",
+        title="Memory may be locked",
+        looks_at="ulimit -l of the session",
+        why="RDMA pins memory: a small limit shows as ibv_reg_mr: Cannot allocate memory.",
+        sources=judge_host_memlock.sources,
+        look=_memlock,
+        asks=_memlock_asks,
+        root="to lift it",
+    ),
+)

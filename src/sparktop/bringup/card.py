@@ -1,0 +1,191 @@
+"""One check of the bring-up: what it looks at and why, its questions, and its answer from what the nodes said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sparktop import sanitise
+from sparktop.checks.judgement import Judgement, State
+from sparktop.masking import mask_text
+from sparktop.model.bringup import Chapter, CheckState
+from sparktop.model.finding import Remedy
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.prospect import Gate, GateState
+from sparktop.model.survey import Ask, Privileges, Survey
+
+FOUND_CHARS = 400
+NO_PROGRAM = 127
+"""The code of an answer where there is no such program."""
+
+
+class Scope(StrEnum):
+    """What one row of a check is about."""
+
+    NODE = "each node"
+    PAIR = "each two nodes"
+    FLEET = "all nodes together"
+    """Only where there are two or more."""
+
+
+class Basis(StrEnum):
+    """What a result can depend on, for each of its nodes."""
+
+    BOOT = "boot"
+    DRIVER = "driver"
+    KERNEL = "kernel"
+    RELEASE = "release"
+    ADDRESSES = "addresses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A check's answer."""
+
+    state: CheckState
+    found: str = ""
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of the nodes: the picture, and their answers to the checks' questions."""
+
+    picture: FleetState
+    survey: Survey
+
+    def view(self, node: str) -> NodeView | None:
+        return self.picture.node(node)
+
+    def text(self, ask: Ask) -> str | None:
+        """A text answer; None where there is none."""
+        value = self.survey.value(ask)
+        return value if isinstance(value, str) else None
+
+    def value(self, ask: Ask) -> Any:
+        return self.survey.value(ask)
+
+    def why_not(self, ask: Ask) -> str:
+        """Why a question has no answer."""
+        return self.survey.problem(ask) or "not read"
+
+    def is_missing(self, ask: Ask) -> bool:
+        """Whether the program that the question runs is not there."""
+        answer = self.survey.answers.get(ask)
+        return answer is not None and answer.code == NO_PROGRAM
+
+    def has_answer(self, ask: Ask) -> bool:
+        """Whether the node was asked, and could look: a file that doesn't exist is an answer, too."""
+        answer = self.survey.answers.get(ask)
+        return answer is not None and (answer.value is not None or not answer.problem)
+
+    def privileges(self, node: str) -> Privileges | None:
+        return self.survey.privileges(node)
+
+
+Nodes = tuple[str, ...]
+
+
+def no_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One check."""
+
+    id: str
+    """ "chapter.name"."""
+    title: str
+    """What holds where it passes."""
+    looks_at: str
+    """The file, command or figure."""
+    why: str
+    """What goes wrong where it fails."""
+    sources: tuple[str, ...]
+    look: Callable[[Seen, Nodes], Outcome]
+    """Pure. One node for Scope.NODE, two for Scope.PAIR, else all."""
+    asks: Callable[[Seen, Nodes], Iterable[Ask]] = no_asks
+    """Asked again with the answers so far, until it asks nothing new."""
+    scope: Scope = Scope.NODE
+    basis: tuple[Basis, ...] = ()
+    """A pass is kept while these are the same; empty: it is looked at each time."""
+    root: str = ""
+    """What root would be needed for, in the check or its remedy; empty: nothing."""
+
+    @property
+    def chapter(self) -> Chapter:
+        return Chapter(self.id.partition(".")[0])
+
+
+def passed(found: str) -> Outcome:
+    return Outcome(state=CheckState.PASSED, found=_clean(found))
+
+
+def warning(found: str, *remedies: Remedy) -> Outcome:
+    return Outcome(state=CheckState.WARNING, found=_clean(found), remedies=remedies)
+
+
+def failed(found: str, *remedies: Remedy) -> Outcome:
+    return Outcome(state=CheckState.FAILED, found=_clean(found), remedies=remedies)
+
+
+def skipped(why: str, *remedies: Remedy) -> Outcome:
+    return Outcome(state=CheckState.SKIPPED, found=_clean(why), remedies=remedies)
+
+
+def unknown(why: str, *permits: Remedy) -> Outcome:
+    return Outcome(state=CheckState.UNKNOWN, found=_clean(why), remedies=permits)
+
+
+_STATES = {
+    State.PASSED: CheckState.PASSED,
+    State.NOTE: CheckState.PASSED,
+    State.WARNING: CheckState.WARNING,
+    State.FAILED: CheckState.FAILED,
+    State.UNKNOWN: CheckState.UNKNOWN,
+}
+
+
+def judged(judgement: Judgement, found: str, *remedies: Remedy) -> Outcome:
+    """The outcome that shows a check's judgement; one that passed needs no remedy."""
+    state = _STATES[judgement.state]
+    return Outcome(state=state, found=_clean(found), remedies=() if state is CheckState.PASSED else remedies)
+
+
+def from_gates(gates: Iterable[Gate], name: str) -> Outcome:
+    """The outcome of a launch's gates of this name: the worst, with what each found."""
+    named = sorted((gate for gate in gates if gate.name == name), key=lambda gate: _GATE_STATES.index(gate.state))
+    if not named:
+        return skipped("there is no link to judge")
+    worst = named[-1]
+    shown = [gate for gate in named if gate.state is worst.state]
+    found = "; ".join(f"{gate.node}: {gate.detail}" if gate.node else gate.detail for gate in shown)
+    remedies = [by_hand("By hand", *gate.remedy.split("; ")) for gate in shown if gate.remedy]
+    return Outcome(state=_OF_GATE[worst.state], found=_clean(found), remedies=tuple(dict.fromkeys(remedies)))
+
+
+_GATE_STATES = (GateState.PASSED, GateState.UNKNOWN, GateState.WARNED, GateState.FAILED)
+_OF_GATE = {
+    GateState.PASSED: CheckState.PASSED,
+    GateState.WARNED: CheckState.WARNING,
+    GateState.FAILED: CheckState.FAILED,
+    GateState.UNKNOWN: CheckState.UNKNOWN,
+}
+
+
+def by_hand(title: str, *steps: str) -> Remedy:
+    """A remedy for the operator: the commands, each on the node that it names."""
+    return Remedy(title=title, steps=steps)
+
+
+def by_action(action: str, title: str) -> Remedy:
+    """A remedy that the executor carries out, with review."""
+    return Remedy(title=title, action=action)
+
+
+def _clean(text: str) -> str:
+    """One line without secrets and control characters: parts of it come from the nodes."""
+    return sanitise.line(mask_text(text), limit=FOUND_CHARS)

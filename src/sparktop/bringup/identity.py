@@ -1,0 +1,159 @@
+"""Identity: Sparks, each with ids, host keys, a name and the same user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, judged, unknown
+from sparktop.checks.identity import Identity, identity_of, judge_clones, judge_name, judge_product, judge_users
+from sparktop.checks.judgement import State
+from sparktop.model.survey import Ask, FileText, Output
+from sparktop.model.telemetry import HostFacts
+
+_VENDOR = "/sys/class/dmi/id/board_vendor"
+
+
+def _facts(seen: Seen, node: str) -> HostFacts | None:
+    view = seen.view(node)
+    return view.facts if view is not None else None
+
+
+def vendor_ask(node: str) -> FileText:
+    return FileText(node=node, path=_VENDOR, limit_bytes=4096)
+
+
+def _product_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield vendor_ask(nodes[0])
+
+
+def _product(seen: Seen, nodes: Nodes) -> Outcome:
+    facts = _facts(seen, nodes[0])
+    judgement = judge_product(facts.product if facts else None)
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    vendor = (seen.text(vendor_ask(nodes[0])) or "").strip()
+    made = f", board by {vendor}" if vendor else ""
+    product = facts.product if facts else ""
+    return judged(
+        judgement,
+        f"{product}{made}",
+        by_hand("Check the host: these checks are made for DGX Sparks", f"on {nodes[0]}: cat {_VENDOR}"),
+    )
+
+
+def published_ask(node: str) -> Output:
+    argv = ("busctl", "call", "org.freedesktop.Avahi", "/", "org.freedesktop.Avahi.Server", "GetHostName")
+    return Output(node=node, argv=argv)
+
+
+def _name_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield published_ask(nodes[0])
+
+
+def _name(seen: Seen, nodes: Nodes) -> Outcome:
+    facts = _facts(seen, nodes[0])
+    published = (seen.text(published_ask(nodes[0])) or "").removeprefix("s ").strip().strip('"')
+    own = facts.hostname.partition(".")[0] if facts else ""
+    judgement = judge_name((published, own))
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    found = {
+        "renamed": f"{own} is published as {published}.local: the name is taken, often by the machine itself on a "
+        "second interface of one network",
+        "unpublished": f"{own}; avahi publishes no name",
+    }.get(judgement.case, f"{published}.local")
+    return judged(
+        judgement,
+        found,
+        by_hand(
+            "Publish the name on one interface",
+            f"on {nodes[0]}: sudo sed -i 's/^#\\?allow-interfaces=.*/allow-interfaces=enP7s7/' "
+            "/etc/avahi/avahi-daemon.conf",
+            f"on {nodes[0]}: sudo systemctl restart avahi-daemon",
+        ),
+    )
+
+
+def _clones(seen: Seen, nodes: Nodes) -> Outcome:
+    views = [view for node in nodes if (view := seen.view(node)) is not None]
+    identities: list[Identity] = [identity_of(view) for view in views]
+    judgement = judge_clones(identities)
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    pair = f"{judgement.figures.get('first')} and {judgement.figures.get('second')}"
+    second = str(judgement.figures.get("second"))
+    found = {
+        "one-machine": f"{pair} are one machine under two names (one boot id)",
+        "machine-id": f"{pair} have one machine id: DHCP and mDNS mix them up",
+        "host-key": f"{pair} have one SSH host key: each can pose as the other",
+        "name": f"{pair} have one host name",
+    }.get(judgement.case, f"{len(views)} machines, each with ids and host keys of its own")
+    new_ids = (
+        f"on {second}: sudo rm /etc/machine-id /var/lib/dbus/machine-id && sudo systemd-machine-id-setup",
+        f"on {second}: sudo rm /etc/ssh/ssh_host_* && sudo ssh-keygen -A && sudo reboot",
+        f"here: ssh-keygen -R {second}   # its key is new: compare the fingerprint at the next login",
+    )
+    steps = {
+        "one-machine": (f"name the other Spark: sparktop bringup {nodes[0]} OTHER",),
+        "name": (f"on {second}: sudo hostnamectl set-hostname NAME",),
+    }.get(judgement.case, new_ids)
+    return judged(judgement, found, by_hand("Give each its own", *steps))
+
+
+def _users(seen: Seen, nodes: Nodes) -> Outcome:
+    all_facts = [(node, _facts(seen, node)) for node in nodes]
+    judgement = judge_users([(facts.user, facts.user_id) if facts else ("", None) for _, facts in all_facts])
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    users = [f"{facts.user} ({facts.user_id}) on {node}" for node, facts in all_facts if facts]
+    name = next((facts.user for _, facts in all_facts if facts), "")
+    found = f"{name} on all" if not judgement.case else ", ".join(users)
+    return judged(
+        judgement,
+        found,
+        by_hand("Log in as one user everywhere", f"sudo adduser {name}   # where it is missing, on that node"),
+    )
+
+
+CARDS = (
+    Card(
+        id="identity.product",
+        title="It is a DGX Spark",
+        looks_at="DMI product family and board vendor",
+        why="Every maker's unit says DGX Spark; firmware comes from NVIDIA or from the maker.",
+        sources=("docs/facts/gb10.md", "anakronox/spark-fleet-updates"),
+        look=_product,
+        asks=_product_asks,
+        basis=(Basis.BOOT,),
+    ),
+    Card(
+        id="identity.name",
+        title="It has the name that it publishes",
+        looks_at="the host name, avahi's name",
+        why="avahi appends -2 where it meets its own name: scripts then reach another machine, or none.",
+        sources=judge_name.sources,
+        look=_name,
+        asks=_name_asks,
+        root="to change avahi",
+    ),
+    Card(
+        id="identity.clones",
+        title="No two are clones",
+        looks_at="machine ids, boot ids, SSH host keys, host names",
+        why="Units from one image have shared them: leases, names and trust then lie (CVE-2026-24218).",
+        sources=judge_clones.sources,
+        look=_clones,
+        scope=Scope.FLEET,
+        root="to make new ids",
+    ),
+    Card(
+        id="identity.user",
+        title="The user is the same",
+        looks_at="id -un, id -u",
+        why="Cluster scripts, shared files and ssh between the nodes assume one user.",
+        sources=judge_users.sources,
+        look=_users,
+        scope=Scope.FLEET,
+        root="to add one",
+    ),
+)

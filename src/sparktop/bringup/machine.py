@@ -1,0 +1,301 @@
+"""Machine: GPU, CUDA, memory that the kernel keeps back, heat, disk, headers, crash dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparktop.bringup.card import (
+    Basis,
+    Card,
+    Nodes,
+    Outcome,
+    Seen,
+    by_action,
+    by_hand,
+    failed,
+    judged,
+    passed,
+    skipped,
+    unknown,
+    warning,
+)
+from sparktop.checks.host import DiskFacts, judge_disk_room
+from sparktop.checks.judgement import State, worst
+from sparktop.checks.machine import (
+    CudaFacts,
+    handover_facts,
+    judge_cuda,
+    judge_handover,
+    judge_heat,
+    judge_memory_total,
+)
+from sparktop.model.survey import Ask, FileText, Output
+from sparktop.model.telemetry import CollectorState
+from sparktop.text.units import gib
+
+_CU_INIT = (
+    "import ctypes\ntry:\n    print(ctypes.CDLL('libcuda.so.1').cuInit(0))\nexcept OSError:\n    print('missing')\n"
+)
+_DRAIN = "pull the power brick out of the wall and out of the unit, wait 60 s, plug it in"
+
+
+def smi_ask(node: str) -> Output:
+    argv = ("nvidia-smi", "--query-gpu=name,driver_version,vbios_version", "--format=csv,noheader")
+    return Output(node=node, argv=argv, limit_s=10.0)
+
+
+def _gpu_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield smi_ask(nodes[0])
+
+
+def _gpu(seen: Seen, nodes: Nodes) -> Outcome:
+    node, view, ask = nodes[0], seen.view(nodes[0]), smi_ask(nodes[0])
+    gpu = view.first_gpu if view is not None else None
+    text = (seen.text(ask) or "").strip()
+    rows = [row for row in text.splitlines() if row.count(",") == 2]
+    if rows:
+        name, driver, vbios = (part.strip() for part in rows[0].split(","))
+        return passed(f"{name}, driver {driver}, VBIOS {vbios}")
+    if gpu is not None:
+        return passed(f"{gpu.name}, driver {gpu.driver_version or 'not known'}")
+    if seen.is_missing(ask):
+        return failed("there is no nvidia-smi", by_hand("Install the driver by an update of DGX OS", _update(node)))
+    said = text.splitlines()[-1] if text else seen.why_not(ask)
+    nvml = view.collectors.get("nvml") if view is not None else None
+    if nvml is not None and nvml.state is CollectorState.STUCK:
+        return failed(f"NVML hangs: {said}", by_action("reboot", f"Reboot {node}"))
+    if not seen.has_answer(ask) and not text:
+        return unknown(said)
+    # "No devices were found" comes with exit code 6, or with 0
+    return failed(
+        f"no GPU: {said}",
+        by_hand("Finish the update: driver and firmware don't fit each other", _update(node)),
+        by_action("reboot", f"Reboot {node}"),
+    )
+
+
+def _update(node: str) -> str:
+    return f"ssh -L 11000:localhost:11000 {node}, then http://localhost:11000 (DGX Dashboard)"
+
+
+def cuda_ask(node: str) -> Output:
+    return Output(node=node, argv=("python3", "-I", "-S", "-c", _CU_INIT), limit_s=15.0)
+
+
+def _cuda_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield cuda_ask(nodes[0])
+
+
+def _cuda(seen: Seen, nodes: Nodes) -> Outcome:
+    node, ask = nodes[0], cuda_ask(nodes[0])
+    text, view = (seen.text(ask) or "").strip(), seen.view(nodes[0])
+    judgement = judge_cuda(
+        CudaFacts(
+            code=int(text) if text.isdecimal() else None,
+            has_gpu=view is not None and view.first_gpu is not None,
+            is_missing=text == "missing",
+        )
+    )
+    if judgement.state is State.UNKNOWN:
+        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
+    found = {
+        "": "cuInit(0) = 0",
+        "missing": "there is no libcuda.so.1",
+        "dead-engine": "cuInit(0) = 100 although NVML lists the GPU: its engine is dead",
+        "error": f"cuInit(0) = {text}",
+    }[judgement.case]
+    remedies = {
+        "missing": (by_hand("Install the driver by an update of DGX OS", _update(node)),),
+        "dead-engine": (by_action("reboot", f"Reboot {node}: a plain reboot fixes it"),),
+        "error": (by_action("reboot", f"Reboot {node}"), by_hand("If that doesn't help, drain the power", _DRAIN)),
+    }.get(judgement.case, ())
+    return judged(judgement, found, *remedies)
+
+
+def _hidden_memory(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    if view is None or view.sample is None or view.facts is None:
+        return unknown("no sample yet")
+    memory, kernel = view.sample.memory, view.facts.kernel
+    judgement = judge_handover(handover_facts(kernel, memory))
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    hidden = gib(float(judgement.figures.get("hidden_bytes", 0)))
+    found = {
+        "": "the kernel holds none back",
+        "advisory": f"kernel {kernel} has an advisory, and holds none back here",
+        "hides": f"{hidden} free to the kernel alone: kexec handover of kernel {kernel}",
+        "other-kernel": f"{hidden} free to the kernel alone, with kernel {kernel}",
+    }[judgement.case]
+    steps = (
+        f"on {nodes[0]}: sudo apt install nvidia-spark-grub-kho && sudo reboot   # kho=off, for 7.0.0-1019 alone",
+        "or boot the 6.17 kernel; then measure the cable's bandwidth again: it was slower on some units",
+    )
+    return judged(judgement, found, by_hand("Give it back", *steps))
+
+
+def _memory(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    total = view.sample.memory.total_bytes if view is not None and view.sample is not None else None
+    judgement = judge_memory_total(total)
+    if total is None:
+        return unknown(judgement.unknown)
+    steps = ("look at the display memory in the BIOS, and at memory errors: sudo dmesg | grep -i memory",)
+    return judged(judgement, f"{gib(total)} in all", by_hand("Find what is missing", *steps))
+
+
+def _heat(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    gpu = view.first_gpu if view is not None else None
+    temperature = gpu.temperature_c if gpu is not None else None
+    judgement = judge_heat(temperature)
+    if temperature is None or gpu is None:
+        return unknown(judgement.unknown)
+    load = f" at {gpu.utilisation_percent:.0f} % SM" if gpu.utilisation_percent is not None else ""
+    return judged(judgement, f"{temperature} °C{load}", by_hand("Free its vents, and move it off other warm machines"))
+
+
+def _disk(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    disks = view.facts.disks if view is not None and view.facts is not None else ()
+    if not disks:
+        return unknown("the disks were not read")
+    judged_disks = [(judge_disk_room(DiskFacts(free_bytes=disk.free_bytes, disk=disk)), disk) for disk in disks]
+    judgement = worst(*(judgement for judgement, _ in judged_disks))
+    disk = next(disk for one, disk in judged_disks if one is judgement)
+    found = f"{gib(disk.free_bytes)} of {gib(disk.total_bytes)} free on {disk.mount}; models take 20 to 400 GB"
+    return judged(
+        judgement,
+        found,
+        by_hand("Free disk space", f"on {nodes[0]}: docker system df; du -xh -d1 ~/.cache/huggingface"),
+    )
+
+
+def python_ask(node: str) -> Output:
+    argv = ("python3", "-I", "-S", "-c", "import sysconfig; print(sysconfig.get_path('include'))")
+    return Output(node=node, argv=argv)
+
+
+def header_ask(seen: Seen, node: str) -> Output | None:
+    """Asks for Python's header, where the folder is known."""
+    folder = (seen.text(python_ask(node)) or "").strip()
+    return Output(node=node, argv=("test", "-e", f"{folder}/Python.h")) if folder.startswith("/") else None
+
+
+def _header_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield python_ask(nodes[0])
+    if (ask := header_ask(seen, nodes[0])) is not None:
+        yield ask
+
+
+def _headers(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = header_ask(seen, nodes[0])
+    answer = seen.survey.answers.get(ask) if ask is not None else None
+    if ask is None or answer is None or answer.code not in (0, 1):
+        return unknown(f"whether Python's headers are there: {seen.why_not(ask or python_ask(nodes[0]))}")
+    if answer.code == 0:
+        return passed(ask.argv[-1])
+    version = ask.argv[-1].split("/")[-2]
+    return warning(
+        f"{ask.argv[-1]} is missing",
+        by_hand("Install it, on each node", f"on {nodes[0]}: sudo apt install {version}-dev"),
+    )
+
+
+_CORE_PATTERN = "/proc/sys/kernel/core_pattern"
+
+
+def _crash_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield FileText(node=nodes[0], path=_CORE_PATTERN)
+
+
+def _crash(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = FileText(node=nodes[0], path=_CORE_PATTERN)
+    pattern = seen.text(ask)
+    if pattern is None:
+        return unknown(seen.why_not(ask))
+    if "apport" not in pattern:
+        return passed(f"crash dumps: {pattern.strip()[:60]}")
+    return skipped(
+        "apport takes crash dumps: an engine of 100 GB that dies is read for minutes",
+        by_hand("Switch it off on a machine that serves", f"on {nodes[0]}: sudo systemctl disable --now apport"),
+    )
+
+
+CARDS = (
+    Card(
+        id="machine.gpu",
+        title="The GPU is listed",
+        looks_at="nvidia-smi",
+        why="Driver and firmware that don't fit list no device, at times with exit code 0.",
+        sources=("hasso5703/dgx-spark-qwen38",),
+        look=_gpu,
+        asks=_gpu_asks,
+        basis=(Basis.BOOT, Basis.DRIVER),
+    ),
+    Card(
+        id="machine.cuda",
+        title="CUDA starts",
+        looks_at="cuInit(0)",
+        why="nvidia-smi may be fine while every CUDA program fails.",
+        sources=judge_cuda.sources,
+        look=_cuda,
+        asks=_cuda_asks,
+    ),
+    Card(
+        id="machine.memory",
+        title="All memory is there",
+        looks_at="MemTotal",
+        why="A Spark has 119.6 to 121.7 GiB; the rest is firmware's.",
+        sources=judge_memory_total.sources,
+        look=_memory,
+        basis=(Basis.BOOT,),
+    ),
+    Card(
+        id="machine.hidden-memory",
+        title="The kernel holds no memory back",
+        looks_at="CmaTotal and CmaFree of /proc/meminfo",
+        why="Kernel 7.0.0-1019 keeps 9.3 GiB for a handover: NCCL then says ibv_reg_mr: Cannot allocate memory.",
+        sources=judge_handover.sources,
+        look=_hidden_memory,
+        basis=(Basis.BOOT, Basis.KERNEL),
+        root="to install kho=off",
+    ),
+    Card(
+        id="machine.heat",
+        title="It is not hot",
+        looks_at="the GPU's temperature",
+        why="From 90 °C on it slows down or powers off.",
+        sources=judge_heat.sources,
+        look=_heat,
+    ),
+    Card(
+        id="machine.disk",
+        title="The disks have room",
+        looks_at="statvfs of the disks for containers, logs and models",
+        why="A full disk stops containers and cuts downloads short.",
+        sources=judge_disk_room.sources,
+        look=_disk,
+    ),
+    Card(
+        id="machine.headers",
+        title="Python's headers are there",
+        looks_at="Python.h",
+        why="Triton compiles with them: without, one rank waits 601 s and the other never joins.",
+        sources=("unslothai/unsloth PR #10280",),
+        look=_headers,
+        asks=_header_asks,
+        basis=(Basis.BOOT,),
+        root="to install them",
+    ),
+    Card(
+        id="machine.crash-dumps",
+        title="Crash dumps don't hold it up",
+        looks_at=_CORE_PATTERN,
+        why="apport reads a dead engine's 100 GB before its memory is free.",
+        sources=("hasso5703/dgx-spark-qwen38",),
+        look=_crash,
+        asks=_crash_asks,
+        root="to switch apport off",
+    ),
+)

@@ -1,0 +1,145 @@
+"""Memory at rest, and the tools that later chapters need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_action, by_hand, judged, passed, skipped, unknown
+from sparktop.checks.judgement import State
+from sparktop.checks.machine import MEMORY_AT_REST_GIB, RestFacts, judge_memory_at_rest
+from sparktop.engines.ranks import is_alive
+from sparktop.model.survey import Ask, Output
+from sparktop.text.units import gib
+
+
+def _rest(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    sample = view.sample if view is not None else None
+    if view is None or sample is None:
+        return unknown("no sample yet")
+    engines = tuple(engine.name for engine in view.engines if is_alive(engine))
+    judgement = judge_memory_at_rest(
+        RestFacts(
+            available_bytes=sample.memory.available_bytes, engines=engines, has_looked=view.has_looked_for_engines
+        )
+    )
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    available = f"{gib(sample.memory.available_bytes)} available"
+    if judgement.case == "busy":
+        return skipped(f"{', '.join(engines)} runs: not at rest ({available})")
+    holders = [f"{holder.label} {gib(holder.held_bytes)}" for holder in view.holders("gpu", "desktop", "processes")[:3]]
+    found = f"{available} without an engine" + (f"; held by {', '.join(holders)}" if judgement.is_problem else "")
+    return judged(
+        judgement,
+        f"{found}{f', {MEMORY_AT_REST_GIB:g} expected' if judgement.is_problem else ''}",
+        by_action("drop-caches", f"Drop caches of {nodes[0]}"),
+        by_hand("Find who holds it", f"sparktop {nodes[0]}   # the memory bar names the holders; x ends one"),
+    )
+
+
+def swap_ask(node: str) -> Output:
+    return Output(node=node, argv=("swapon", "--show=NAME,SIZE", "--noheadings", "--bytes"))
+
+
+def guards_ask(node: str) -> Output:
+    return Output(node=node, argv=("systemctl", "is-active", "earlyoom.service", "systemd-oomd.service"))
+
+
+def parse_guards(text: str | None) -> tuple[str, ...] | None:
+    """The out-of-memory daemons that are active; None: systemd did not answer."""
+    states = (text or "").split()
+    if len(states) != 2:
+        return None
+    return tuple(name for name, state in zip(("earlyoom", "systemd-oomd"), states, strict=True) if state == "active")
+
+
+def swap_text(text: str | None) -> str:
+    """The swap as swapon lists it: "16 GiB", or none."""
+    sizes = [
+        int(words[1]) for line in (text or "").splitlines() if len(words := line.split()) == 2 and words[1].isdecimal()
+    ]
+    return gib(float(sum(sizes))) if sizes else "none"
+
+
+def _habits_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield swap_ask(nodes[0])
+    yield guards_ask(nodes[0])
+
+
+def _habits(seen: Seen, nodes: Nodes) -> Outcome:
+    swap, guards = swap_ask(nodes[0]), parse_guards(seen.text(guards_ask(nodes[0])))
+    view = seen.view(nodes[0])
+    facts = view.facts if view is not None else None
+    if not seen.has_answer(swap):
+        return unknown(seen.why_not(swap))
+    parts = [f"swap {swap_text(seen.text(swap))}"]
+    parts += [f"out-of-memory daemon {' and '.join(guards) or 'none'}"] if guards is not None else []
+    if facts is not None and facts.is_graphical is not None:
+        parts += ["desktop running (1.5 to 3 GB)" if facts.is_graphical else "no desktop"]
+    return passed(", ".join(parts))
+
+
+TOOLS: Mapping[str, str] = {
+    "ib_write_bw": "perftest",
+    "lldpctl": "lldpd",
+    "ethtool": "ethtool",
+    "rsync": "rsync",
+    "prlimit": "util-linux",
+}
+"""Programs that later chapters use, and the apt package of each."""
+
+
+def tools_ask(node: str) -> Output:
+    return Output(node=node, argv=("which", *TOOLS))
+
+
+def _tools_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield tools_ask(nodes[0])
+
+
+def _tools(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = tools_ask(nodes[0])
+    answer = seen.survey.answers.get(ask)
+    if answer is None or answer.code not in (0, 1):
+        return unknown(seen.why_not(ask))
+    there = {line.rpartition("/")[2] for line in (seen.text(ask) or "").split()}
+    missing = [name for name in TOOLS if name not in there]
+    if not missing:
+        return passed(", ".join(TOOLS))
+    packages = " ".join(dict.fromkeys(TOOLS[name] for name in missing))
+    return skipped(
+        f"missing: {', '.join(missing)}",
+        by_hand("Install what you want to be able to look at", f"on {nodes[0]}: sudo apt install {packages}"),
+    )
+
+
+CARDS = (
+    Card(
+        id="memory.rest",
+        title="Its memory is free without an engine",
+        looks_at="MemAvailable",
+        why="What is taken at rest is missing from every launch: desktop, dead engines, files in /dev/shm.",
+        sources=judge_memory_at_rest.sources,
+        look=_rest,
+    ),
+    Card(
+        id="memory.habits",
+        title="Swap, out-of-memory daemon, desktop",
+        looks_at="swapon, systemctl is-active",
+        why="Opinions differ; what differs between two nodes breaks pairs (see parity).",
+        sources=("docs/facts/bringup.md section 6",),
+        look=_habits,
+        asks=_habits_asks,
+    ),
+    Card(
+        id="tools.programs",
+        title="The tools are there",
+        looks_at="which",
+        why="Bandwidth, wiring and copies between the nodes are measured with them.",
+        sources=("docs/facts/bringup.md section 10",),
+        look=_tools,
+        asks=_tools_asks,
+        root="to install them",
+    ),
+)

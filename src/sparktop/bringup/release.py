@@ -1,0 +1,262 @@
+"""Release and firmware: the OTA of record, driver and kernel, firmware, held packages, a due reboot.
+
+Looking never changes: NVIDIA's `check_ota_status.py is-ota-available` may install a newer checker, so the Dashboard's
+own snapshot is read instead, over D-Bus, which a plain user may (docs/facts/bringup.md section 2.2).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from sparktop.bringup.card import (
+    Basis,
+    Card,
+    Nodes,
+    Outcome,
+    Seen,
+    by_action,
+    by_hand,
+    from_gates,
+    judged,
+    passed,
+    skipped,
+    unknown,
+)
+from sparktop.checks.host import judge_driver_branch, judge_next_kernel
+from sparktop.checks.judgement import State
+from sparktop.checks.release import OtaFacts, judge_firmware, judge_held, judge_ota, judge_reboot_due
+from sparktop.model.survey import Ask, FileText, Output
+from sparktop.operate.launch.gates.node import driver_gate
+
+_NO_UPDATES = 2
+"""fwupdmgr's exit code where there is nothing to do."""
+_UPDATE = (
+    "open the DGX Dashboard through a tunnel: ssh -L 11000:localhost:11000 {node}, then http://localhost:11000",
+    "or on {node}: sudo apt update && sudo apt dist-upgrade && sudo fwupdmgr upgrade && sudo reboot",
+)
+
+
+def _release(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    facts = view.facts if view is not None else None
+    if facts is None:
+        return unknown("not read yet")
+    if not facts.dgx_release:
+        return skipped("there is no /etc/dgx-release: not DGX OS")
+    return passed(f"DGX OS {facts.dgx_release}, kernel {facts.kernel}")
+
+
+def ota_ask(node: str) -> Output:
+    """The Dashboard's snapshot: `ssbbs "ready" "2026-09-05T10:33:15+03:00" true true "July 2026"`."""
+    argv = (
+        *("busctl", "call", "com.nvidia.dgx.dashboard.admin1", "/com/nvidia/dgx/dashboard/admin"),
+        *("com.nvidia.dgx.dashboard.admin1", "GetOTAAvailabilitySnapshot"),
+    )
+    return Output(node=node, argv=argv)
+
+
+def parse_ota(text: str | None) -> OtaFacts:
+    """The snapshot from busctl's line; the second boolean tells whether an OTA is available."""
+    try:
+        words = shlex.split(text or "")
+    except ValueError:
+        words = []
+    if len(words) < 6 or words[0] != "ssbbs" or words[4] not in ("true", "false"):
+        return OtaFacts()
+    return OtaFacts(status=words[1], is_available=words[4] == "true", name=words[5])
+
+
+def _ota_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield ota_ask(nodes[0])
+
+
+def _ota(seen: Seen, nodes: Nodes) -> Outcome:
+    node, ask = nodes[0], ota_ask(nodes[0])
+    facts = parse_ota(seen.text(ask))
+    judgement = judge_ota(facts)
+    if judgement.state is State.UNKNOWN:
+        why = seen.why_not(ask) if facts.is_available is None else f"the Dashboard says {facts.status}"
+        return unknown(
+            f"whether an update is out: {why}",
+            by_hand("Ask the Dashboard", f"ssh -L 11000:localhost:11000 {node}, then http://localhost:11000"),
+        )
+    found = f"{facts.name or 'an update'} is out" if judgement.is_problem else "no newer OTA"
+    steps = tuple(step.format(node=node) for step in _UPDATE)
+    return judged(judgement, found, by_hand("Update DGX OS and its firmware", *steps))
+
+
+_REBOOT_PACKAGES = "/run/reboot-required.pkgs"
+_REBOOT = "/run/reboot-required"
+
+
+def _reboot_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield FileText(node=nodes[0], path=_REBOOT)
+    yield FileText(node=nodes[0], path=_REBOOT_PACKAGES)
+
+
+def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
+    flag, packages_ask = (FileText(node=nodes[0], path=path) for path in (_REBOOT, _REBOOT_PACKAGES))
+    if not seen.has_answer(flag):
+        return unknown(seen.why_not(flag))
+    packages = (seen.text(packages_ask) or "").split() if seen.text(flag) is not None else None
+    judgement = judge_reboot_due(packages)
+    names = ", ".join(dict.fromkeys(packages or ())) or "packages"
+    found = f"{names} wait for a reboot" if judgement.is_problem else "no reboot is due"
+    return judged(judgement, found, by_action("reboot", f"Reboot {nodes[0]}"))
+
+
+def _driver(seen: Seen, nodes: Nodes) -> Outcome:
+    gate = driver_gate(nodes[0], seen.view(nodes[0]))
+    outcome = from_gates([gate], "driver")
+    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+
+
+def _next_kernel(seen: Seen, nodes: Nodes) -> Outcome:
+    view = seen.view(nodes[0])
+    if view is None or view.facts is None:
+        return unknown("not read yet")
+    judgement = judge_next_kernel(view)
+    facts = view.facts
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    found = (
+        f"{facts.kernel_next} boots next, and has no NVIDIA module"
+        if judgement.is_problem
+        else f"{facts.kernel_next or facts.kernel} boots next"
+    )
+    step = f"on {nodes[0]}: sudo apt install linux-modules-nvidia-580-open-{facts.kernel_next}"
+    return judged(judgement, found, by_hand("Install the module for it before you reboot", step))
+
+
+def firmware_ask(node: str) -> Output:
+    return Output(node=node, argv=("fwupdmgr", "get-updates", "--json", "--no-unreported-check"), limit_s=20.0)
+
+
+def parse_firmware(text: str | None) -> tuple[str, ...] | None:
+    """The devices that fwupd has an update for, with its version; None where the text is no such JSON."""
+    try:
+        raw: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    devices = raw.get("Devices") if isinstance(raw, dict) else None
+    if not isinstance(devices, list):
+        return None
+    names = []
+    for device in devices:
+        releases = device.get("Releases") if isinstance(device, dict) else None
+        if isinstance(releases, list) and releases and isinstance(releases[0], dict):
+            names.append(f"{device.get('Name', 'a device')} {releases[0].get('Version', '')}".strip())
+    return tuple(names)
+
+
+def _firmware_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield firmware_ask(nodes[0])
+
+
+def _firmware(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = firmware_ask(nodes[0])
+    answer = seen.survey.answers.get(ask)
+    if seen.is_missing(ask):
+        return skipped("fwupdmgr is not installed", by_hand("Install it", f"on {nodes[0]}: sudo apt install fwupd"))
+    devices = () if answer is not None and answer.code == _NO_UPDATES else parse_firmware(seen.text(ask))
+    judgement = judge_firmware(devices)
+    if devices is None:
+        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
+    found = f"waits: {', '.join(devices)}" if devices else "fwupd has no update"
+    steps = (
+        f"on {nodes[0]}: sudo fwupdmgr refresh && sudo fwupdmgr upgrade && sudo reboot   # up to 25 min",
+        "an OEM unit takes its EC and SoC firmware from its maker's tool",
+    )
+    return judged(judgement, found, by_hand("Update the firmware", *steps))
+
+
+def held_ask(node: str) -> Output:
+    return Output(node=node, argv=("apt-mark", "showhold"))
+
+
+def _held_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield held_ask(nodes[0])
+
+
+def _held(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = held_ask(nodes[0])
+    text = seen.text(ask)
+    if text is None and not seen.has_answer(ask):
+        return unknown(seen.why_not(ask))
+    packages = (text or "").split()
+    judgement = judge_held(packages)
+    shown = ", ".join(packages[:4]) + (f" and {len(packages) - 4} more" if len(packages) > 4 else "")
+    return judged(judgement, f"held back: {shown}" if packages else "no package is held back")
+
+
+CARDS = (
+    Card(
+        id="release.os",
+        title="DGX OS and its kernel",
+        looks_at="/etc/dgx-release, uname -r",
+        why="Advice ages: what holds for one release may not for another.",
+        sources=("/etc/dgx-release",),
+        look=_release,
+    ),
+    Card(
+        id="release.ota",
+        title="DGX OS is current",
+        looks_at="the DGX Dashboard's snapshot over D-Bus",
+        why="The OTA is the release of record: 210 packages may wait on a current machine, or none on an old one.",
+        sources=judge_ota.sources,
+        look=_ota,
+        asks=_ota_asks,
+        root="to update",
+    ),
+    Card(
+        id="release.reboot",
+        title="No reboot is due",
+        looks_at=_REBOOT,
+        why="Until then the old kernel or driver runs beside new libraries.",
+        sources=judge_reboot_due.sources,
+        look=_reboot,
+        asks=_reboot_asks,
+        root="to reboot",
+    ),
+    Card(
+        id="release.driver",
+        title="The driver is the supported one, and loaded",
+        looks_at="/proc/driver/nvidia/version, modinfo",
+        why="590 is reported to hang in CUDA graphs; a driver that waits for a reboot breaks NVML.",
+        sources=judge_driver_branch.sources,
+        look=_driver,
+        root="to update or reboot",
+    ),
+    Card(
+        id="release.next-kernel",
+        title="The next boot has a driver",
+        looks_at="/lib/modules",
+        why="After a reboot into a kernel without the module there is no GPU.",
+        sources=judge_next_kernel.sources,
+        look=_next_kernel,
+        root="to install it",
+    ),
+    Card(
+        id="release.firmware",
+        title="The firmware is current",
+        looks_at="fwupdmgr get-updates",
+        why="Power delivery, fan and network faults were fixed in EC, SoC and CX7 firmware.",
+        sources=judge_firmware.sources,
+        look=_firmware,
+        asks=_firmware_asks,
+        root="to update",
+        basis=(Basis.BOOT, Basis.RELEASE),
+    ),
+    Card(
+        id="release.held",
+        title="Packages held back",
+        looks_at="apt-mark showhold",
+        why="Somebody chose a kernel on purpose: an update leaves these alone.",
+        sources=judge_held.sources,
+        look=_held,
+        asks=_held_asks,
+    ),
+)

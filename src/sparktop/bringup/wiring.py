@@ -1,0 +1,546 @@
+"""Wiring, addresses and RDMA: the cable between Sparks, seen and never asked for.
+
+What a launch's gates judge of a link (carrier, rate, MTU, devices, GIDs, packets) is shown as they have it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sparktop.bringup.card import (
+    Card,
+    Nodes,
+    Outcome,
+    Scope,
+    Seen,
+    by_action,
+    by_hand,
+    from_gates,
+    judged,
+    passed,
+    skipped,
+    unknown,
+)
+from sparktop.checks.fabric import (
+    AddressFacts,
+    MeshFacts,
+    PersistenceFacts,
+    half_of,
+    halves,
+    judge_addresses,
+    judge_cable,
+    judge_default_route,
+    judge_drops,
+    judge_jumbo,
+    judge_mesh,
+    judge_persistence,
+)
+from sparktop.checks.judgement import State
+from sparktop.checks.link import judge_mtu, judge_rate
+from sparktop.model.survey import Ask, Output
+from sparktop.model.telemetry import Interface
+from sparktop.operate.launch.gates import link as link_gates
+from sparktop.operate.launch.inputs import link as link_inputs
+
+_MIN_NODES = 2
+
+
+def cabled(seen: Seen, node: str) -> tuple[Interface, ...]:
+    """The interfaces of the cable that are up: ConnectX-7 ports of a Spark, else those with an RDMA device."""
+    view = seen.view(node)
+    if view is None:
+        return ()
+    with_rdma = {port.interface for port in view.rdma_ports}
+    return tuple(
+        one for one in view.interfaces if one.is_up and (half_of(one.name) is not None or one.name in with_rdma)
+    )
+
+
+def _is_single(seen: Seen) -> bool:
+    return len(seen.picture.nodes) < _MIN_NODES
+
+
+# --- wiring
+
+
+def _cable(seen: Seen, nodes: Nodes) -> Outcome:
+    node, view = nodes[0], seen.view(nodes[0])
+    if view is None or view.network is None:
+        return unknown("its interfaces were not read yet")
+    judgement = judge_cable(view.interfaces)
+    if judgement.case in ("absent", "dark") and _is_single(seen):
+        return skipped("no cable: not needed for one Spark")
+    ports = halves(view.interfaces)
+    lit = [f"port {port}: {' and '.join(half.name for half in items if half.is_up)}" for port, items in ports.items()
+           if any(half.is_up for half in items)]  # fmt: skip
+    figures = judgement.figures
+    found = {
+        "absent": "no ConnectX-7 interface: without a cable the hot-plug package takes it off the PCI bus",
+        "dark": f"no carrier on {', '.join(half.name for items in ports.values() for half in items)}",
+        "half": f"port {figures.get('port')} has one half only: {figures.get('interface')}",
+    }.get(judgement.case, "; ".join(lit))
+    plug = by_hand("Plug the cable into the same port of both, then reboot both with the cable in")
+    return judged(judgement, found, plug, by_action("reboot", f"Reboot {node} with the cable in"))
+
+
+def neighbours_ask(node: str) -> Output:
+    return Output(node=node, argv=("lldpctl", "-f", "json0"))
+
+
+def parse_neighbours(text: str | None) -> Mapping[str, tuple[str, str]] | None:
+    """(name of the other machine, its port) by own interface, of lldpctl's json0; None: no such JSON."""
+    try:
+        raw: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    found: dict[str, tuple[str, str]] = {}
+    for lldp in _items(raw, "lldp"):
+        for interface in _items(lldp, "interface"):
+            name = interface.get("name")
+            chassis = next(iter(_items(interface, "chassis")), {})
+            port = next(iter(_items(interface, "port")), {})
+            if isinstance(name, str):
+                found[name] = (_value(chassis, "name"), _value(port, "descr") or _value(port, "id"))
+    return found if isinstance(raw, dict) else None
+
+
+def _items(raw: Any, key: str) -> list[dict[str, Any]]:
+    value = raw.get(key) if isinstance(raw, dict) else None
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _value(raw: Any, key: str) -> str:
+    return str(next(iter(_items(raw, key)), {}).get("value") or "")
+
+
+def _neighbours_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield neighbours_ask(nodes[0])
+
+
+def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
+    node, ask = nodes[0], neighbours_ask(nodes[0])
+    if _is_single(seen):
+        return skipped("one Spark")
+    neighbours = parse_neighbours(seen.text(ask))
+    if neighbours is None:
+        if seen.is_missing(ask):
+            return skipped("lldpctl is not installed", by_hand("Install it", f"on {node}: sudo apt install lldpd"))
+        return unknown(seen.why_not(ask))
+    names = {view.facts.hostname: view.name for view in seen.picture.nodes if view.facts is not None}
+    ends = [
+        f"{own} to {names.get(name, name or 'an unnamed machine')} {port}"
+        for own, (name, port) in sorted(neighbours.items())
+        if half_of(own) is not None
+    ]
+    return passed("; ".join(ends)) if ends else skipped("lldpd has heard no other machine on the cable yet")
+
+
+def drops_ask(seen: Seen, node: str) -> Output | None:
+    names = [one.name for one in cabled(seen, node)]
+    paths = [f"/sys/class/net/{name}/carrier_down_count" for name in names if "/" not in name]
+    return Output(node=node, argv=("grep", "-sH", ".", "--", *paths)) if paths else None
+
+
+def parse_counts(text: str | None) -> Mapping[str, int]:
+    """carrier_down_count by interface, from grep's lines."""
+    counts: dict[str, int] = {}
+    for line in (text or "").splitlines():
+        path, _, number = line.rpartition(":")
+        parts = path.split("/")
+        if len(parts) > 2 and number.strip().isdecimal():
+            counts[parts[-2]] = int(number)
+    return counts
+
+
+def _drops_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    if (ask := drops_ask(seen, nodes[0])) is not None:
+        yield ask
+
+
+def _drops(seen: Seen, nodes: Nodes) -> Outcome:
+    ask = drops_ask(seen, nodes[0])
+    if ask is None:
+        return skipped("no cable is up")
+    counts = parse_counts(seen.text(ask))
+    judgement = judge_drops(counts)
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    count = judgement.figures.get("count", 0)
+    found = f"{judgement.figures.get('interface')} lost its carrier {count} times since boot" if judgement.is_problem \
+        else f"{count} losses of carrier since boot"  # fmt: skip
+    return judged(judgement, found, by_hand("Reseat the cable at both ends; then try another"))
+
+
+# --- addresses
+
+
+def _plan(seen: Seen, nodes: Nodes) -> Outcome:
+    sides = tuple(cabled(seen, node) for node in nodes)
+    if not all(sides):
+        return skipped(
+            f"no cable is up on {' and '.join(node for node, side in zip(nodes, sides, strict=True) if not side)}"
+        )
+    judgement = judge_addresses(AddressFacts(first=sides[0], second=sides[1]))
+    at_fault = nodes[int(judgement.figures.get("node", 0))]
+    interface, other = judgement.figures.get("interface"), judgement.figures.get("other")
+    shown = [f"{node} {one.name} {' '.join(one.addresses) or 'none'}" for node, side in zip(nodes, sides, strict=True)
+             for one in side]  # fmt: skip
+    found = {
+        "none": f"the cable's interfaces of {at_fault} have no address",
+        "twins": f"{interface} and {other} of {at_fault} are in one network: replies take the wrong half",
+        "apart": f"no network is common to both: {'; '.join(shown)}",
+        "one-half": f"{interface} of {at_fault} has no peer in its network: half of the bandwidth",
+    }.get(judgement.case, "; ".join(shown))
+    return judged(judgement, found, _addresses_by_hand(nodes, sides))
+
+
+def _addresses_by_hand(nodes: Nodes, sides: tuple[tuple[Interface, ...], ...]) -> Any:
+    """A netplan for both: one network for each half, static, without a route. Addresses that work stay."""
+    steps: list[str] = []
+    for number, (node, side) in enumerate(zip(nodes, sides, strict=True)):
+        for half, one in enumerate(side):
+            address = f"192.168.{100 + half}.{10 + number}/24"
+            key = shlex.quote(f"ethernets.{one.name}.addresses=[{address}]")
+            steps.append(f"on {node}: sudo netplan set --origin-hint 40-cx7 {key}")
+            steps.append(f"on {node}: sudo netplan set --origin-hint 40-cx7 ethernets.{one.name}.mtu=9000")
+        steps.append(f"on {node}: sudo netplan try   # returns to what was, unless you press Enter")
+    return by_hand("Give each half a network of its own, on both nodes", *steps)
+
+
+def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
+    side = cabled(seen, nodes[0])
+    if not side:
+        return skipped("no cable is up")
+    judgement = judge_jumbo({one.name: one.mtu for one in side})
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    interface, mtu = judgement.figures.get("interface"), judgement.figures.get("mtu")
+    found = f"MTU {mtu} of {interface}: 2 to 8 % slower than 9000" if judgement.is_problem else f"MTU {mtu}"
+    return judged(
+        judgement,
+        found,
+        by_hand(
+            "Set 9000 at both ends",
+            *(f"on {nodes[0]}: sudo netplan set --origin-hint 40-cx7 ethernets.{one.name}.mtu=9000" for one in side),
+            f"on {nodes[0]}: sudo netplan try",
+        ),
+    )
+
+
+def _pair_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield from link_inputs.asks(nodes, seen.picture)
+    yield from link_gates.asks(link_inputs.fabrics(nodes, seen.picture, seen.survey), seen.survey)
+
+
+def _of_gate(name: str) -> Any:
+    def look(seen: Seen, nodes: Nodes) -> Outcome:
+        return from_gates(link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True), name)
+
+    return look
+
+
+def route_ask(node: str) -> Output:
+    return Output(node=node, argv=("ip", "-j", "route", "show", "default"))
+
+
+def parse_routes(text: str | None) -> tuple[str, ...] | None:
+    """The devices of the default routes, the one that is used first; None: no such JSON."""
+    try:
+        raw: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(raw, list):
+        return None
+    routes = [route for route in raw if isinstance(route, dict) and isinstance(route.get("dev"), str)]
+    routes.sort(key=lambda route: route["metric"] if isinstance(route.get("metric"), int) else 0)
+    return tuple(route["dev"] for route in routes)
+
+
+def _route_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield route_ask(nodes[0])
+
+
+def _route(seen: Seen, nodes: Nodes) -> Outcome:
+    devices = parse_routes(seen.text(route_ask(nodes[0])))
+    judgement = judge_default_route(devices)
+    if devices is None:
+        return unknown(seen.why_not(route_ask(nodes[0])))
+    interface = judgement.figures.get("interface")
+    found = {
+        "first": f"the default route leads over {interface}: no internet",
+        "other": f"a second default route leads over {interface}",
+        "none": "no default route: no internet",
+    }.get(judgement.case, f"over {devices[0] if devices else ''}")
+    steps = (
+        f"on {nodes[0]}: nmcli -t -f NAME,DEVICE connection show --active   # the profile of {interface}",
+        f"on {nodes[0]}: sudo nmcli connection modify PROFILE ipv4.never-default yes",
+        f"on {nodes[0]}: sudo nmcli device reapply {interface}",
+    )
+    return judged(judgement, found, by_hand("Take the default route off the cable", *steps))
+
+
+def address_ask(node: str) -> Output:
+    return Output(node=node, argv=("ip", "-j", "-4", "address", "show"))
+
+
+def profiles_ask(node: str) -> Output:
+    return Output(node=node, argv=("nmcli", "-t", "-f", "DEVICE,NAME,AUTOCONNECT", "connection", "show"))
+
+
+def networkd_ask(node: str) -> Output:
+    return Output(node=node, argv=("networkctl", "--json=short", "list"))
+
+
+def parse_dynamic(text: str | None) -> Mapping[str, bool]:
+    """Whether an interface's address is a DHCP lease, by interface."""
+    try:
+        raw: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    leases: dict[str, bool] = {}
+    for item in raw if isinstance(raw, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("ifname"), str):
+            infos = _items(item, "addr_info")
+            leases[item["ifname"]] = any(info.get("dynamic") is True for info in infos)
+    return leases
+
+
+def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str] | None:
+    """The configuration of each interface, by NetworkManager or systemd-networkd; None: neither answered."""
+    try:
+        raw: Any = json.loads(networkd or "")
+    except (ValueError, RecursionError):
+        raw = None
+    if nmcli is None and raw is None:
+        return None
+    profiles: dict[str, str] = {}
+    for line in (nmcli or "").splitlines():
+        device, _, rest = line.partition(":")
+        name, _, autoconnect = rest.rpartition(":")
+        if device and device != "--" and autoconnect == "yes":
+            profiles[device] = name
+    for item in _items(raw, "Interfaces"):
+        file = item.get("NetworkFile")
+        if isinstance(item.get("Name"), str) and isinstance(file, str) and file:
+            profiles[item["Name"]] = file
+    return profiles
+
+
+def _kept_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    if any(one.networks for one in cabled(seen, nodes[0])):
+        yield address_ask(nodes[0])
+        yield profiles_ask(nodes[0])
+        yield networkd_ask(nodes[0])
+
+
+def _kept(seen: Seen, nodes: Nodes) -> Outcome:
+    node = nodes[0]
+    addressed = [one for one in cabled(seen, node) if one.networks]
+    if not addressed:
+        return skipped("the cable's interfaces have no address")
+    leases = parse_dynamic(seen.text(address_ask(node)))
+    profiles = parse_profiles(seen.text(profiles_ask(node)), seen.text(networkd_ask(node)))
+    facts = [
+        PersistenceFacts(
+            interface=one.name,
+            is_dynamic=leases.get(one.name),
+            profile=profiles.get(one.name, "") if profiles is not None else None,
+        )
+        for one in addressed
+    ]
+    judgement = judge_persistence(facts)
+    if judgement.state is State.UNKNOWN:
+        return unknown(f"{judgement.unknown}: {seen.why_not(profiles_ask(node))}")
+    interface = judgement.figures.get("interface")
+    found = {
+        "lease": f"{interface} has a DHCP lease: it may be another after a reboot",
+        "undeclared": f"no configuration declares {interface}: its address is gone after a reboot",
+    }.get(judgement.case, ", ".join(f"{one.interface}: {one.profile}" for one in facts))
+    return judged(judgement, found, _addresses_by_hand((node,), (tuple(addressed),)))
+
+
+def mesh_ask(seen: Seen, near: str, far: str) -> Output | None:
+    """Asks one node to log in at the other by its fabric address; nothing is accepted or saved."""
+    ends = link_inputs.fabrics((near, far), seen.picture, seen.survey)
+    end = ends.get(far)
+    if end is None or not end.ip:
+        return None
+    options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
+    return Output(node=near, argv=("ssh", *options, "--", end.ip, "true"), limit_s=10.0)
+
+
+def _mesh_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield from _pair_asks(seen, nodes)
+    for near, far in (nodes, nodes[::-1]):
+        if (ask := mesh_ask(seen, near, far)) is not None:
+            yield ask
+
+
+def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
+    answers: dict[str, MeshFacts] = {}
+    steps: list[str] = []
+    for near, far in (nodes, nodes[::-1]):
+        ask = mesh_ask(seen, near, far)
+        if ask is None:
+            return skipped("there is no address of the other node")
+        answer = seen.survey.answers.get(ask)
+        answers[f"{near} to {ask.argv[-2]}"] = MeshFacts(
+            code=answer.code if answer is not None and not seen.is_missing(ask) else None,
+            text=answer.problem if answer is not None else "",
+        )
+        if answer is not None and answer.code:
+            steps += [f"on {near}: ssh-copy-id {ask.argv[-2]}   # compare the host key's fingerprint with {far}'s"]
+    judgement = judge_mesh(answers)
+    if judgement.state is State.UNKNOWN:
+        return unknown(judgement.unknown)
+    path = str(judgement.figures.get("path", ""))
+    said = answers[path].text if path in answers else ""
+    found = {
+        "host-key": f"{path}: its host key is not recorded for this address",
+        "denied": f"{path}: its key is not accepted",
+        "other": f"{path}: {said}",
+    }.get(judgement.case, "both ways, without a question")
+    return judged(judgement, found, by_hand("Record host key and public key for the fabric's address", *steps))
+
+
+CARDS = (
+    Card(
+        id="wiring.cable",
+        title="A cable is up, with both halves",
+        looks_at="carrier of the ConnectX-7 interfaces",
+        why="Each cage is fed by two PCIe halves: with one of them the bandwidth is 109 instead of 196 Gb/s.",
+        sources=judge_cable.sources,
+        look=_cable,
+    ),
+    Card(
+        id="wiring.neighbours",
+        title="What the cable joins",
+        looks_at="lldpctl",
+        why="Wiring is drawn from what the ports hear, not asked for.",
+        sources=("eugr/spark-vllm-docker autodiscover", "christopherowen/dgx-spark-networking"),
+        look=_neighbours,
+        asks=_neighbours_asks,
+    ),
+    Card(
+        id="wiring.drops",
+        title="The link has not dropped",
+        looks_at="carrier_down_count",
+        why="A badly seated cable loses one flow in ten and passes every ping.",
+        sources=judge_drops.sources,
+        look=_drops,
+        asks=_drops_asks,
+    ),
+    Card(
+        id="addresses.plan",
+        title="Each half has a network of its own",
+        looks_at="addresses of the cable's interfaces, both nodes",
+        why="Twins in one network answer over the wrong half; without a common network there is no link.",
+        sources=judge_addresses.sources,
+        look=_plan,
+        scope=Scope.PAIR,
+        root="to set them",
+    ),
+    Card(
+        id="addresses.jumbo",
+        title="The MTU is 9000",
+        looks_at="the interfaces",
+        why="Smaller packets cost 2 to 8 %.",
+        sources=judge_jumbo.sources,
+        look=_jumbo,
+        root="to set it",
+    ),
+    Card(
+        id="addresses.mtu",
+        title="The MTU is the same at both ends",
+        looks_at="the interfaces, both nodes",
+        why="Small pings pass, and NCCL's start hangs.",
+        sources=judge_mtu.sources,
+        look=_of_gate("mtu"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+        root="to set it",
+    ),
+    Card(
+        id="addresses.ping",
+        title="Full packets reach the other node",
+        looks_at="ping with DF, both ways",
+        why="A switch or interface with a smaller MTU drops them silently.",
+        sources=("capetron/gb10-cluster-check",),
+        look=_of_gate("peer"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+    ),
+    Card(
+        id="addresses.route",
+        title="The default route is not on the cable",
+        looks_at="ip route show default",
+        why="Plugging the cable in may take the internet away.",
+        sources=judge_default_route.sources,
+        look=_route,
+        asks=_route_asks,
+        root="to change it",
+    ),
+    Card(
+        id="addresses.kept",
+        title="A reboot keeps the addresses",
+        looks_at="ip address, NetworkManager, systemd-networkd",
+        why="What was set by hand is gone after the next boot.",
+        sources=judge_persistence.sources,
+        look=_kept,
+        asks=_kept_asks,
+        root="to declare them",
+    ),
+    Card(
+        id="addresses.ssh",
+        title="The nodes log in at each other",
+        looks_at="ssh over the fabric's addresses, both ways",
+        why="Copies of models and mpirun go that way; a launch has died on it after a download of 157 GiB.",
+        sources=judge_mesh.sources,
+        look=_mesh,
+        asks=_mesh_asks,
+        scope=Scope.PAIR,
+    ),
+    Card(
+        id="rdma.link",
+        title="RDMA leads to the other node",
+        looks_at="RDMA ports and their networks, both nodes",
+        why="Without it NCCL falls back to sockets: 16 instead of 196 Gb/s, without an error.",
+        sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks",),
+        look=_of_gate("link"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+    ),
+    Card(
+        id="rdma.rate",
+        title="The port runs at 200 Gb/s",
+        looks_at="the rate of the RDMA ports",
+        why="A cable may train at 100, or at 25 until both were rebooted with the cable in.",
+        sources=judge_rate.sources,
+        look=_of_gate("rate"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+    ),
+    Card(
+        id="rdma.devices",
+        title="Both halves have an RDMA device",
+        looks_at="RDMA devices by network, both nodes",
+        why="With one half NCCL has half of the bandwidth.",
+        sources=("capetron/gb10-cluster-check", "NVIDIA developer forum 362403"),
+        look=_of_gate("hca"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+    ),
+    Card(
+        id="rdma.gid",
+        title="RoCE v2 has a GID of the address",
+        looks_at="the GID tables: read, never pinned",
+        why="The index moves when addresses change: a pinned one fails at the next start.",
+        sources=("capetron/gb10-cluster-check", "bytebunkerlabs/dgx-spark-serve"),
+        look=_of_gate("gid"),
+        asks=_pair_asks,
+        scope=Scope.PAIR,
+    ),
+)

@@ -1,0 +1,205 @@
+"""Checks of the fabric between Sparks: both halves of a cable, addresses, routes, and what a reboot leaves of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.model.telemetry import Interface
+
+_SCOPE = "DGX Sparks joined by cable"
+_CLUSTER_CHECK = ("capetron/gb10-cluster-check",)
+_HALF = re.compile(r"en(P2)?p1s0f([01])np\2")
+"""A ConnectX-7 interface of a Spark: PCIe half and port. Each QSFP cage is fed by two halves (docs/facts/bringup.md
+section 7)."""
+JUMBO = 9000
+"""The MTU that NVIDIA's and the community's cluster tools set."""
+DROPS = 3
+"""Carrier losses since boot; 21 were found on a link that everyone believed healthy."""
+
+
+def half_of(interface: str) -> tuple[int, int] | None:
+    """(port, half) of a ConnectX-7 interface of a Spark; None for any other."""
+    match = _HALF.fullmatch(interface)
+    return (int(match[2]), 1 if match[1] else 0) if match else None
+
+
+def halves(interfaces: Sequence[Interface]) -> Mapping[int, tuple[Interface, ...]]:
+    """The ConnectX-7 interfaces by port, the first half first."""
+    by_port: dict[int, list[Interface]] = {}
+    for interface in sorted(interfaces, key=lambda one: half_of(one.name) or (9, 9)):
+        if (place := half_of(interface.name)) is not None:
+            by_port.setdefault(place[0], []).append(interface)
+    return {port: tuple(items) for port, items in sorted(by_port.items())}
+
+
+@check(
+    "wiring.no-cable",
+    "A cable's port or half is down",
+    scope=_SCOPE,
+    sources=(*_CLUSTER_CHECK, "evanwtf/local-llm"),
+    is_rule=False,
+    bring_up="wiring.cable",
+)
+def judge_cable(interfaces: tuple[Interface, ...] | None) -> Judgement:
+    """Whether a port has a link, and both of its halves have one; without a cable the ports aren't even there."""
+    if interfaces is None:
+        return unknown("its interfaces were not read")
+    ports = halves(interfaces)
+    if not ports:
+        return failed("absent")
+    lit = {port: [half for half in items if half.is_up] for port, items in ports.items()}
+    if not any(lit.values()):
+        return failed("dark")
+    for port, items in lit.items():
+        if items and len(items) < 2:
+            return warning("half", port=port, interface=items[0].name)
+    return passed()
+
+
+@check(
+    "wiring.drops",
+    "The link drops again and again",
+    scope=_SCOPE,
+    sources=_CLUSTER_CHECK,
+    is_rule=False,
+    bring_up="wiring.drops",
+)
+def judge_drops(counts: Mapping[str, int] | None) -> Judgement:
+    """How often a link that is up has lost its carrier since boot, by interface."""
+    if not counts:
+        return unknown("no counter of a link that is up was read")
+    name = max(counts, key=lambda one: counts[one])
+    return warning(count=counts[name], interface=name) if counts[name] > DROPS else passed(count=counts[name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressFacts:
+    """The cabled interfaces of two machines."""
+
+    first: tuple[Interface, ...]
+    second: tuple[Interface, ...]
+
+
+@check(
+    "addresses.plan",
+    "The fabric's addresses don't fit together",
+    scope=_SCOPE,
+    sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks", "eugr/spark-vllm-docker networking"),
+    is_rule=False,
+    bring_up="addresses.plan",
+)
+def judge_addresses(facts: AddressFacts) -> Judgement:
+    """Whether each half has an address, in a network of its own that the other machine is in too."""
+    for number, interfaces in enumerate((facts.first, facts.second)):
+        bare = [one.name for one in interfaces if not one.networks]
+        if interfaces and len(bare) == len(interfaces):
+            return failed("none", node=number)
+        networks: dict[IPv4Network, str] = {}
+        for one in interfaces:
+            for network in one.networks:
+                if network in networks:
+                    return failed("twins", node=number, interface=one.name, other=networks[network])
+                networks[network] = one.name
+    own = [{network for one in side for network in one.networks} for side in (facts.first, facts.second)]
+    if not own[0] & own[1]:
+        return failed("apart")
+    for number, interfaces in enumerate((facts.first, facts.second)):
+        lonely = [one.name for one in interfaces if not one.networks & own[1 - number]]
+        if lonely:
+            return warning("one-half", node=number, interface=lonely[0])
+    return passed()
+
+
+@check(
+    "addresses.small-mtu",
+    "The fabric's MTU is below 9000",
+    scope=_SCOPE,
+    sources=("capetron/gb10-cluster-check", "MiaAI-Lab kits"),
+    is_rule=False,
+    bring_up="addresses.jumbo",
+)
+def judge_jumbo(sizes: Mapping[str, int | None]) -> Judgement:
+    """Whether each cabled interface has jumbo frames, by its MTU in bytes."""
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if not known:
+        return unknown("no MTU was read")
+    small = min(known, key=lambda name: known[name])
+    return warning(interface=small, mtu=known[small]) if known[small] < JUMBO else passed(mtu=known[small])
+
+
+@check(
+    "addresses.default-route",
+    "The default route leads into the fabric",
+    scope=_SCOPE,
+    sources=("NVIDIA developer forum 364126", *_CLUSTER_CHECK),
+    is_rule=False,
+    bring_up="addresses.route",
+)
+def judge_default_route(devices: Sequence[str] | None) -> Judgement:
+    """Whether the internet is reached by another interface than the cable's, by the devices of the default routes."""
+    if devices is None:
+        return unknown("the routes were not read")
+    into = [device for device in devices if half_of(device) is not None]
+    if not into:
+        return passed() if devices else note("none")
+    return failed("first", interface=into[0]) if devices[0] == into[0] else warning("other", interface=into[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistenceFacts:
+    """How the addresses of one interface came."""
+
+    interface: str
+    is_dynamic: bool | None
+    """From DHCP; None: not known."""
+    profile: str | None = None
+    """Of NetworkManager or systemd-networkd; empty: none has it; None: not known."""
+
+
+@check(
+    "addresses.lost-at-reboot",
+    "A reboot loses the fabric's addresses",
+    scope=_SCOPE,
+    sources=("sparkrun setup_checks",),
+    is_rule=False,
+    bring_up="addresses.kept",
+)
+def judge_persistence(all_facts: Sequence[PersistenceFacts]) -> Judgement:
+    """Whether the addresses come back after a reboot: static, and in some configuration."""
+    for facts in all_facts:
+        if facts.is_dynamic:
+            return warning("lease", interface=facts.interface)
+        if facts.profile == "":
+            return failed("undeclared", interface=facts.interface)
+    if not all_facts or any(facts.is_dynamic is None or facts.profile is None for facts in all_facts):
+        return unknown("how the addresses are configured was not read")
+    return passed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshFacts:
+    """What ssh from one node to another said."""
+
+    code: int | None
+    text: str = ""
+
+
+@check(
+    "addresses.no-ssh",
+    "A node can't log in at the other over the fabric",
+    scope=_SCOPE,
+    sources=("evanwtf/local-llm: a 157 GiB download, then `Host key verification failed`",),
+    is_rule=False,
+    bring_up="addresses.ssh",
+)
+def judge_mesh(answers: Mapping[str, MeshFacts]) -> Judgement:
+    """Whether each node logs in at the other by its fabric address, without a question."""
+    for name, facts in answers.items():
+        if facts.code:
+            is_key = "host key verification failed" in facts.text.lower()
+            return warning("host-key" if is_key else "denied" if "denied" in facts.text.lower() else "other", path=name)
+    return passed() if answers and all(facts.code == 0 for facts in answers.values()) else unknown("it was not tried")

@@ -1,0 +1,148 @@
+"""Checks of one Spark before anything runs on it: does CUDA start, how much memory is there, how hot is it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.model.telemetry import Memory
+
+GIB = 1 << 30
+ADVISORY_KERNEL = "7.0.0-1019"
+NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE of cuInit."""
+MEMORY_TOTAL_GIB = 110.0
+"""MemTotal of a Spark is 119.6 to 121.7 GiB; below this a part of it is gone (docs/facts/bringup.md section 6)."""
+MEMORY_AT_REST_GIB = 110.0
+"""Without engine 114 to 118 GiB are available after boot; below this somebody holds it (docs/facts/bringup.md
+section 10)."""
+WARM_C = 85
+HOT_C = 90
+"""Of the GPU (joeynyc/spark-doctor)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaFacts:
+    """What starting CUDA gave."""
+
+    code: int | None
+    """Of cuInit(0); None: it could not be called."""
+    has_gpu: bool | None = None
+    """Whether NVML lists a GPU; None: not known."""
+    is_missing: bool = False
+    """There is no libcuda."""
+
+
+@check(
+    "machine.cuda-fails",
+    "CUDA doesn't start",
+    scope="every node with an NVIDIA driver",
+    sources=("unslothai/unsloth PR #10280: cuInit(0) = 100 with a healthy nvidia-smi, cured by a reboot",),
+    is_rule=False,
+    bring_up="machine.cuda",
+)
+def judge_cuda(facts: CudaFacts) -> Judgement:
+    """Whether CUDA starts: nvidia-smi may be fine while every CUDA program fails."""
+    if facts.is_missing:
+        return failed("missing")
+    if facts.code is None:
+        return unknown("cuInit was not called")
+    if facts.code == 0:
+        return passed()
+    if facts.code == NO_DEVICE and facts.has_gpu:
+        return failed("dead-engine")
+    return failed("error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverFacts:
+    """What tells whether the kernel keeps memory for a kexec handover (docs/facts/bringup.md section 2.4)."""
+
+    kernel: str
+    cma_total_bytes: int | None
+    cma_free_bytes: int | None
+
+
+def handover_facts(kernel: str, memory: Memory) -> HandoverFacts:
+    """Those facts from a sample."""
+    return HandoverFacts(kernel=kernel, cma_total_bytes=memory.cma_total_bytes, cma_free_bytes=memory.cma_free_bytes)
+
+
+@check(
+    "host.kernel-advisory",
+    "Kernel with an advisory",
+    scope="GB10",
+    sources=(
+        "hasso5703/dgx-spark-qwen38 (platforms.json)",
+        "NVIDIA developer forum, threads 383254 and 383023",
+        "NVIDIA/NV-Kernels PR #590",
+    ),
+    bring_up="machine.hidden-memory",
+)
+def judge_handover(facts: HandoverFacts) -> Judgement:
+    """Whether the kernel keeps memory back that no program gets: CmaTotal 0 with CmaFree above 0."""
+    if facts.cma_total_bytes is None or facts.cma_free_bytes is None:
+        return unknown("the kernel does not report its CMA")
+    has_advisory = facts.kernel.startswith(ADVISORY_KERNEL)
+    if facts.cma_total_bytes > 0 or facts.cma_free_bytes == 0:
+        return note("advisory") if has_advisory else passed()
+    return warning("hides" if has_advisory else "other-kernel", hidden_bytes=facts.cma_free_bytes)
+
+
+@check(
+    "machine.memory-total",
+    "The machine has less memory than a Spark",
+    scope="DGX Spark",
+    sources=("hasso5703/dgx-spark-qwen38",),
+    is_rule=False,
+    bring_up="machine.memory",
+)
+def judge_memory_total(total_bytes: int | None) -> Judgement:
+    """Whether all of the memory is there, by MemTotal."""
+    if total_bytes is None:
+        return unknown("no sample yet")
+    return passed() if total_bytes >= MEMORY_TOTAL_GIB * GIB else failed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestFacts:
+    """Memory of a machine, and whether an engine runs on it."""
+
+    available_bytes: float | None
+    engines: tuple[str, ...] = ()
+    has_looked: bool = True
+    """Whether engines were looked for."""
+
+
+@check(
+    "memory.taken-at-rest",
+    "Memory is taken although no engine runs",
+    scope="DGX Spark",
+    sources=("docs/facts/bringup.md",),
+    is_rule=False,
+    bring_up="memory.rest",
+)
+def judge_memory_at_rest(facts: RestFacts) -> Judgement:
+    """Whether a machine without engine has its memory free; one with an engine is not at rest."""
+    if facts.available_bytes is None:
+        return unknown("no sample yet")
+    if not facts.has_looked:
+        return unknown("engines were not looked for yet")
+    if facts.engines:
+        return note("busy")
+    return passed() if facts.available_bytes >= MEMORY_AT_REST_GIB * GIB else warning()
+
+
+@check(
+    "machine.hot",
+    "The GPU is hot",
+    scope="every node",
+    sources=("joeynyc/spark-doctor",),
+    is_rule=False,
+    bring_up="machine.heat",
+)
+def judge_heat(temperature_c: int | None) -> Judgement:
+    """Whether the GPU has room to get warmer, by its temperature now."""
+    if temperature_c is None:
+        return unknown("its temperature was not read")
+    return failed() if temperature_c >= HOT_C else warning() if temperature_c >= WARM_C else passed()

@@ -1,0 +1,168 @@
+"""The bring-up page: chapters, their checks, what each found, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sparktop.bringup.catalogue import BY_ID
+from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
+from sparktop.model.finding import Remedy
+from sparktop.text.lines import BLANK, Line, wrapped
+from sparktop.text.units import age, clock_time
+
+SIGNS: Mapping[CheckState, tuple[str, str]] = {
+    CheckState.PASSED: ("✔", "ok"),
+    CheckState.WARNING: ("▲", "warning"),
+    CheckState.FAILED: ("✖", "critical"),
+    CheckState.SKIPPED: ("–", "quiet"),
+    CheckState.UNKNOWN: ("?", "info"),
+}
+"""State -> (glyph, tone)."""
+_NOUNS = {
+    CheckState.FAILED: "failed",
+    CheckState.WARNING: "to look at",
+    CheckState.UNKNOWN: "unknown",
+    CheckState.SKIPPED: "skipped",
+    CheckState.PASSED: "passed",
+}
+
+
+def chapter_lines(
+    chapter: Chapter, rows: Sequence[CheckResult], width: int, *, now_wall_s: float, shows_all: bool = True
+) -> list[Line]:
+    """One chapter: its title with counts, a row for each check and node, and below what is wrong why and what to do.
+
+    Args:
+        shows_all: False: rows that passed are only counted.
+    """
+    lines = [heading(chapter, rows)]
+    several = len({row.nodes for row in rows if len(row.nodes) == 1}) > 1
+    for row in rows:
+        if shows_all or row.state is not CheckState.PASSED:
+            lines += row_lines(row, width, now_wall_s=now_wall_s, names_node=several or len(row.nodes) > 1)
+    return [*lines, BLANK]
+
+
+def heading(chapter: Chapter, rows: Iterable[CheckResult]) -> Line:
+    """ "Machine   7 passed, 1 failed"."""
+    return Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))
+
+
+def counts(rows: Iterable[CheckResult]) -> str:
+    """ "1 failed, 2 to look at, 7 passed": the worst first."""
+    states = [row.state for row in rows]
+    return ", ".join(f"{states.count(state)} {noun}" for state, noun in _NOUNS.items() if state in states)
+
+
+def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bool) -> list[Line]:
+    """A check's row: sign, node, title, what it found; for a problem also why and its remedies."""
+    card = BY_ID[row.check]
+    glyph, tone = SIGNS[row.state]
+    node = " & ".join(row.nodes) if names_node else ""
+    head = [(f"{glyph} ", tone), (f"{node}  " if node else "", "quiet"), (card.title, "value")]
+    kept = f", proven {age(max(0.0, now_wall_s - (row.proven_wall_s or 0.0)))} ago" if row.is_kept else ""
+    text = f"{row.found}{kept}"
+    first = Line.of(*head)
+    room = width - first.width - 3
+    is_short = len(text) <= room
+    lines = [first + Line.of(("  ", ""), (text, tone if row.is_problem else "quiet"))] if is_short else [first]
+    if not is_short:
+        lines += _indented(text, width, tone if row.is_problem else "quiet")
+    if row.is_problem:
+        lines += _indented(card.why, width, "quiet")
+    if row.state is not CheckState.PASSED or row.remedies:
+        for remedy in row.remedies:
+            lines += _remedy_lines(remedy, row, width)
+    return lines
+
+
+def _remedy_lines(remedy: Remedy, row: CheckResult, width: int) -> list[Line]:
+    lines = _indented(f"→ {remedy.title}", width, "info")
+    for step in (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps):
+        lines += [Line.of("  ") + line for line in _indented(step, width - 2, "")]
+    return lines
+
+
+def typed(remedy: Remedy, row: CheckResult) -> str:
+    """The command that carries a remedy's action out."""
+    return f"sparktop act {remedy.action} {' '.join(row.nodes)}"
+
+
+def _indented(text: str, width: int, tone: str) -> list[Line]:
+    return [Line.of("    ") + line for line in wrapped(text, max(20, width - 4), tone)]
+
+
+def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
+    """The end of the page: what is left to do, the worst first."""
+    failed = [row for row in rows if row.state is CheckState.FAILED]
+    warned = [row for row in rows if row.state is CheckState.WARNING]
+    unknown = [row for row in rows if row.state is CheckState.UNKNOWN]
+    if not (failed or warned):
+        tail = f"; {len(unknown)} could not be looked at" if unknown else ""
+        return wrapped(f"✔ {len(rows)} checks found nothing wrong{tail}", width, "ok")
+    lines = [Line.of(("Left to do", "heading"), (f"  {counts([*failed, *warned, *unknown])}", "quiet"))]
+    for row in (*failed, *warned):
+        glyph, tone = SIGNS[row.state]
+        text = f"{' & '.join(row.nodes)}  {row.check}  {row.found}"
+        lines += [Line.of((f"{glyph} ", tone)) + line for line in wrapped(text, width - 2, "")][:1]
+    return lines
+
+
+def as_data(rows: Sequence[CheckResult]) -> dict[str, Any]:
+    """The page as JSON-ready data."""
+    return {"version": 1, "checks": [_row_data(row) for row in rows]}
+
+
+def _row_data(row: CheckResult) -> dict[str, Any]:
+    card = BY_ID[row.check]
+    return {
+        "check": row.check,
+        "chapter": str(row.chapter),
+        "nodes": list(row.nodes),
+        "state": str(row.state),
+        "title": card.title,
+        "looks_at": card.looks_at,
+        "why": card.why,
+        "found": row.found,
+        "remedies": [
+            {"title": remedy.title, "steps": list(remedy.steps), "action": remedy.action} for remedy in row.remedies
+        ],
+        "proven_wall_s": row.proven_wall_s,
+        "is_kept": row.is_kept,
+        "sources": list(card.sources),
+        "root": card.root,
+    }
+
+
+def as_markdown(rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float) -> str:
+    """The page to keep: the machines, what was proven with figures, what is left."""
+    title = f"# Bring-up of {' and '.join(hosts)}\n\n{clock_time(now_wall_s)}. {counts(rows)}.\n"
+    return title + "".join(_chapter_markdown(chapter, rows) for chapter in Chapter)
+
+
+def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
+    own = [row for row in rows if row.chapter is chapter]
+    if not own:
+        return ""
+    body = [f"\n## {CHAPTER_TITLES[chapter]}\n\n| | check | node | found |\n| --- | --- | --- | --- |\n"]
+    for row in own:
+        cells = (row.state.value, BY_ID[row.check].title, ", ".join(row.nodes), row.found)
+        body.append("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
+    for row in own:
+        if row.is_problem and row.remedies:
+            body.append(f"\n{' and '.join(row.nodes)}, {row.check}:\n\n")
+            for remedy in row.remedies:
+                body.append(f"- {_plain(remedy.title)}\n")
+                steps = (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps)
+                body += [f"  - `{step.replace('`', chr(39))}`\n" for step in steps]
+    return "".join(body)
+
+
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """Without what Markdown or HTML would take for its own: parts of it come from the nodes."""
+    return text.replace("<", "&lt;").replace("`", "'").replace("\n", " ")

@@ -1,0 +1,84 @@
+"""Bring-up of new Sparks: chapters of checks, and what each found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sparktop.model.finding import Remedy
+
+
+class Chapter(StrEnum):
+    """The parts of a bring-up, in order; the values are the names that `--only` takes."""
+
+    REACH = "reach"
+    IDENTITY = "identity"
+    RELEASE = "release"
+    MACHINE = "machine"
+    ACCESS = "access"
+    MEMORY = "memory"
+    TOOLS = "tools"
+    WIRING = "wiring"
+    ADDRESSES = "addresses"
+    RDMA = "rdma"
+    PARITY = "parity"
+
+
+CHAPTER_TITLES: Mapping[Chapter, str] = {
+    Chapter.REACH: "Reach",
+    Chapter.IDENTITY: "Identity",
+    Chapter.RELEASE: "Release and firmware",
+    Chapter.MACHINE: "Machine",
+    Chapter.ACCESS: "Permissions and container runtime",
+    Chapter.MEMORY: "Memory at rest",
+    Chapter.TOOLS: "Tools",
+    Chapter.WIRING: "Wiring",
+    Chapter.ADDRESSES: "Addresses",
+    Chapter.RDMA: "RDMA",
+    Chapter.PARITY: "Parity",
+}
+
+
+class CheckState(StrEnum):
+    """What a check found."""
+
+    PASSED = "passed"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It doesn't apply, or what it needs is missing; the reason says which."""
+    UNKNOWN = "unknown"
+    """It could not look; the reason says why, and the remedy what would permit it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One row of the bring-up page: a check's result on one node, or on all of them together."""
+
+    check: str
+    """ "release.ota"."""
+    nodes: tuple[str, ...]
+    state: CheckState
+    found: str = ""
+    """What it found, with its figure; while skipped or unknown, why."""
+    remedies: tuple[Remedy, ...] = ()
+    basis: Mapping[str, str] = field(default_factory=dict)
+    """What the result depends on: "spark1 boot", "spark1 driver"; where one of them changes, it is no longer proven."""
+    proven_wall_s: float | None = None
+    """When it was proven, operator's clock; None: not proven."""
+    is_kept: bool = False
+    """Proven by an earlier look, whose basis still holds."""
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """Identifies the row across looks."""
+        return (self.check, self.nodes)
+
+    @property
+    def chapter(self) -> Chapter:
+        return Chapter(self.check.partition(".")[0])
+
+    @property
+    def is_problem(self) -> bool:
+        return self.state in (CheckState.WARNING, CheckState.FAILED)

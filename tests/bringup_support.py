@@ -1,0 +1,154 @@
+"""Two unpacked Sparks that answer the bring-up's questions from texts of real machines (docs/facts/bringup.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.pictures_support import WALL_S, facts, gib, idle_node, memory, picture
+from tests.unit.diagnose.rules.pair_support import fabric
+
+from sparktop.bringup.card import NO_PROGRAM
+from sparktop.bringup.catalogue import CARDS
+from sparktop.bringup.looking import Key, look
+from sparktop.model.bringup import Chapter, CheckResult
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges
+from sparktop.model.telemetry import Disk
+
+BOTH = ("spark1", "spark2")
+MISSING = NO_PROGRAM
+Text = str | int | tuple[int, str] | tuple[int, str, str] | None
+"""An answer: a text; an exit code without output; both; the last line of errors besides; None: no such file."""
+
+PING = """PING 10.0.0.2 (10.0.0.2) from 10.0.0.1 : 8972(9000) bytes of data.
+8980 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.282 ms
+
+--- 10.0.0.2 ping statistics ---
+1 packets transmitted, 1 received, 0% packet loss, time 0ms
+"""
+LOST = """PING 10.0.0.2 (10.0.0.2) from 10.0.0.1 : 8972(9000) bytes of data.
+
+--- 10.0.0.2 ping statistics ---
+1 packets transmitted, 0 received, 100% packet loss, time 0ms
+"""
+ADDRESSES = """[{"ifname":"enp1s0f0np0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24}]},
+{"ifname":"enP2p1s0f0np0","addr_info":[{"family":"inet","local":"10.0.1.1","prefixlen":24}]}]"""
+PROFILES = (
+    "enP7s7:Wired connection 1:yes\nenp1s0f0np0:netplan-enp1s0f0np0:yes\nenP2p1s0f0np0:netplan-enP2p1s0f0np0:yes\n"
+)
+NEIGHBOURS = """{"lldp":[{"interface":[{"name":"enp1s0f0np0","via":"LLDP",
+"chassis":[{"id":[{"type":"mac","value":"4c:bb:47:2c:00:11"}],"name":[{"value":"spark2-host"}]}],
+"port":[{"id":[{"type":"mac","value":"4c:bb:47:2c:00:12"}],"descr":[{"value":"enp1s0f0np0"}]}]}]}]}"""
+FIRMWARE = """{"Devices":[{"Name":"NVIDIA DGX Spark EC","Version":"0x02000005",
+"Releases":[{"Version":"0x02000006","Summary":"Embedded controller"}]}]}"""
+CDI = 'time="2026-09-05T10:33:15Z" level=info msg="Found 1 CDI devices"\nnvidia.com/gpu=all\n'
+
+HEALTHY: Mapping[str, Text] = {
+    "printenv SSH_CONNECTION": "192.168.20.5 51022 192.168.20.21 22\n",
+    "/sys/class/dmi/id/board_vendor": "NVIDIA\n",
+    "busctl call org.freedesktop.Avahi": 's "spark1-host"\n',
+    "busctl call com.nvidia.dgx": 'ssbbs "ready" "2026-09-05T10:33:15+03:00" true false ""\n',
+    "/run/reboot-required": None,
+    "/run/reboot-required.pkgs": None,
+    "fwupdmgr get-updates": 2,
+    "apt-mark showhold": "",
+    "nvidia-smi": "NVIDIA GB10, 580.142, 9A.0B.25.00.04\n",
+    "python3 -I -S -c import ctypes": "0\n",
+    "python3 -I -S -c import sysconfig": "/usr/include/python3.12\n",
+    "test -e /usr/include/python3.12/Python.h": "",
+    "/proc/sys/kernel/core_pattern": "core\n",
+    "id -nG": "spark adm sudo docker\n",
+    "nvidia-ctk --version": "NVIDIA Container Toolkit CLI version 1.20.1\n",
+    "nvidia-ctk cdi list": CDI,
+    "prlimit": "unlimited\n",
+    "swapon": "/swap.img 17179869184\n",
+    "systemctl is-active earlyoom.service systemd-oomd.service": (3, "inactive\ninactive\n"),
+    "which": "/usr/bin/ib_write_bw\n/usr/sbin/lldpctl\n/usr/sbin/ethtool\n/usr/bin/rsync\n/usr/bin/prlimit\n",
+    "lldpctl": NEIGHBOURS,
+    "grep -sH . -- /sys/class/net": (
+        "/sys/class/net/enp1s0f0np0/carrier_down_count:1\n/sys/class/net/enP2p1s0f0np0/carrier_down_count:1\n"
+    ),
+    "ip -j route show default": '[{"dst":"default","gateway":"192.168.20.1","dev":"enP7s7","metric":100}]',
+    "ip -j -4 address show": ADDRESSES,
+    "nmcli": PROFILES,
+    "networkctl": MISSING,
+    "ping": PING,
+    "ssh": "",
+    "dpkg-query": "26.04.1",
+    "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=UUID=1 quiet",
+}
+INFO = {"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}]}
+
+
+def view(name: str = "spark1", *, host: Mapping[str, Any] | None = None, **more: Any) -> NodeView:
+    """A fresh Spark on the desk: cabled, nothing runs; `host` are more of its facts."""
+    disk = Disk(mount="/", total_bytes=gib(3700), free_bytes=gib(3100))
+    plain = {"is_lingering": True, "is_graphical": False, "disks": (disk,), **(host or {})}
+    rest = memory(116.0, cma_total_bytes=131072 * 1024, cma_free_bytes=4096)
+    options = {"facts": facts(name, **plain), "network": fabric(int(name[-1])), "memory": rest, **more}
+    if "available_gib" in more and "memory" not in more:
+        options["memory"] = memory(more["available_gib"])
+    return idle_node(name, **options)
+
+
+@dataclass
+class Desk:
+    """Both Sparks, and what they answer; `texts` and `views` spoil them, by node or ("") for both."""
+
+    texts: dict[str, dict[str, Text]] = field(default_factory=dict)
+    views: dict[str, NodeView] = field(default_factory=lambda: {name: view(name) for name in BOTH})
+    privileges: Privileges = field(default_factory=lambda: Privileges(user="spark", docker="open", sudo="password"))
+    info: Mapping[str, Any] | None = field(default_factory=lambda: INFO)
+    asked: list[Ask] = field(default_factory=list)
+
+    @property
+    def picture(self) -> FleetState:
+        return picture(*self.views.values())
+
+    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        self.asked += asks
+        return {ask: self._answer(ask) for ask in asks}
+
+    def _answer(self, ask: Ask) -> Answer:
+        match ask:
+            case AskPrivileges():
+                return Answer(value=self.privileges)
+            case DockerGet():
+                return Answer(value=self.info) if self.info is not None else Answer(problem="Docker is away")
+            case Output():
+                return self._text(ask.node, " ".join(ask.argv), is_file=False)
+            case FileText():
+                return self._text(ask.node, ask.path, is_file=True)
+        return Answer(problem="not asked here")
+
+    def _text(self, node: str, name: str, *, is_file: bool) -> Answer:
+        known = {**HEALTHY, **self.texts.get("", {}), **self.texts.get(node, {})}
+        keys = [key for key in known if (name == key if is_file else name.startswith(key))]
+        assert keys, f"nobody answers {name}"
+        text = known[max(keys, key=len)]
+        if text is None:
+            return Answer()
+        if text == MISSING:
+            return Answer(problem=f"there is no program {name.split()[0]} on this machine", code=MISSING)
+        parts = (text,) if isinstance(text, int) else text if isinstance(text, tuple) else (0, text)
+        code, said, error = (*parts, *("", "")[len(parts) - 1 :])
+        problem = f"{name.split()[0]} ended with {code}{f': {error}' if error else ''}" if code else ""
+        return Answer(value=said if said or not code else None, problem=problem, code=None if is_file else code)
+
+    def rows(self, *names: str, kept: Mapping[Key, CheckResult] | None = None) -> list[CheckResult]:
+        """The rows of these checks; of all without names."""
+        cards = [card for card in CARDS if not names or card.id in names]
+
+        async def looked() -> list[CheckResult]:
+            chapters: list[tuple[Chapter, tuple[CheckResult, ...]]] = [
+                chapter
+                async for chapter in look(
+                    cards, lambda: self.picture, self.ask, kept=kept or {}, now_wall_s=lambda: WALL_S
+                )
+            ]
+            return [row for _, rows in chapters for row in rows]
+
+        return asyncio.run(looked())

@@ -1,0 +1,458 @@
+"""Every check of the bring-up on captured text: what it finds where all is well, where it is not, and where it can't
+look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, view
+from tests.pictures_support import GIB, gib, gpu, link, memory
+from tests.unit.diagnose.rules.pair_support import fabric
+
+from sparktop.bringup.catalogue import BY_ID, CARDS
+from sparktop.checks.catalogue import CHECKS
+from sparktop.checks.judgement import View
+from sparktop.model.bringup import CheckState
+from sparktop.model.fleet import LinkState, NodeView
+from sparktop.model.survey import Privileges
+from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
+
+PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = CheckState
+
+
+class Given:
+    """What spoils the two healthy Sparks: spark1's texts and view, or the desk's fields."""
+
+    def __init__(self, texts: Mapping[str, Text] | None = None, first: NodeView | None = None, **desk: Any) -> None:
+        self.texts, self.first, self.desk = dict(texts or {}), first, desk
+
+    def made(self) -> Desk:
+        desk = Desk(texts={"spark1": self.texts}, **self.desk)
+        if self.first is not None:
+            desk.views["spark1"] = self.first
+        return desk
+
+
+def on(name: str, text: Text, **desk: Any) -> Given:
+    return Given({name: text}, **desk)
+
+
+def spoilt(host: Mapping[str, Any] | None = None, **more: Any) -> Given:
+    return Given(first=view(host=host, **more))
+
+
+def wired(*interfaces: Interface) -> Given:
+    made = fabric(1)
+    return spoilt(network=replace(made, interfaces=interfaces))
+
+
+def changed(interface: str, **more: Any) -> NetworkReading:
+    """The healthy network with one interface changed."""
+    made = fabric(1)
+    return replace(
+        made, interfaces=tuple(replace(one, **more) if one.name == interface else one for one in made.interfaces)
+    )
+
+
+def without(part: str, state: CollectorState) -> NodeView:
+    made = view()
+    return replace(
+        made, collectors={**made.collectors, part: Collector(name=part, state=state, detail="not permitted")}
+    )
+
+
+def hot(temperature_c: int) -> Given:
+    return spoilt(gpu=GpuReading(boot_s=0.0, gpus=(gpu(temp_c=temperature_c),)))
+
+
+HEADER = "test -e /usr/include/python3.12/Python.h"
+OTA = "busctl call com.nvidia.dgx"
+SMI = "nvidia-smi"
+CU_INIT = "python3 -I -S -c import ctypes"
+GUARDS = "systemctl is-active earlyoom.service systemd-oomd.service"
+ROUTE = "ip -j route show default"
+DROPS = "grep -sH . -- /sys/class/net"
+NO_GPU = {"gpu": GpuReading(boot_s=0.0, gpus=())}
+UNREAD_NETWORK = {"network": None}
+
+CASES: list[tuple[str, CheckState, str, Given]] = [
+    # (check, state, a part of what it says, what spoils it)
+    ("reach.ssh", FAILED, "connection refused", spoilt(link=link(LinkState.LOST, reason="connection refused"))),
+    ("reach.path", WARNING, "Wi-Fi", Given(first=view(network=changed("enP7s7", name="wlP9s9x")))),
+    ("reach.path", WARNING, "the cable", on("printenv SSH_CONNECTION", "10.0.0.9 51022 10.0.0.1 22\n")),
+    ("reach.path", PASSED, "loopback", on("printenv SSH_CONNECTION", "127.0.0.1 51022 127.0.0.1 22\n")),
+    ("reach.path", UNKNOWN, "ended with 1", on("printenv SSH_CONNECTION", 1)),
+    ("reach.clock", UNKNOWN, "no sample", spoilt(sample=None)),
+    ("identity.product", WARNING, "Standard PC", spoilt({"product": "Standard PC"})),
+    ("identity.product", UNKNOWN, "not read", spoilt({"product": None})),
+    ("identity.name", WARNING, "spark1-host-2.local", on("busctl call org.freedesktop.Avahi", 's "spark1-host-2"')),
+    ("identity.name", PASSED, "publishes no name", on("busctl call org.freedesktop.Avahi", MISSING)),
+    ("identity.name", UNKNOWN, "not read", spoilt(facts=None)),
+    ("identity.clones", FAILED, "one machine id", spoilt({"machine_id_digest": "machine-spark2"})),
+    ("identity.clones", FAILED, "one machine under two names", spoilt({"boot_id": "boot-of-spark2"})),
+    ("identity.clones", WARNING, "one host name", spoilt({"hostname": "spark2-host"})),
+    ("identity.clones", UNKNOWN, "an id was not read", spoilt({"machine_id_digest": None})),
+    ("identity.user", WARNING, "nvidia (1000) on spark1, spark (1000) on spark2", spoilt({"user": "nvidia"})),
+    ("identity.user", PASSED, "spark (1001) on spark1", spoilt({"user_id": 1001})),
+    ("identity.user", UNKNOWN, "a user was not read", spoilt({"user": ""})),
+    ("release.os", SKIPPED, "not DGX OS", spoilt({"dgx_release": None})),
+    ("release.os", UNKNOWN, "not read", spoilt(facts=None)),
+    (
+        "release.ota",
+        WARNING,
+        "July 2026 is out",
+        on(OTA, 'ssbbs "ready" "2026-09-05T10:33:15+03:00" true true "July 2026"'),
+    ),
+    ("release.ota", UNKNOWN, "cache-pending", on(OTA, 'ssbbs "cache-pending" "" false false ""')),
+    ("release.ota", UNKNOWN, "ended with 1", on(OTA, 1)),
+    ("release.ota", UNKNOWN, "not read", on(OTA, 'ssbbs "ready')),
+    (
+        "release.reboot",
+        WARNING,
+        "linux-base, libc6 wait",
+        Given(
+            {
+                "/run/reboot-required": "*** System restart required ***\n",
+                "/run/reboot-required.pkgs": "linux-base\nlibc6\n",
+            }
+        ),
+    ),
+    ("release.reboot", UNKNOWN, "ended with 1", on("/run/reboot-required", 1)),
+    ("release.driver", WARNING, "590.44", spoilt({"driver_version": "590.44"})),
+    ("release.driver", WARNING, "waits for a reboot", spoilt({"driver_installed": "580.178.04"})),
+    ("release.driver", UNKNOWN, "not known", spoilt({"driver_version": None}, **NO_GPU)),
+    (
+        "release.next-kernel",
+        WARNING,
+        "has no NVIDIA module",
+        spoilt({"kernel_next": "7.0.0-1019-nvidia", "kernel_next_has_driver": False}),
+    ),
+    ("release.next-kernel", UNKNOWN, "was not read", spoilt({"kernel_next": "7.0.0-1019-nvidia"})),
+    ("release.firmware", WARNING, "NVIDIA DGX Spark EC 0x02000006", on("fwupdmgr get-updates", FIRMWARE)),
+    ("release.firmware", SKIPPED, "not installed", on("fwupdmgr get-updates", MISSING)),
+    ("release.firmware", UNKNOWN, "ended with 1", on("fwupdmgr get-updates", 1)),
+    (
+        "release.held",
+        PASSED,
+        "held back: linux-image-nvidia-hwe-24.04",
+        on("apt-mark showhold", "linux-image-nvidia-hwe-24.04\n"),
+    ),
+    ("release.held", UNKNOWN, "no program", on("apt-mark showhold", MISSING)),
+    ("machine.gpu", FAILED, "No devices were found", Given({SMI: (6, "No devices were found\n")}, view(**NO_GPU))),
+    ("machine.gpu", FAILED, "No devices were found", Given({SMI: "No devices were found\n"}, view(**NO_GPU))),
+    ("machine.gpu", FAILED, "there is no nvidia-smi", Given({SMI: MISSING}, view(**NO_GPU))),
+    ("machine.gpu", UNKNOWN, "ended with 124", Given({SMI: 124}, view(**NO_GPU))),
+    ("machine.cuda", FAILED, "its engine is dead", on(CU_INIT, "100\n")),
+    ("machine.cuda", FAILED, "cuInit(0) = 999", on(CU_INIT, "999\n")),
+    ("machine.cuda", FAILED, "there is no libcuda", on(CU_INIT, "missing\n")),
+    ("machine.cuda", UNKNOWN, "ended with 124", on(CU_INIT, 124)),
+    ("machine.memory", FAILED, "63.0 GiB", spoilt(memory=replace(memory(60.0), total_bytes=gib(63)))),
+    ("machine.memory", UNKNOWN, "no sample", spoilt(sample=None)),
+    (
+        "machine.hidden-memory",
+        WARNING,
+        "9.3 GiB free to the kernel alone",
+        spoilt({"kernel": "7.0.0-1019-nvidia"}, memory=memory(107.0, cma_total_bytes=0, cma_free_bytes=int(9.3 * GIB))),
+    ),
+    (
+        "machine.hidden-memory",
+        PASSED,
+        "holds none back",
+        spoilt(memory=memory(116.0, cma_total_bytes=131072 * 1024, cma_free_bytes=4096)),
+    ),
+    ("machine.hidden-memory", UNKNOWN, "does not report", spoilt(memory=memory(116.0, cma_total_bytes=None))),
+    ("machine.heat", WARNING, "87 °C", hot(87)),
+    ("machine.heat", FAILED, "93 °C", hot(93)),
+    ("machine.heat", PASSED, "56 °C", hot(56)),
+    ("machine.heat", UNKNOWN, "not read", spoilt(**NO_GPU)),
+    (
+        "machine.disk",
+        FAILED,
+        "free on /",
+        spoilt({"disks": (Disk(mount="/", total_bytes=gib(900), free_bytes=gib(1)),)}),
+    ),
+    (
+        "machine.disk",
+        PASSED,
+        "700.0 GiB of 900.0 GiB",
+        spoilt({"disks": (Disk(mount="/", total_bytes=gib(900), free_bytes=gib(700)),)}),
+    ),
+    ("machine.disk", UNKNOWN, "not read", spoilt({"disks": ()})),
+    ("machine.headers", WARNING, "/usr/include/python3.12/Python.h is missing", on(HEADER, 1)),
+    ("machine.headers", UNKNOWN, "no program", on("python3 -I -S -c import sysconfig", MISSING)),
+    ("machine.crash-dumps", SKIPPED, "apport", on("/proc/sys/kernel/core_pattern", "|/usr/share/apport/apport -p%p\n")),
+    ("machine.crash-dumps", UNKNOWN, "not read", on("/proc/sys/kernel/core_pattern", None)),
+    ("access.kernel-log", WARNING, "not permitted", Given(first=without("kernel", CollectorState.DENIED))),
+    ("access.kernel-log", UNKNOWN, "not read", spoilt(collectors={})),
+    (
+        "access.docker",
+        FAILED,
+        "this session is older",
+        Given(
+            {"id -nG": "spark adm\n", "id -nG spark": "spark adm docker\n"},
+            privileges=Privileges(user="spark", docker="denied", sudo="password"),
+        ),
+    ),
+    (
+        "access.docker",
+        FAILED,
+        "may not use Docker",
+        Given({"id -nG": "spark adm\n"}, privileges=Privileges(user="spark", docker="denied")),
+    ),
+    ("access.docker", FAILED, "no Docker Engine", Given(privileges=Privileges(user="spark", docker="missing"))),
+    (
+        "access.gpu-runtime",
+        FAILED,
+        "can't hand out the GPU",
+        Given({"nvidia-ctk --version": MISSING}, info={"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}}),
+    ),
+    ("access.gpu-runtime", WARNING, "no CDI device", Given(info={"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}})),
+    ("access.gpu-runtime", UNKNOWN, "not known", Given(info=None)),
+    ("access.cdi", FAILED, "no CDI device", on("nvidia-ctk cdi list", "")),
+    ("access.cdi", FAILED, "no nvidia-ctk", on("nvidia-ctk cdi list", MISSING)),
+    ("access.cdi", UNKNOWN, "ended with 1", on("nvidia-ctk cdi list", 1)),
+    (
+        "access.sudo",
+        WARNING,
+        "sudo is denied",
+        Given(privileges=Privileges(user="spark", docker="open", sudo="denied")),
+    ),
+    (
+        "access.sudo",
+        PASSED,
+        "for every command",
+        Given(privileges=Privileges(user="spark", docker="open", sudo="free")),
+    ),
+    ("access.sudo", PASSED, "logged in as root", Given(privileges=Privileges(is_root=True, docker="open"))),
+    ("access.linger", WARNING, "doesn't linger", spoilt({"is_lingering": False, "removes_ipc": True})),
+    ("access.linger", UNKNOWN, "not read", spoilt({"is_lingering": None})),
+    ("access.memlock", WARNING, "8 MiB", on("prlimit", "8388608\n")),
+    ("access.memlock", UNKNOWN, "no program", on("prlimit", MISSING)),
+    ("memory.rest", WARNING, "94.0 GiB available without an engine", spoilt(available_gib=94.0)),
+    ("memory.rest", SKIPPED, "not at rest", spoilt(engines=None, available_gib=27.0)),
+    ("memory.rest", UNKNOWN, "no sample", spoilt(sample=None)),
+    ("memory.habits", PASSED, "swap 16.0 GiB, out-of-memory daemon none, no desktop", Given()),
+    (
+        "memory.habits",
+        PASSED,
+        "earlyoom, desktop",
+        Given({GUARDS: (3, "active\ninactive\n")}, view(host={"is_graphical": True})),
+    ),
+    ("memory.habits", UNKNOWN, "no program", on("swapon", MISSING)),
+    (
+        "tools.programs",
+        SKIPPED,
+        "missing: ib_write_bw",
+        on("which", (1, "/usr/sbin/lldpctl\n/usr/sbin/ethtool\n/usr/bin/rsync\n/usr/bin/prlimit\n")),
+    ),
+    ("tools.programs", UNKNOWN, "no program", on("which", MISSING)),
+    ("wiring.cable", FAILED, "no ConnectX-7 interface", wired(Interface(name="enP7s7", is_up=True))),
+    (
+        "wiring.cable",
+        FAILED,
+        "no carrier",
+        wired(Interface(name="enp1s0f0np0", is_up=False), Interface(name="enP2p1s0f0np0", is_up=False)),
+    ),
+    (
+        "wiring.cable",
+        WARNING,
+        "one half only: enp1s0f0np0",
+        wired(Interface(name="enp1s0f0np0", is_up=True), Interface(name="enP2p1s0f0np0", is_up=False)),
+    ),
+    ("wiring.cable", UNKNOWN, "not read", spoilt(**UNREAD_NETWORK)),
+    ("wiring.neighbours", SKIPPED, "not installed", on("lldpctl", MISSING)),
+    ("wiring.neighbours", SKIPPED, "no other machine", on("lldpctl", '{"lldp":[{}]}')),
+    ("wiring.neighbours", UNKNOWN, "ended with 1", on("lldpctl", 1)),
+    (
+        "wiring.drops",
+        WARNING,
+        "lost its carrier 21 times",
+        on(DROPS, "/sys/class/net/enp1s0f0np0/carrier_down_count:21\n"),
+    ),
+    ("wiring.drops", SKIPPED, "no cable", spoilt(network=fabric(1, up=False))),
+    ("wiring.drops", UNKNOWN, "no counter", on(DROPS, 1)),
+    (
+        "addresses.plan",
+        FAILED,
+        "spark1 have no address",
+        wired(Interface(name="enp1s0f0np0", is_up=True), Interface(name="enP2p1s0f0np0", is_up=True)),
+    ),
+    ("addresses.plan", FAILED, "in one network", spoilt(network=changed("enP2p1s0f0np0", addresses=("10.0.0.7/24",)))),
+    (
+        "addresses.plan",
+        FAILED,
+        "no network is common",
+        wired(Interface(name="enp1s0f0np0", is_up=True, addresses=("10.9.0.1/24",))),
+    ),
+    (
+        "addresses.plan",
+        WARNING,
+        "enP2p1s0f0np0 of spark1 has no peer",
+        spoilt(network=changed("enP2p1s0f0np0", addresses=("10.9.1.1/24",))),
+    ),
+    ("addresses.plan", SKIPPED, "no cable is up on spark1", spoilt(network=fabric(1, up=False))),
+    ("addresses.jumbo", WARNING, "MTU 1500", spoilt(network=fabric(1, mtu=1500))),
+    (
+        "addresses.jumbo",
+        UNKNOWN,
+        "no MTU",
+        spoilt(network=replace(fabric(1), interfaces=(Interface(name="enp1s0f0np0", is_up=True),))),
+    ),
+    ("addresses.mtu", WARNING, "1500 on spark1", spoilt(network=fabric(1, mtu=1500))),
+    ("addresses.ping", FAILED, "not with those of 9000", on("ping -c1 -W1 -n -M", (1, LOST))),
+    (
+        "addresses.ping",
+        FAILED,
+        "does not reach",
+        Given({"ping": (1, LOST), "python3 -I -S -c import socket": "failed: No route to host\n"}),
+    ),
+    ("addresses.ping", UNKNOWN, "not known", Given({"ping": MISSING, "python3 -I -S -c import socket": MISSING})),
+    (
+        "addresses.route",
+        FAILED,
+        "no internet",
+        on(ROUTE, '[{"dev":"enp1s0f0np0","metric":50},{"dev":"enP7s7","metric":100}]'),
+    ),
+    (
+        "addresses.route",
+        WARNING,
+        "second default route",
+        on(ROUTE, '[{"dev":"enP7s7","metric":100},{"dev":"enp1s0f0np0","metric":101}]'),
+    ),
+    ("addresses.route", PASSED, "no default route", on(ROUTE, "[]")),
+    ("addresses.route", UNKNOWN, "ended with 1", on(ROUTE, 1)),
+    (
+        "addresses.kept",
+        WARNING,
+        "DHCP lease",
+        on("ip -j -4 address show", ADDRESSES.replace('"prefixlen":24', '"dynamic":true,"prefixlen":24')),
+    ),
+    ("addresses.kept", FAILED, "no configuration declares", on("nmcli", "enP7s7:Wired connection 1:yes\n")),
+    ("addresses.kept", SKIPPED, "no address", wired(Interface(name="enp1s0f0np0", is_up=True))),
+    ("addresses.kept", UNKNOWN, "was not read", Given({"nmcli": MISSING, "networkctl": MISSING})),
+    (
+        "addresses.ssh",
+        WARNING,
+        "its key is not accepted",
+        on("ssh", (255, "", "spark@10.0.0.2: Permission denied (publickey).")),
+    ),
+    ("addresses.ssh", WARNING, "is not recorded", on("ssh", (255, "", "Host key verification failed."))),
+    (
+        "addresses.ssh",
+        WARNING,
+        "No route to host",
+        on("ssh", (255, "", "ssh: connect to host 10.0.0.2 port 22: No route to host")),
+    ),
+    ("addresses.ssh", UNKNOWN, "not tried", on("ssh", MISSING)),
+    ("rdma.link", FAILED, "without RDMA", spoilt(network=replace(fabric(1), rdma_ports=()))),
+    ("rdma.link", UNKNOWN, "has not been read", spoilt(**UNREAD_NETWORK)),
+    ("rdma.rate", WARNING, "at 100 Gb/s", spoilt(network=fabric(1, rate=100.0))),
+    (
+        "rdma.devices",
+        WARNING,
+        "has no address in a network of spark1",
+        spoilt(network=replace(fabric(1), rdma_ports=fabric(1).rdma_ports[:2])),
+    ),
+    (
+        "rdma.gid",
+        WARNING,
+        "no RoCE v2 entry",
+        spoilt(
+            network=replace(
+                fabric(1),
+                rdma_ports=tuple(replace(port, roce_v2_gids=((3, "10.0.0.77"),)) for port in fabric(1).rdma_ports),
+            )
+        ),
+    ),
+    ("parity.driver", WARNING, "spark1 580.95.05, spark2 580.142", spoilt({"driver_version": "580.95.05"})),
+    ("parity.driver", UNKNOWN, "not known on spark1", spoilt({"driver_version": None}, **NO_GPU)),
+    ("parity.kernel", WARNING, "7.0.0-1019-nvidia", spoilt({"kernel": "7.0.0-1019-nvidia"})),
+    ("parity.dgx-os", PASSED, "differs", spoilt({"dgx_release": "7.5.0"})),
+    ("parity.vbios", PASSED, "9A.0B.2D", on(SMI, "NVIDIA GB10, 580.142, 9A.0B.2D.00.01\n")),
+    ("parity.dgx-spark-ota-update-meta", WARNING, "26.02.1", on("dpkg-query", "26.02.1")),
+    ("parity.docker", UNKNOWN, "not known on spark1", Given(info=None)),
+    (
+        "parity.container-toolkit",
+        PASSED,
+        "differs",
+        on("nvidia-ctk --version", "NVIDIA Container Toolkit CLI version 1.18.0\n"),
+    ),
+    ("parity.swap", WARNING, "spark1 none, spark2 16.0 GiB", on("swapon", "")),
+    ("parity.out-of-memory-daemon", WARNING, "spark1 earlyoom, spark2 none", on(GUARDS, (3, "active\ninactive\n"))),
+    ("parity.locked-memory", WARNING, "8388608", on("prlimit", "8388608\n")),
+    (
+        "parity.kernel-command-line",
+        WARNING,
+        "kho=off",
+        on("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=2 quiet kho=off"),
+    ),
+    ("parity.python-headers", WARNING, "spark1 missing, spark2 there", on(HEADER, 1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "state", "part", "given"), CASES, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in CASES]
+)
+def test_a_check_finds(check: str, state: CheckState, part: str, given: Given) -> None:
+    rows = given.made().rows(check)
+    row = next(row for row in rows if "spark1" in row.nodes)
+    assert (row.state, part in row.found) == (state, True), row.found
+    if state in (WARNING, FAILED):
+        assert row.remedies, "what is wrong has a remedy"
+
+
+def test_two_healthy_sparks_pass_every_check() -> None:
+    wrong = [(row.check, row.nodes, row.found) for row in Desk().rows() if row.state is not PASSED]
+    assert wrong == []
+
+
+def test_every_check_is_seen_failing_and_unable_to_look() -> None:
+    seen = {check: {state for name, state, _, _ in CASES if name == check} for check in BY_ID}
+    never_wrong = {check for check, states in seen.items() if not states & {WARNING, FAILED}}
+    # these tell what is there, and judge nothing
+    assert never_wrong == {
+        "reach.clock", "release.os", "release.held", "machine.crash-dumps", "memory.habits", "tools.programs",
+        "wiring.neighbours", "parity.dgx-os", "parity.vbios", "parity.docker", "parity.container-toolkit",
+    }  # fmt: skip
+    assert {name for name, _, _, _ in CASES} == set(BY_ID)
+
+
+def test_every_judgement_that_is_shown_here_has_its_card() -> None:
+    assert {name for check in CHECKS if (name := check.views.get(View.BRING_UP))} <= set(BY_ID)
+    assert len(BY_ID) == len(CARDS)
+
+
+def test_a_node_that_is_not_reached_is_skipped_by_all_chapters_but_the_first() -> None:
+    desk = spoilt(link=link(LinkState.LOST, reason="no route")).made()
+    rows = [row for row in desk.rows() if "spark1" in row.nodes]
+    assert {row.state for row in rows if not row.check.startswith("reach.")} == {SKIPPED}
+    assert not [ask for ask in desk.asked if ask.node == "spark1"]
+
+
+def test_one_spark_needs_no_cable() -> None:
+    desk = spoilt(network=replace(fabric(1), interfaces=(), rdma_ports=())).made()
+    del desk.views["spark2"]
+    assert {row.state for row in desk.rows() if row.chapter in ("wiring", "addresses", "rdma", "parity")} <= {
+        PASSED,
+        SKIPPED,
+    }
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_text_of_a_node_is_one_masked_line(name: str) -> None:
+    hostile = "linux\x1b[2J-image sshpass -p hunter2 [/red]"
+    row = next(
+        row for row in Desk(texts={name: {"apt-mark showhold": hostile}}).rows("release.held") if name in row.nodes
+    )
+    assert "\x1b" not in row.found
+    assert "\n" not in row.found
+
+
+def test_a_fault_of_one_check_is_that_row_s_alone() -> None:
+    desk = Desk(info={"ServerVersion": 3, "Runtimes": {"runc": {}}, "DiscoveredDevices": 7})
+    rows = {row.check: row for row in desk.rows() if row.nodes == ("spark1",)}
+    assert rows["access.gpu-runtime"].state is UNKNOWN
+    assert rows["access.cdi"].state is PASSED

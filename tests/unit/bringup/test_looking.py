@@ -1,0 +1,94 @@
+"""What stays proven, until when, and what is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.bringup_support import Desk, view
+from tests.pictures_support import link
+from tests.unit.diagnose.rules.pair_support import fabric
+
+from sparktop.bringup.kept import Kept
+from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.fleet import LinkState, NodeView
+
+
+def proven(path: Path, desk: Desk | None = None) -> Kept:
+    kept = Kept(path)
+    kept.keep((desk or Desk()).rows())
+    return kept
+
+
+def test_what_passed_is_kept_and_not_asked_again(tmp_path: Path) -> None:
+    kept = proven(tmp_path / "b.json").read()
+    desk = Desk()
+    rows = desk.rows("machine.gpu", "machine.cuda", kept=kept)
+    assert [(row.check, row.is_kept) for row in rows] == [
+        ("machine.gpu", True), ("machine.gpu", True), ("machine.cuda", False), ("machine.cuda", False),
+    ]  # fmt: skip
+    assert all("cuInit" in " ".join(getattr(ask, "argv", ())) for ask in desk.asked)
+    assert {row.found for row in rows if row.is_kept} == {"NVIDIA GB10, driver 580.142, VBIOS 9A.0B.25.00.04"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        view(host={"boot_id": "another"}),
+        view(host={"driver_version": "580.178.04"}),
+        replace(view(), link=link(LinkState.LOST)),
+        view(facts=None),
+    ],
+    ids=["rebooted", "updated", "lost", "unread"],
+)
+def test_it_is_no_longer_proven_once_that_changed_which_it_depends_on(tmp_path: Path, changed: NodeView) -> None:
+    kept = proven(tmp_path / "b.json").read()
+    desk = Desk()
+    desk.views["spark1"] = changed
+    first, second = desk.rows("machine.gpu", kept=kept)
+    assert (first.is_kept, second.is_kept) == (False, True)
+
+
+def test_what_fails_now_is_forgotten(tmp_path: Path) -> None:
+    kept = proven(tmp_path / "b.json")
+    desk = Desk()
+    desk.views["spark1"] = view(host={"product": "Standard PC"})
+    kept.keep(desk.rows("identity.product"))
+    assert [nodes for check, nodes in kept.read() if check == "identity.product"] == [("spark2",)]
+
+
+def test_two_consoles_keep_their_own_rows(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    first, second = Kept(path), Kept(path)
+    first.keep(Desk().rows("machine.gpu"))
+    second.keep(Desk().rows("machine.memory"))
+    assert {check for check, _ in first.read()} == {"machine.gpu", "machine.memory"}
+
+
+@given(st.text(max_size=200) | st.sampled_from(['{"version":1,"proven":[3,{}]}', "[" * 100_000, '{"version":1}']))
+def test_whatever_stands_in_the_file(text: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "b.json"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        assert Kept(path).read() == {}
+
+
+def test_a_row_that_is_no_row_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    kept = proven(path)
+    path.write_text(path.read_text().replace('"machine.gpu"', '"machine.gone"'))
+    assert "machine.gone" not in {check for check, _ in kept.read()}
+    assert ("machine.memory", ("spark1",)) in kept.read()
+
+
+def test_a_changed_network_asks_the_pair_anew(tmp_path: Path) -> None:
+    desk = Desk()
+    desk.views["spark1"] = view(network=fabric(1, gid=5))
+    rows: list[CheckResult] = desk.rows("rdma.gid", kept=proven(tmp_path / "b.json").read())
+    assert [row.state for row in rows] == [CheckState.PASSED]
+    assert "index 5" in rows[0].found
