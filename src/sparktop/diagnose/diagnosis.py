@@ -27,6 +27,8 @@ RULE_FAILED = Rule(
 
 FAILURE_KEPT_S = 60.0
 """How long a rule's fault is told after it last raised."""
+MAX_GONE = 200
+"""Of findings that nobody claims any more: a node whose names change all the time can't make more, the newest stay."""
 MAX_CLAIMS = 200
 """Of one rule: what one node sends can't make more."""
 Faulted = Callable[[str, BaseException], str]
@@ -81,6 +83,9 @@ class Diagnosis:
                 self._claim(rule, claim, fleet)
         for key in [key for key in self._histories if key not in claimed]:
             self._unclaimed(key, fleet)
+        gone = sorted(self._histories.keys() - claimed, key=lambda key: -self._histories[key].seen_s)
+        for key in gone[MAX_GONE:]:
+            del self._histories[key]
         failures = [finding for _, finding in self._failures.values()]
         shown = ordered([*_with_causes(list(self._visible(fleet))), *failures], before=self._roots)
         self._roots = roots(shown)

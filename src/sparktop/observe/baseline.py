@@ -119,7 +119,7 @@ class BaselineLearner:
         self._idle: deque[float] = deque(maxlen=READINGS_KEPT)
         self._decode: deque[float] = deque(maxlen=READINGS_KEPT)
         self._idle_readings = 0
-        self._pending_power: list[float] = []
+        self._pending_power: deque[float] = deque(maxlen=READINGS_KEPT)
         """Power readings since the last scrape: counted once that scrape shows generated tokens."""
         self._scraped: dict[str, float] = {}
         self._last_gpu_boot_s = -1.0

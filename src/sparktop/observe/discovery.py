@@ -45,6 +45,12 @@ class EngineProcesses:
     pids: set[int] = field(default_factory=set)
 
 
+MAX_ENGINES = 64
+"""Of one node: what a Spark says of its processes can't cost the loop more than this many."""
+_MAX_PARENTS = 32
+"""How far up a process's server is looked for."""
+
+
 def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EngineProcesses]:
     """Servers by their command lines, each with its worker processes: by the chain of parents, else by container."""
     by_pid = {process.pid: process for process in table if process.state != "Z"}
@@ -56,6 +62,8 @@ def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EnginePr
         ancestor_group = next((by_root[up] for up in _ancestors(process, by_pid) if up in by_root), None)
         group = ancestor_group or _same_server(groups, process, command)
         if group is None or group.kind is not command.kind:
+            if len(groups) > MAX_ENGINES:
+                continue
             group = EngineProcesses(kind=command.kind, root=process, command=command)
             groups.append(group)
         group.pids.add(pid)
@@ -70,7 +78,8 @@ def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EnginePr
             continue
         ancestor_group = next((by_root[up] for up in _ancestors(process, by_pid) if up in by_root), None)
         group = ancestor_group or _same_container(groups, process, kind)
-        if group is None and kind is not None:  # a further node's workers, whose server is elsewhere
+        # A further node's workers, whose server is elsewhere.
+        if group is None and kind is not None and len(groups) <= MAX_ENGINES:
             group = EngineProcesses(kind=kind, root=process)
             groups.append(group)
         if group is not None:
@@ -82,6 +91,8 @@ def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EnginePr
 def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> Iterable[int]:
     seen = {process.pid}
     while (parent := by_pid.get(process.parent_pid)) is not None and parent.pid not in seen:
+        if len(seen) > _MAX_PARENTS:
+            return
         seen.add(parent.pid)
         yield parent.pid
         process = parent

@@ -28,7 +28,7 @@ from sparktop.model.engine import (
     EngineState,
 )
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
-from sparktop.observe.discovery import discover
+from sparktop.observe.discovery import MAX_ENGINES, discover
 from sparktop.observe.engine_log import Feed, LogSource, log_source
 from sparktop.observe.frames import FRAME_S
 from sparktop.observe.metrics import NotMetrics, Scrapes, advance, parse
@@ -45,6 +45,8 @@ NO_FIGURES_EVERY_S = 15.0
 """Scrape interval of an endpoint that answers without figures."""
 FOLLOW_AGAIN_S = 1.0
 AFTER_FAULT_S = 5.0
+LAST_FEEDS_KEPT = 16
+"""Logs of containers that are gone: a node may start one under a new name every second."""
 STATISTICS_AGE_S = 30.0
 WORKER_QUIET_S = 120.0
 STRAINED_PERCENT = 20.0
@@ -195,9 +197,13 @@ class Followers:
         book = self._book
         if book.wall_s is None:
             return ()
-        return discover(
+        engines = discover(
             book.process_table, book.gpu_reading, book.known_containers, self._engines, node_wall_s=book.wall_s
         )
+        if len(engines) > MAX_ENGINES:
+            detail = f"more than {MAX_ENGINES} engines are seen here: only so many are followed"
+            book.message(Collector(name="engines", state=CollectorState.FAILED, detail=detail), book.clock.monotonic())
+        return engines[:MAX_ENGINES]
 
     def _discover(self) -> None:
         book = self._book
@@ -206,8 +212,12 @@ class Followers:
         has_looked = book.can_look_for_engines
         discovered = self._discovered()
         for key in self._feeds.keys() - {engine.key for engine in discovered}:
-            gone = self._last_feeds[self._names.pop(key)] = self._feeds.pop(key)
+            name = self._names.pop(key)
+            self._last_feeds.pop(name, None)  # put back as the newest
+            gone = self._last_feeds[name] = self._feeds.pop(key)
             gone.previous = None
+            if len(self._last_feeds) > LAST_FEEDS_KEPT:
+                del self._last_feeds[next(iter(self._last_feeds))]
             self._scraped.pop(key, None)
         for engine in discovered:
             title = f"{engine.name} @ {book.name}"

@@ -44,7 +44,8 @@ class Placement:
 
 
 class Thinned:
-    """A figure's older values, the lowest of each stretch of time; the stretches grow with the session."""
+    """A figure's older values, the lowest of each stretch of time; the stretches grow with the session, and what gaps
+    they hold goes."""
 
     def __init__(self, *, stretch_s: float = 15.0, most: int = 960) -> None:
         self._stretch_s = stretch_s
@@ -58,6 +59,11 @@ class Thinned:
         if last is not None and last[1] is not None and value is not None and self._is_same_stretch(last[0], time_s):
             self._points[-1] = (last[0], min(last[1], value))
             return
+        if value is not None and last is not None and len(self._points) > 1:  # then that was a gap
+            begin_s, lowest = self._points[-2]
+            if lowest is not None and self._is_same_stretch(begin_s, time_s):
+                self._points[-2:] = [(begin_s, min(lowest, value))]
+                return
         if value is None and (last is None or last[1] is None):
             return
         self._points.append((time_s, value))
@@ -79,6 +85,10 @@ class Thinned:
         return self._series
 
 
+MOST_POINTS = 8192
+"""Of one figure's last minutes: twice as many as the shortest interval of a probe makes (`config.check_interval`)."""
+
+
 class History:
     """One figure over the last minutes, with gaps as None, and thinned out from before that."""
 
@@ -96,7 +106,7 @@ class History:
             if time_s - last_s > 3 * expected_s + 1.0:
                 self._points.append(((time_s + last_s) / 2, None))
         self._points.append((time_s, value))
-        while self._points[0][0] < time_s - self._kept_s:
+        while self._points[0][0] < time_s - self._kept_s or len(self._points) > MOST_POINTS:
             self._older.add(*self._points.popleft())
 
     def earlier(self) -> Series:
@@ -189,6 +199,10 @@ def rdma_rate(previous: NetworkReading, current: NetworkReading) -> float | None
 SPAN_S = 6.0
 
 
+MOST_READINGS = 64
+"""Within the span: a Spark may say of any number that they were taken in it."""
+
+
 LEAST_BYTES_PER_S = 100e6
 
 
@@ -199,7 +213,7 @@ class GrowthWatch:
     """Finds GPU processes whose memory grew over the last seconds."""
 
     def __init__(self) -> None:
-        self._readings: deque[tuple[float, dict[int, tuple[str, int]]]] = deque()
+        self._readings: deque[tuple[float, dict[int, tuple[str, int]]]] = deque(maxlen=MOST_READINGS)
 
     def saw(self, at_s: float, reading: GpuReading) -> None:
         """Add a reading; one that isn't later than the last is ignored."""

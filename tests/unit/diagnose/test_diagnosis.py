@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, RESOLVED_KEPT_S, Diagnosis
+from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, MAX_GONE, RESOLVED_KEPT_S, Diagnosis
 from sparktop.diagnose.findings import ordered, roots
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
@@ -268,3 +268,15 @@ def test_a_claim_that_tells_its_own_time_is_shown_as_it_is() -> None:
     scripted.claims = [replace(finding("a"), since_wall_s=900.0)]
     (shown,) = Diagnosis([scripted.rule]).update(picture(0))
     assert shown is scripted.claims[0]
+
+
+def test_findings_under_ever_new_names_leave_only_so_many_behind() -> None:
+    scripted = Scripted("engine.stalled")
+    diagnosis = Diagnosis([scripted.rule])
+    for second in range(2 * MAX_GONE):
+        scripted.claims = [finding("engine.stalled", node=f"engine {second}")]
+        shown = diagnosis.update(picture(second / 10))
+    assert len(shown) == 1 + MAX_GONE
+    assert {found.nodes[0] for found in shown} == {
+        f"engine {second}" for second in range(MAX_GONE - 1, 2 * MAX_GONE)
+    }  # the newest stay

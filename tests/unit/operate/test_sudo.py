@@ -6,7 +6,7 @@ import pytest
 
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
-from sparktop.model.survey import Privileges
+from sparktop.model.survey import Answer, AskPrivileges, Privileges, Survey
 from sparktop.operate.secrets.sudo import (
     RootAccess,
     docker_refusal,
@@ -15,6 +15,7 @@ from sparktop.operate.secrets.sudo import (
     root_argvs,
     root_refusal,
     sudo_note,
+    sudo_notes,
     sudoers_lines,
 )
 
@@ -54,6 +55,10 @@ def test_how_root_is_had(privileges: Privileges | None, way: RootAccess) -> None
         ("/usr/bin/tee /proc/sys/vm/\\*", TEE, False),
         ("/usr/bin/tee /proc/sys/vm/drop_caches ", TEE, True),
         ("/usr/bin/tee", TEE, True),
+        ("/usr/bin/tee a\\*b", ("/usr/bin/tee", "a*b"), True),
+        ("/usr/bin/tee a\\*b", ("/usr/bin/tee", "a\\b"), False),
+        ("/usr/bin/tee ^a*", ("/usr/bin/tee", "^ab"), False),
+        ("/", ("no-program-of-ours",), False),
         ('/usr/bin/tee ""', TEE, False),
         ('/usr/bin/tee ""', TEE[:1], True),
         ("/usr/bin/", TEE, True),
@@ -105,6 +110,7 @@ def test_a_line_permits_exactly_one_command(argv: tuple[str, ...], line: str) ->
 )
 def test_what_cannot_be_written_there_gives_no_line(argv: tuple[str, ...]) -> None:
     assert sudoers_lines("spark", [argv]) == ()
+    assert len(sudoers_lines("spark", [argv, SYSCTL])) == 1  # the next one gets its line
 
 
 @pytest.mark.parametrize("name", ["spark ALL=(ALL) ALL #", "a\nb", "%sudo", "ALL=", ""])
@@ -144,4 +150,9 @@ def test_what_a_plan_runs_as_root() -> None:
     )
     plan = Plan(request=Request(action="drop-caches", nodes=("spark1",)), title="", risk=Risk.SAFE, steps=(step, step))
     assert root_argvs(plan, "spark1") == (SYSCTL, asked.argv, TEE)
+    survey = Survey(answers={AskPrivileges(node="spark1"): Answer(value=user("password"))})
+    (note,) = sudo_notes(plan.steps, survey, "spark1")
+    assert "NOPASSWD: /usr/sbin/sysctl" in note
+    (short,) = sudo_notes(plan.steps, survey, "spark1", with_lines=False)
+    assert "NOPASSWD" not in short
     assert root_argvs(plan.steps, "spark2") == ()

@@ -176,7 +176,7 @@ def test_a_compose_file_without_its_secrets_says_which(tmp_path: Path) -> None:
         [program, "-f", "compose.yaml", "config"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert found.returncode != 0
-    assert "HF_TOKEN" in found.stderr
+    assert any(name in found.stderr for name in SECRETS)  # Compose v2 names any of them first
 
 
 def test_what_a_recipe_mutes_is_listed_and_left_alone_in_its_files() -> None:

@@ -28,6 +28,7 @@ MAX_RUNNING = 200
 """How many other containers are: a Spark runs a handful."""
 MAX_STOPPED = 30
 """How many stopped containers are inspected, the newest first."""
+_STOPPED = ("exited", "dead", "created")
 INSPECTED_AGE_S = 30.0
 """How often an unchanged running container is inspected anyway: the list doesn't show the effect of `docker update`."""
 RETRY_S = 15.0
@@ -177,15 +178,16 @@ class DockerEngine:
     def _inspected(self, api: Any, rows: Sequence[dict[str, Any]]) -> tuple[Container, ...]:
         import docker.errors
 
-        running = [row for row in rows if row.get("State") not in ("exited", "dead", "created")]
-        stopped = sorted((row for row in rows if row not in running), key=lambda row: -int(row.get("Created") or 0))
+        running = [row for row in rows if row.get("State") not in _STOPPED]
+        stopped = [row for row in rows if row.get("State") in _STOPPED]
+        stopped.sort(key=lambda row: -int(row.get("Created") or 0))
         inspected: dict[str, tuple[tuple[str, str], float, Container]] = {}
         now_s = time.monotonic()
         for row in (*running[:MAX_RUNNING], *stopped[:MAX_STOPPED]):
             container_id = str(row["Id"])
             mark = (str(row.get("State")), str(row.get("Status")))  # the words age ("Up 2 hours"): a restart shows
             cached = self._known.get(container_id)
-            is_fresh = cached is not None and (row not in running or now_s - cached[1] < INSPECTED_AGE_S)
+            is_fresh = cached is not None and (row.get("State") in _STOPPED or now_s - cached[1] < INSPECTED_AGE_S)
             if cached is not None and cached[0] == mark and is_fresh:
                 inspected[container_id] = cached
                 continue
