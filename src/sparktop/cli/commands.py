@@ -105,6 +105,17 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="unit",
+        module="serve",
+        shape="unit RECIPE|CONTAINER HOST...",
+        brief="print a systemd unit that runs an engine; --install installs, enables and starts it",
+        examples=(
+            ("sparktop unit vllm spark1 > vllm.service", "print the unit of the running container vllm"),
+            ("sparktop unit vllm spark1 --install", "have systemd run it from now on; asks before it does"),
+            ("sparktop unit vllm spark1 --remove", "stop it, disable the unit and remove it"),
+        ),
+    ),
+    Command(
         name="audit",
         module="act",
         shape="audit",

@@ -183,6 +183,10 @@ def _recipes(prefix: str, typed: Namespace) -> Candidates:
     return dict.fromkeys(names(), "") | dict.fromkeys(FilesCompleter(("yaml", "yml"))(prefix) if prefix else (), "")
 
 
+def _recipes_or_engines(prefix: str, typed: Namespace) -> Candidates:
+    return {**_engines(prefix, typed), **_recipes(prefix, typed)}
+
+
 def _rules(_: str, typed: Namespace) -> Candidates:
     from sparktop.cli.composition import own_rules
     from sparktop.headless.rules import all_cards
@@ -221,6 +225,7 @@ _CANDIDATES: Mapping[str, Callable[[str, Namespace], Candidates]] = {
     "ACTION": _actions,
     "RECIPE": _recipes,
     "ENGINE": _engines,
+    "RECIPE|CONTAINER": _recipes_or_engines,
     "RULE": _rules,
     "ID|FILE": _rules_or_files,
     "SCENARIO": _scenarios,

@@ -34,24 +34,42 @@ def launch(words: list[str]) -> int:
         raise UsageError("--dry-run, --yes and --export can't be used together")
     if options.export and options.as_json:
         raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
-    from sparktop.model.recipe import Order
-    from sparktop.recipe.read.shelf import recipe
-
-    chosen_recipe = recipe(options.recipe)
-    values = _values(options.set)
+    order, notes = ordered(options)
     if not config.hosts:
         raise UsageError("on which Spark?", hint=f"sparktop launch {options.recipe} spark1")
-    secrets = _secrets(chosen_recipe, options.env_file)
     import asyncio
 
     from sparktop.cli.composition import commanded, distinct
     from sparktop.headless.launch import Launch
     from sparktop.headless.launch import launch as carry_out
 
-    if len(distinct(config.hosts)) < len(config.hosts):
-        twice = next(host for host in config.hosts if config.hosts.count(host) > 1)
-        raise UsageError(f"{twice} is named twice", hint="name each Spark once; the first is the head")
+    once_each(distinct(config.hosts), config.hosts)
     make, secret, output = commanded(config, options)
+    command = Launch(
+        order=order,
+        stops=tuple(options.stop),
+        options={"grace_s": options.grace} if options.grace else {},
+        export=options.export,
+        notes=notes,
+    )
+    return asyncio.run(carry_out(make, command, output=output, secret=secret))
+
+
+def once_each(names: Sequence[str], hosts: Sequence[str]) -> None:
+    """Refuse a host that is named twice."""
+    if len(names) < len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        raise UsageError(f"{twice} is named twice", hint="name each Spark once; the first is the head")
+
+
+def ordered(options: argparse.Namespace) -> tuple[Order, tuple[str, ...]]:
+    """(what is wanted of the recipe, where its secrets come from), from the arguments of a command that takes one."""
+    from sparktop.model.recipe import Order
+    from sparktop.recipe.read.shelf import recipe
+
+    chosen_recipe = recipe(options.recipe)
+    values = _values(options.set)
+    secrets = _secrets(chosen_recipe, options.env_file)
     order = Order(
         recipe=chosen_recipe,
         values=values,
@@ -62,14 +80,7 @@ def launch(words: list[str]) -> int:
     if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
         order = replace(order, hub=hub)
     _check(order)
-    command = Launch(
-        order=order,
-        stops=tuple(options.stop),
-        options={"grace_s": options.grace} if options.grace else {},
-        export=options.export,
-        notes=_notes(secrets),
-    )
-    return asyncio.run(carry_out(make, command, output=output, secret=secret))
+    return order, _notes(secrets)
 
 
 def launch_arguments() -> argparse.ArgumentParser:
@@ -79,18 +90,13 @@ def launch_arguments() -> argparse.ArgumentParser:
         "recipe", nargs="?", metavar="RECIPE", help="the recipe: a name (see `sparktop recipes list`) or a file"
     )
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=f"{HOST_HELP}; the first is the head")
-    argument_parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the recipe"
-    )
+    add_recipe_options(argument_parser)
     argument_parser.add_argument(
         "--stop",
         action="append",
         default=[],
         metavar="ENGINE",
         help="stop this engine first, on each HOST that runs it",
-    )
-    argument_parser.add_argument(
-        "--env-file", type=Path, metavar="FILE", help="a file of secrets, NAME=value lines, mode 0600"
     )
     argument_parser.add_argument(
         "--no-fetch", action="store_false", dest="may_fetch", help="download nothing: use what is on the disks"
@@ -103,6 +109,16 @@ def launch_arguments() -> argparse.ArgumentParser:
     )
     add_run_options(argument_parser)
     return argument_parser
+
+
+def add_recipe_options(argument_parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what is wanted of a recipe."""
+    argument_parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the recipe"
+    )
+    argument_parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="a file of secrets, NAME=value lines, mode 0600"
+    )
 
 
 def _values(texts: Sequence[str]) -> Mapping[str, str]:

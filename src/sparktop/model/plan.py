@@ -282,6 +282,8 @@ class Plan:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must never be shown or written."""
     prospect: Prospect | None = None  # of a launch: whether it fits, its gates, what is on disk
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path -> text of each file that it writes and anybody may read; on several nodes the node's name comes first."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -194,6 +194,31 @@ ACTIONS: tuple[Action, ...] = (
         planner="machine.linger",
     ),
     Action(
+        name="install-unit",
+        title="Have systemd run it",
+        description="Install, enable and start a systemd unit for an engine's container: it starts at boot.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="serve.unit",
+        options=(
+            Option(
+                name="user",
+                description="as a unit of the user's own, without root",
+                default="no",
+                choices=("yes", "no"),
+            ),
+            Option(name="grace_s", description="seconds between SIGTERM and SIGKILL", default="60"),
+        ),
+    ),
+    Action(
+        name="remove-unit",
+        title="Remove its systemd unit",
+        description="Stop an engine that a unit of sparktop's runs, disable the unit and remove it.",
+        risk=Risk.DISRUPTIVE,
+        target="engine",
+        planner="serve.unit_removal",
+    ),
+    Action(
         name="guard",
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",
@@ -221,7 +246,7 @@ RUN_COMMANDS = {
     RESTORE: "Show what an interrupted run has left, and plan its rollback.",
 }
 """What `sparktop act` takes in place of an action: commands about a run that was cut off."""
-STOPPING_ACTIONS = ("stop-engine", "break-restart-loop")
+STOPPING_ACTIONS = ("stop-engine", "break-restart-loop", "remove-unit")
 """Actions that intend to leave stopped what they stop."""
 HALF_AUDITED = ("launch", "relaunch")
 """Actions whose request is more than options: the audit keeps it where it holds no secret (`audit.request_codec`)."""

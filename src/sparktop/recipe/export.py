@@ -182,38 +182,89 @@ WAIT = (
 DEFAULT_SHARE = "0.75"
 
 
-def unit_file(container: ContainerSpec, rank: RenderedRank, rendered: Rendered, comments: Iterable[str]) -> str:
-    """The unit's text; its secrets are expected in /etc/sparktop/NAME.env."""
-    share = flags.value_of(rank.argv, "gpu-memory-utilization", "mem-fraction-static")
-    share = share or flags.value_of(rendered.head.argv, "gpu-memory-utilization", "mem-fraction-static") or ""
-    share = share if re.fullmatch(r"0?\.\d+|1(?:\.0+)?", share) else DEFAULT_SHARE
-    wait = ["/usr/bin/timeout", str(WAIT_S), "/bin/sh", "-c", WAIT, "wait-for-memory", share]
-    run = ["/usr/bin/docker", *run_words(container, is_detached=False)[1:]]
+START_LIMIT_S = 600
+"""docs/facts/engines.md, OPS-02."""
+
+
+UNIT_HEAD = "# Written by sparktop. To remove it: sparktop unit "
+"""How each unit of sparktop's begins."""
+
+
+def unit_file(
+    name: str,
+    run: Sequence[str],
+    share: str | None,
+    *,
+    description: str,
+    has_secrets: bool,
+    is_own: bool = False,
+    comments: Iterable[str] = (),
+) -> str:
+    """The text of a unit that runs a container.
+
+    Args:
+        name: the container's; the unit's is NAME.service.
+        run: the words of `docker run`, not detached, secrets by name.
+        share: what the engine takes of all memory, as its flag says; None: DEFAULT_SHARE.
+        has_secrets: it reads their values from `environment_file`.
+        is_own: for the user's own manager, which knows neither Docker nor the network as units.
+    """
+    share = share if re.fullmatch(r"0?\.\d+|1(?:\.0+)?", share or "") else DEFAULT_SHARE
+    wait = ["/usr/bin/timeout", str(WAIT_S), "/bin/sh", "-c", WAIT, "wait-for-memory", share or DEFAULT_SHARE]
+    system = ("Requires=docker.service", "After=docker.service network-online.target", "Wants=network-online.target")
     lines = [
+        f"{UNIT_HEAD}{_plain(name)} HOST --remove",
         *(f"# {line}" for line in comments),
         "[Unit]",
-        f"Description={_plain(f'{container.name}: {rendered.served_name}')}",
-        "Requires=docker.service",
-        "After=docker.service network-online.target",
-        "Wants=network-online.target",
-        "StartLimitIntervalSec=3600",
+        f"Description={_plain(description)}",
+        *(() if is_own else system),
+        f"StartLimitIntervalSec={START_LIMIT_S}",
         "StartLimitBurst=3",
         "",
         "[Service]",
-        *([f"EnvironmentFile=/etc/sparktop/{container.name}.env"] if container.secret_names else []),
+        *([f"EnvironmentFile={environment_file(name, is_own=is_own)}"] if has_secrets else []),
         f"ExecStartPre={_words(wait)}",
-        f"ExecStartPre=-{_words(['/usr/bin/docker', 'rm', container.name])}",
-        f"ExecStart={_words(run)}",
-        f"ExecStop={_words(['/usr/bin/docker', 'stop', '-t', '60', container.name])}",
+        f"ExecStartPre=-{_words(['/usr/bin/docker', 'rm', name])}",
+        f"ExecStart={_words(['/usr/bin/docker', *run[1:]])}",
+        f"ExecStop={_words(['/usr/bin/docker', 'stop', '-t', '60', name])}",
         "Restart=on-failure",
         "RestartSec=60",
         f"TimeoutStartSec={START_S}",
         "TimeoutStopSec=90",
         "",
         "[Install]",
-        "WantedBy=multi-user.target",
+        f"WantedBy={'default' if is_own else 'multi-user'}.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def environment_file(name: str, *, is_own: bool = False, home: str = "%h") -> str:
+    """Where a unit reads its secrets from: NAME=value lines, mode 0600."""
+    return f"{f'{home}/.config' if is_own else '/etc'}/sparktop/{name}.env"
+
+
+def environment_text(values: Mapping[str, str]) -> str:
+    """The lines of an EnvironmentFile= (systemd.exec(5)): in double quotes a backslash takes four signs literally."""
+
+    def quoted(value: str) -> str:
+        return re.sub(r'(["\\`$])', r"\\\1", value)
+
+    return "".join(f'{name}="{quoted(value)}"\n' for name, value in values.items())
+
+
+def _rank_unit(
+    container: ContainerSpec, rank: RenderedRank, rendered: Rendered, comments: Iterable[str], *, is_own: bool
+) -> str:
+    names = ("gpu-memory-utilization", "mem-fraction-static")
+    return unit_file(
+        container.name,
+        run_words(container, is_detached=False),
+        flags.value_of(rank.argv, *names) or flags.value_of(rendered.head.argv, *names),
+        description=f"{container.name}: {rendered.served_name}",
+        has_secrets=bool(container.secret_names),
+        is_own=is_own,
+        comments=comments,
+    )
 
 
 def _words(words: Iterable[str]) -> str:
@@ -234,7 +285,9 @@ def _plain(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f]+", " ", text).replace("%", "%%")
 
 
-KINDS: Mapping[str, str] = {"run": "{name}.sh", "compose": "{name}.compose.yaml", "systemd": "{name}.service"}
+KINDS: Mapping[str, str] = {
+    "run": "{name}.sh", "compose": "{name}.compose.yaml", "systemd": "{name}.service", "systemd-user": "{name}.service",
+}  # fmt: skip
 """File name of each kind of export; on two nodes the node's name comes first."""
 
 
@@ -242,7 +295,7 @@ def exported(rendered: Rendered, kind: str, *, node: str = "", muted: Sequence[M
     """The export file of one rank.
 
     Args:
-        kind: "run", "compose" or "systemd".
+        kind: one of KINDS.
         node: the rank's node; empty: the head.
         muted: the recipe's muted lint rules, muted in the file too.
 
@@ -256,8 +309,8 @@ def exported(rendered: Rendered, kind: str, *, node: str = "", muted: Sequence[M
     comments = _comments(rendered, rank, kind, container, muted)
     if kind == "compose":
         return compose_file(container, comments)
-    if kind == "systemd":
-        return unit_file(container, rank, rendered, comments)
+    if kind in ("systemd", "systemd-user"):
+        return _rank_unit(container, rank, rendered, comments, is_own=kind == "systemd-user")
     return "\n".join((*(f"# {line}" for line in comments), run_line(container, is_folded=True), ""))
 
 
@@ -286,7 +339,8 @@ def _comments(
         where = {
             "run": "export them before, or read them from a file: set -a; . ./.env; set +a",
             "compose": "in a file .env next to this one, mode 0600, one NAME=value a line",
-            "systemd": f"in /etc/sparktop/{container.name}.env, mode 0600, NAME=value a line",
+            "systemd": f"in {environment_file(container.name)}, mode 0600, NAME=value a line",
+            "systemd-user": f"in {environment_file(container.name, is_own=True)}, mode 0600, NAME=value a line",
         }[kind]
         lines.append(f"Secrets ({names}): {where}")
     lines += [f"sparktop: allow {mute.rule}: {mute.reason}" for mute in muted]

@@ -87,7 +87,7 @@ HOSTS = ["lab-spark:2222", "spark1", "spark2", "local"]
         ("sparktop status me@sp", ["@spark1", "@spark2"]),
         ("sparktop act safe-restart spark1 --engine ", ["old", "vllm-next", "vllm"]),
         ("sparktop launch qwen3-0.6b spark1 --stop vl", ["vllm-next", "vllm"]),
-        ("sparktop act r", ["relaunch", "recover-desktop", "reboot", "resume", "restore"]),
+        ("sparktop act r", ["relaunch", "recover-desktop", "reboot", "remove-unit", "resume", "restore"]),
         ("sparktop act safe-restart spark1 --set sm", ["smoke="]),
         ("sparktop act safe-restart spark1 --set smoke=", ["yes", "no"]),
         ("sparktop act safe-restart spark1 --finding gpu.spin", ["gpu.spin-deadlock"]),

@@ -114,23 +114,26 @@ def test_a_unit_waits_for_memory_and_gives_up_in_the_end() -> None:
     made, _ = launch("qwen3.6-35b-a3b-fp8")
     text = exported(made, "systemd")
     assert "RestartSec=60" in text
+    assert "StartLimitIntervalSec=600" in text
     assert text.index("StartLimitBurst=3") < text.index("[Service]")
     assert text.count("EnvironmentFile=/etc/sparktop/vllm-qwen3.6-35b-a3b-fp8.env") == 1
     assert " wait-for-memory 0.66\n" in text
     assert not [word for word in ("--detach", "--restart", "--rm") if word in text]
 
 
+@pytest.mark.parametrize(("kind", "manager"), [("systemd", "--system"), ("systemd-user", "--user")])
 @pytest.mark.parametrize("name", SHIPPED)
-def test_systemd_accepts_every_unit(name: str, tmp_path: Path) -> None:
+def test_systemd_accepts_every_unit(name: str, kind: str, manager: str, tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         unavailable("systemd-analyze isn't installed")
     made, _ = launch(name)
-    for file, text in files(made, "systemd").items():
+    for file, text in files(made, kind).items():
         path = tmp_path / file
         path.write_text(text.replace("/usr/bin/docker", "/bin/true"), encoding="utf-8")
-        command = [program, "verify", "--recursive-errors=no", str(path)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        command = [program, manager, "verify", "--recursive-errors=no", str(path)]
+        environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
         assert [line for line in found.stderr.splitlines() if file in line] == []
 
 

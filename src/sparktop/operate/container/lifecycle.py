@@ -361,6 +361,22 @@ def start_new(
     )
 
 
+def set_old_aside(new: NewContainer) -> Step:
+    """Have the old container give up its name to one that somebody else makes; one of --rm is gone by then."""
+    assert new.old is not None  # there is one
+    name, before_name = new.name, new.before_name
+    return Step(
+        id=f"aside{new.mark}",
+        title=f"Rename {name} to {before_name}",
+        node=new.node,
+        act=Remote(operations=(still_stopped(new.old), _rename(new.old.path, before_name)), undo=restore_name(new)),
+        limit_s=60.0,
+        verifies="its name is free",
+        undone_by=f"docker rename {before_name} {name}",
+        on_failure=OnFailure.ROLL_BACK,
+    )
+
+
 def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> Step:
     """Give the new container its restart policy, once it has served."""
     word = policy.get("Name")

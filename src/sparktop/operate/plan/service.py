@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Remote, Step
+from sparktop.model.survey import Output, Survey
 from sparktop.operate.plan.origin import systemctl
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.secrets.sudo import program
@@ -97,8 +100,51 @@ class Service:
     def _title(self) -> str:
         return f"{self.unit}, which runs {self.engine}" if self.engine else self.unit
 
+    def forget(self) -> Command:
+        """Reset the count of its failures."""
+        return self._own("reset-failed", "--", self.unit, accepts=(0, 1))
+
+    def reload(self) -> Command:
+        """Have its manager read its files anew."""
+        return self._own("daemon-reload", limit_s=60.0)
+
+    def enable(self, *, now: bool = True) -> Command:
+        """Have it start at boot, or no more."""
+        return self._own("enable" if now else "disable", "--", self.unit, accepts=(0,) if now else (0, 1))
+
+    def _own(self, *words: str, accepts: tuple[int, ...] = (0,), limit_s: float = 30.0) -> Command:
+        return Command(argv=(*self.manager, *words), privilege=self.privilege, accepts=accepts, limit_s=limit_s)
+
     def _command(self, verb: str, limit_s: float) -> Command:
         return Command(argv=self.argv(verb), privilege=self.privilege, limit_s=limit_s)
+
+
+SYSTEM_FOLDER = "/etc/systemd/system"
+_HOME = re.compile(r"/[^\0\n:]+")
+
+
+def home_asks(view: NodeView) -> Iterator[Output]:
+    """What tells the home folder of the node's user."""
+    if view.facts is not None and view.facts.user_id is not None:
+        yield Output(node=view.name, argv=("getent", "passwd", str(view.facts.user_id)))
+
+
+def home_of(view: NodeView, survey: Survey) -> str:
+    """The home folder of the node's user; empty where it isn't known."""
+    for ask in home_asks(view):
+        row = survey.value(ask)
+        fields = row.strip().split(":") if isinstance(row, str) else []
+        if len(fields) >= 6 and _HOME.fullmatch(fields[5]):
+            return fields[5]
+    return ""
+
+
+def unit_folder(view: NodeView, survey: Survey, *, is_own: bool) -> str:
+    """Where the manager's unit files are that people write; empty where the user's home isn't known."""
+    if not is_own:
+        return SYSTEM_FOLDER
+    home = home_of(view, survey)
+    return f"{home}/.config/systemd/user" if home else ""
 
 
 def service_of(rank: RunningRank) -> Service:

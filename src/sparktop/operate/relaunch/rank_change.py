@@ -85,6 +85,21 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
 
 def changes_by_rank(request: Request, picture: FleetState, survey: Survey) -> tuple[RankChange, ...]:
     """Every rank with its part of the change, head first; or why it can't be relaunched."""
+    rank_changes = ranks_with_change(request, picture, survey)
+    # A --rm container can only be restarted by a relaunch, so an empty change is allowed for it.
+    if all(
+        rank_change.change.is_empty and not (rank_change.rank.container and rank_change.rank.container.auto_remove)
+        for rank_change in rank_changes
+    ):
+        raise Refused(
+            f"no change is given for {rank_changes[0].rank.name}",
+            ("name one: a flag, a variable, an option or an image", "to restart it unchanged: safe-restart"),
+        )
+    return rank_changes
+
+
+def ranks_with_change(request: Request, picture: FleetState, survey: Survey) -> tuple[RankChange, ...]:
+    """The same, where there may be no change."""
     team = requested_ranks(request, picture)
     require_all_ranks(team)
     ranks = inspect_ranks(team, survey)
@@ -95,15 +110,6 @@ def changes_by_rank(request: Request, picture: FleetState, survey: Survey) -> tu
         except CannotEdit as error:
             raise Refused(str(error), ("set the figure yourself: --FLAG=VALUE",)) from error
         rank_changes.append(_rank_change(rank, change, notes, survey))
-    # A --rm container can only be restarted by a relaunch, so an empty change is allowed for it.
-    if all(
-        rank_change.change.is_empty and not (rank_change.rank.container and rank_change.rank.container.auto_remove)
-        for rank_change in rank_changes
-    ):
-        raise Refused(
-            f"no change is given for {ranks[0].name}",
-            ("name one: a flag, a variable, an option or an image", "to restart it unchanged: safe-restart"),
-        )
     return tuple(rank_changes)
 
 

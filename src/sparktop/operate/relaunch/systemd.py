@@ -71,7 +71,7 @@ class DropInRelaunch(RankRelaunch):
             title=f"Write {self.drop_in.path} and have systemd read it",
             node=self.node,
             act=Remote(
-                operations=(self._expect_unchanged(), self._install(self.text), self._reload()),
+                operations=(self._expect_unchanged(), self._install(self.text), self.service.reload()),
                 undo=tuple(self._restore_file()),
             ),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
@@ -90,18 +90,12 @@ class DropInRelaunch(RankRelaunch):
 
     def undo_change(self) -> Iterator[Step]:
         """Restore or remove the drop-in, reload systemd and reset the service's failure count."""
-        forget = Command(
-            argv=(*self.service.manager, "reset-failed", "--", self.service.unit),
-            privilege=self.service.privilege,
-            accepts=(0, 1),
-            limit_s=30.0,
-        )
         state = "as it was" if self.drop_in.before is not None else "removed"
         yield Step(
             id=f"back-file{self.mark}",
             title=f"{self.drop_in.path} {state}, and systemd reads it",
             node=self.node,
-            act=Remote(operations=(*self._restore_file(), forget)),
+            act=Remote(operations=(*self._restore_file(), self.service.forget())),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
             verifies="systemd has reloaded its files",
         )
@@ -127,16 +121,13 @@ class DropInRelaunch(RankRelaunch):
         argv = (_INSTALL, "-m", "0644", "-D", "-T", "--", "{content}", self.drop_in.path)
         return Command(argv=argv, privilege=self.service.privilege, content=text, limit_s=30.0)
 
-    def _reload(self) -> Command:
-        return Command(argv=self.service.reload_argv, privilege=self.service.privilege, limit_s=RELOAD_LIMIT_S)
-
     def _restore_file(self) -> Iterator[Operation]:
         if self.drop_in.before is None:
             argv = (_REMOVE, "-f", "--", self.drop_in.path)
             yield Command(argv=argv, privilege=self.service.privilege, limit_s=30.0)
         else:
             yield self._install(self.drop_in.before)
-        yield self._reload()
+        yield self.service.reload()
 
     # what the review says
 

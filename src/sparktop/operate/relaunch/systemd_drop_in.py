@@ -14,6 +14,7 @@ from sparktop.masking import is_secret, mask_text
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.operate.plan.common_steps import key_values
 from sparktop.operate.plan.origin import systemctl
+from sparktop.operate.plan.service import home_asks, unit_folder
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import secret_words, secrets_of
 
@@ -116,12 +117,6 @@ def overriding_drop_in(service: Service, own_path: str) -> str:
     return source if is_drop_in and source.rpartition("/")[2] > NAME else ""
 
 
-SYSTEM = "/etc/systemd/system"
-
-
-_HOME = re.compile(r"/[^\0\n:]+")
-
-
 class NoDropIn(ValueError):
     """Why a drop-in can't make the change; `remedies` say what can."""
 
@@ -150,7 +145,7 @@ def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
     yield _cat(rank_change)
     yield _show(rank_change)
     if rank.origin.is_own:
-        yield from _passwd(rank_change)
+        yield from home_asks(rank.view)
     path = _path(rank_change, survey)
     if path:
         yield FileText(node=rank.node, path=path)
@@ -201,21 +196,8 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
 
 
 def _path(rank_change: RankChange, survey: Survey) -> str:
-    unit = rank_change.origin.unit
-    if not rank_change.origin.is_own:
-        return f"{SYSTEM}/{unit}.d/{NAME}"
-    for ask in _passwd(rank_change):
-        row = survey.value(ask)
-        fields = row.strip().split(":") if isinstance(row, str) else []
-        if len(fields) >= 6 and _HOME.fullmatch(fields[5]):
-            return f"{fields[5]}/.config/systemd/user/{unit}.d/{NAME}"
-    return ""
-
-
-def _passwd(rank_change: RankChange) -> Iterator[Output]:
-    facts = rank_change.rank.view.facts
-    if facts is not None and facts.user_id is not None:
-        yield Output(node=rank_change.rank.node, argv=("getent", "passwd", str(facts.user_id)))
+    folder = unit_folder(rank_change.rank.view, survey, is_own=rank_change.origin.is_own)
+    return f"{folder}/{rank_change.origin.unit}.d/{NAME}" if folder else ""
 
 
 def _manager(rank_change: RankChange) -> tuple[str, ...]:
