@@ -26,6 +26,8 @@ SLACK_S = 60.0
 """A node under memory pressure takes seconds for what it usually does at once."""
 ANSWER_LIMIT_S = 30.0
 ASK_AGAIN_S = 1.0
+BEGIN_AT_MOST = 20
+"""How often a step is begun whose node says that it never began."""
 PROBE_OF_DONE_S = 30.0
 END_LIMIT_S = 60.0
 """A step that only downloads ends within this time, once its node was told to."""
@@ -108,6 +110,7 @@ class RemoteStep:
     async def _outcome(self, secret: AskSecret) -> Outcome:
         """The step's outcome on the node, waited for."""
         clock, until_s = self._context.clock, None
+        not_begun = 0
         while True:
             outcome = await self._next_outcome(secret)
             if outcome.state is OutcomeState.RUNNING:
@@ -124,7 +127,11 @@ class RemoteStep:
                 await self._context.pause(ASK_AGAIN_S)
             elif outcome.state is OutcomeState.NEVER_BEGUN:
                 self._is_begun = False
+                not_begun += 1
+                if not_begun >= BEGIN_AT_MOST:
+                    raise NoLine(f"{self._step.node} was told to begin it {not_begun} times, and says it never did")
                 self._listener.found("it did not start there")
+                await self._context.pause(RETRY_S)
             else:
                 return outcome
 

@@ -32,8 +32,12 @@ ASK_SLACK_S = 30.0
 REPLY_LIMIT_S = 30.0
 """For a request that the runner answers at once, on a slow node: lock, unlock, outcome, end."""
 ASKS_AT_ONCE = 4
+SECRETS_AT_MOST = 20
+"""Of one step: sudo asks three times, for each of its few operations."""
 ANSWER_CHARS = 8 << 20
 """More than any runner of ours answers (4 MiB); a longer answer is dropped."""
+UNREAD_BYTES = 16 << 20
+"""Replies to one request that nobody has read yet, as while the operator types a password: more ends the runner."""
 
 Words = dict[str, Any]
 Begun = dict[tuple[str, str], str]
@@ -60,7 +64,7 @@ class RunnerLine:
         self._begun = begun
         self._fault = fault
         self._number = 0
-        self._replies: dict[int, asyncio.Queue[Words | TransportError]] = {}
+        self._requests: dict[int, _Request] = {}
         self._hello: asyncio.Future[Words] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._why_ended = "the runner ended"
@@ -161,8 +165,8 @@ class RunnerLine:
         if not self._hello.done():
             self._hello.set_exception(LinkLost(why))
             self._hello.exception()  # marks it as retrieved: perhaps nobody waits for it
-        for queue in self._replies.values():
-            queue.put_nowait(LinkLost(why))
+        for request in self._requests.values():
+            request.take(LinkLost(why), 0)
 
     async def _listen(self, data: bytes) -> None:
         splitter = Splitter()
@@ -170,6 +174,8 @@ class RunnerLine:
             while True:
                 for line in splitter.feed(data):
                     self._dispatch(line)
+                if self._ended.is_set():
+                    return
                 data = await self._channel.read()
                 if not data:
                     break
@@ -197,18 +203,23 @@ class RunnerLine:
                 number = words.get("id")
                 if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= self._number:
                     raise ProbeError("a reply to nothing that was asked")
-                if (queue := self._replies.get(number)) is not None:
-                    queue.put_nowait(words)
+                if (request := self._requests.get(number)) is not None:
+                    self._hand_over(request, words, len(line))
         except (ProbeError, ValueError) as error:
             self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> None:
         """Tell everybody who waits that a reply can't be read, as it may be theirs; name the first on the screen."""
-        for queue in self._replies.values():
-            queue.put_nowait(self._no_answer(str(error)))
+        for request in self._requests.values():
+            self._hand_over(request, self._no_answer(str(error)), 200)
         if self._fault is not None:
             self._fault("runner's replies", error)
             self._fault = None
+
+    def _hand_over(self, request: _Request, reply: Words | TransportError, size: int) -> None:
+        request.take(reply, size)
+        if request.unread_bytes > UNREAD_BYTES:
+            self._end(f"the runner sends more than anybody reads ({UNREAD_BYTES >> 20} MiB of replies to one request)")
 
     async def _beat(self) -> None:
         try:
@@ -297,6 +308,7 @@ class RunnerLine:
         if self._password is not None and self._password[0] != run_id:
             self._password = None
         request = self._request()
+        secrets_asked = 0
         try:
             self._begun.setdefault((run_id, step_id), self.boot_id)
             await request.send({"step": codec.step_words(run_id, step_id, act)})
@@ -314,6 +326,9 @@ class RunnerLine:
                     case "progress":
                         told(codec.progress_of(words))
                     case "ask secret":
+                        secrets_asked += 1
+                        if secrets_asked > SECRETS_AT_MOST:
+                            raise NoAnswer(f"the runner asks for a password again and again ({secrets_asked} times)")
                         await self._give_secret(run_id, words.get("wrong"), secret, request)
                     case "refused":
                         return Outcome(state=OutcomeState.FAILED, problem=codec.sentence_of(words.get("problem")))
@@ -418,8 +433,9 @@ class _Request:
     def __init__(self, line: RunnerLine, number: int) -> None:
         self._line = line
         self._number = number
-        self._queue: asyncio.Queue[Words | TransportError] = asyncio.Queue()
-        line._replies[number] = self._queue
+        self._queue: asyncio.Queue[tuple[Words | TransportError, int]] = asyncio.Queue()
+        self.unread_bytes = 0
+        line._requests[number] = self
 
     async def send(self, words: Words) -> None:
         """Raises LinkLost."""
@@ -427,14 +443,20 @@ class _Request:
             raise LinkLost(self._line._why_ended)
         await self._line._channel.write(json.dumps({"id": self._number, **words}).encode() + b"\n")
 
+    def take(self, reply: Words | TransportError, size: int) -> None:
+        """Keep a reply of so many bytes until it is read."""
+        self._queue.put_nowait((reply, size))
+        self.unread_bytes += size
+
     async def reply(self) -> Words:
         """The next reply; raises LinkLost, or NoAnswer where one came that can't be read and may be this one's."""
         if self._line._ended.is_set() and self._queue.empty():
             raise LinkLost(self._line._why_ended)
-        words = await self._queue.get()
+        words, size = await self._queue.get()
+        self.unread_bytes -= size
         if isinstance(words, TransportError):
             raise words
         return {"kind": "", **words}
 
     def close(self) -> None:
-        self._line._replies.pop(self._number, None)
+        self._line._requests.pop(self._number, None)

@@ -184,7 +184,7 @@ def progress_of(words: Mapping[str, Any]) -> Progress:
 def holder_of(words: Mapping[str, Any]) -> LockHolder:
     """Who holds the node's lock."""
     return LockHolder(
-        who=sanitise.name(str(words.get("who") or "")),
+        who=sanitise.name(sentence_of(words.get("who"))),
         what=sentence_of(words.get("what")),
         since_wall_s=_seconds(words.get("since")),
     )
