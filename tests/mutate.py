@@ -55,7 +55,13 @@ DOORS = {
     "lock": Door(
         ("probe/runner/journal.py",), ("unit/probe/test_runner_lock.py", "unit/operate/runner/test_client.py")
     ),
-    "step": Door(("probe/runner/step.py",), ("unit/operate/runner/test_client.py", "unit/probe/test_runner_sudo.py")),
+    "step": Door(
+        ("probe/runner/step.py",),
+        (
+            "unit/operate/runner/test_client.py",
+            *(f"unit/probe/test_runner_{name}.py" for name in ("docker", "fetch", "sudo")),
+        ),
+    ),
     "ssh": Door(
         ("transport/ssh/config.py", "transport/ssh/connector.py", "transport/ssh/login.py"),
         (

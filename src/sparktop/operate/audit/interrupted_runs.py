@@ -59,16 +59,17 @@ class InterruptedRun:
     """As far as it is known; `run_report` adds message and hint."""
     last_wall_s: float
     """Time of its last entry, operator's clock."""
-    was_closed: bool = False
+    was_closed: bool
     """Its console had time to write that entry."""
-    at: str = ""
-    """The step that was running."""
-    number: int = 0
-    stopped: tuple[str, ...] = ()
+    at: str
+    """The step that was running; empty where none was."""
+    number: int
+    """Of the last step that had begun, from 1."""
+    stopped: tuple[str, ...]
     """Ids of containers that it stopped, or was going to start."""
     policies: Mapping[str, str]
     """Container id -> its former restart policy, as `docker update --restart` takes it."""
-    made: tuple[CreatedContainer, ...] = ()
+    made: tuple[CreatedContainer, ...]
 
 
 def interrupted_runs(

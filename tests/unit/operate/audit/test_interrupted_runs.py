@@ -63,6 +63,7 @@ async def test_an_engine_that_was_stopped_for_room(tmp_path: Path) -> None:
     assert run is not None
     assert run.state is RunState.CUT_OFF
     assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was made and never started. Its")
+    assert "Its console ended without a word after " in run.message
     assert "at step 4 of 6: Wait until it is gone" in run.message
     assert run.hint == (
         "Back by hand: docker rm tiny; docker start vllm-old; docker update --restart=on-failure:3 vllm-old"
@@ -145,6 +146,122 @@ async def test_what_a_run_that_ended_halfway_has_left(tmp_path: Path, state: str
     assert [one.run.id for one in found(again) if run_report(one, seen(old()))] == ["run-2"], "told once"
 
 
+async def test_its_steps_are_told_as_the_audit_has_them(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "gone")
+    ended = next(entry for entry in audit if entry["kind"] == "step" and entry["step"] == "make")
+    ended |= {"seconds": 7.0, "wall_s": WALL_S + 10.0}
+    audit[0]["steps"][1]["has_no_undo"] = True
+    (one,) = found(audit)
+    first, second, *_ = one.run.steps
+    assert (first.began_wall_s, first.ended_wall_s) == (WALL_S + 3.0, WALL_S + 10.0)
+    assert [step_run.step.has_no_undo for step_run in (first, second)] == [False, True]
+    assert one.run.steps[3].detail == "the console was gone from here on"  # it only waited here
+    (one,) = found(await written(tmp_path / "2", "stop"))
+    at_node = "; what the node had begun of it, it has finished or undone by itself"
+    assert one.run.steps[2].detail == f"the console was gone from here on{at_node}"
+
+
+async def test_a_run_that_failed_at_its_first_step(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "policy-off")
+    audit[1]["state"] = "failed"
+    end = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": "failed", "message": ""}
+    (one,) = found([*audit, end])
+    assert (one.number, one.at) == (1, "Make the container tiny")
+    assert [container.name for container in one.made] == [NEW]
+
+
+async def test_a_run_that_was_aborted_between_two_steps_was_at_none(tmp_path: Path) -> None:
+    end = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": "aborted", "message": ""}
+    (one,) = found([*(await written(tmp_path, "gone")), end])
+    assert (one.number, one.at) == (3, "")
+    run = run_report(one, seen(old()))
+    assert run is not None
+    assert "at step" not in run.message
+
+
+async def test_a_console_that_died_after_its_last_step_had_failed(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "no step of it")
+    audit[-1]["state"] = "failed"
+    (one,) = found(audit)
+    assert (one.number, one.at, one.was_closed) == (6, "Wait until tiny answers", False)
+
+
+async def test_what_else_a_step_does_makes_no_container(tmp_path: Path) -> None:
+    made = launch()
+    more = step("more", Remote(operations=(Command(argv=("sync",)),)))
+    (one,) = found(await written(tmp_path, "gone", replace(made, steps=(more, *made.steps))))
+    assert [container.name for container in one.made] == [NEW]
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "shown"),
+    [
+        ("on-failure", 1, "on-failure:1"),
+        *(("on-failure", count, "on-failure") for count in (None, 0, -1, True, "3", [3])),
+        ("always", 3, "always"),
+    ],
+)
+async def test_a_policy_is_told_as_docker_update_takes_it(
+    tmp_path: Path, policy: str, count: object, shown: str
+) -> None:
+    audit = await written(tmp_path, "gone")
+    for planned in audit[0]["steps"]:
+        for operation in (*planned.get("operations", ()), *planned.get("undo", ())):
+            if operation.get("body", {}).get("RestartPolicy", {}).get("Name") == "on-failure":
+                operation["body"]["RestartPolicy"] = {"Name": policy, "MaximumRetryCount": count}
+    (one,) = found(audit)
+    assert dict(one.policies) == {OLD_ID: shown}
+
+
+async def test_two_nodes_are_named_with_their_commands(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path, "gone"))
+    both = picture(*seen(old()).nodes, node("spark2"))
+    run = run_report(one, both)
+    assert run is not None
+    assert "Back by hand: on spark1: docker start vllm-old" in run.hint
+    alone = run_report(one, seen(old()))
+    assert alone is not None
+    assert "Back by hand: docker start vllm-old" in alone.hint
+
+
+@pytest.mark.parametrize(("after_s", "is_told"), [(-60.0, True), (60.0, True), (1800.0, True), (1800.5, False)])
+async def test_what_ended_long_after_the_run_was_stopped_by_somebody_else(
+    tmp_path: Path, after_s: float, *, is_told: bool
+) -> None:
+    audit = await written(tmp_path, "gone")
+    audit[-1]["wall_s"] = WALL_S + 5000.0  # its last entry counts, not its first
+    (one,) = found(audit, later_s=6000.0)
+    assert (run_report(one, seen(old(finished_wall_s=WALL_S + 5000.0 + after_s))) is not None) is is_told
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"status": "running"},
+        {"finished_wall_s": WALL_S + 86_400.0},
+    ],
+    ids=["runs", "ended-later"],
+)
+async def test_each_of_several_is_looked_at(tmp_path: Path, first: dict[str, Any]) -> None:
+    (one,) = found(await written(tmp_path, "gone"))
+    other = container("other", container_id="ef" * 32, **{"status": "exited", **first})
+    several = replace(one, stopped=("ef" * 32, OLD_ID), made=())
+    run = run_report(several, seen(other, old()))
+    assert run is not None
+    assert run.remains == "vllm-old on spark1 is stopped"
+
+
+async def test_one_whose_place_was_taken_hides_no_other_node_s(tmp_path: Path) -> None:
+    (one,) = found(await written(tmp_path, "gone"))
+    replaced = container("other", container_id="ef" * 32, status="exited")
+    there = Containers(containers=(replaced, new(status="running", restart_policy="always")), available=True)
+    taken = replace(node("spark1"), containers=there, link=link(LinkState.LIVE))
+    (left_over,) = seen(old()).nodes
+    run = run_report(replace(one, stopped=("ef" * 32, OLD_ID)), picture(taken, replace(left_over, name="spark2")))
+    assert run is not None
+    assert run.remains == "vllm-old on spark2 is stopped"
+
+
 # --- what is not
 
 
@@ -173,6 +290,24 @@ async def test_a_run_that_is_under_way_or_long_ago_or_read_or_ended(tmp_path: Pa
     ends = [{"kind": "end", "state": state} for state in ("done", "rolled back")]
     for last in ({"kind": "note", "read": True}, *ends):
         assert not found([*audit, {"run": "run-1", "wall_s": WALL_S, **last}])
+
+
+async def test_a_run_is_forgotten_thirty_days_after_its_last_entry(tmp_path: Path) -> None:
+    audit = await written(tmp_path, "gone")
+    audit[-1]["wall_s"] = last_s = WALL_S + 86_400.0
+    for age_s, is_told in ((30 * 86_400.0 - 0.5, True), (30 * 86_400.0, False)):
+        assert bool(found(audit, later_s=last_s - WALL_S + age_s)) is is_told
+
+
+async def test_a_note_of_a_run_that_is_not_there_hides_none(tmp_path: Path) -> None:
+    stray = {"run": "run-9", "kind": "note", "wall_s": WALL_S}
+    assert found([*(await written(tmp_path, "gone")), stray])
+
+
+async def test_the_last_entry_of_a_console_that_closes_is_no_end(tmp_path: Path) -> None:
+    left_here = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": "running", "message": "", "left": True}
+    (one,) = found([*(await written(tmp_path, "gone")), left_here])
+    assert (one.run.state, one.was_closed) == (RunState.CUT_OFF, True)
 
 
 async def test_a_run_whose_last_step_was_done(tmp_path: Path) -> None:

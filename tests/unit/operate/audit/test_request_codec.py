@@ -50,6 +50,15 @@ def test_a_change_comes_back_as_it_went(request_: Request) -> None:
     assert whole_request(plain, words, {"HF_TOKEN": SECRET}) == request_
 
 
+def test_a_line_that_can_t_be_read_is_named_the_first_of_several() -> None:
+    words = kept(relaunch(flags={"--a": "1"}))
+    (kind,) = words["change"]
+    words["change"][kind] = [*words["change"][kind], "no change at all", "--b=1", "nor this one"]
+    with pytest.raises(UsageError) as caught:
+        whole_request(relaunch(), words, {})
+    assert caught.value.message.startswith("'no change at all': ")
+
+
 def test_a_variable_that_has_no_value_here_is_named() -> None:
     words = kept(relaunch(environment={"HF_TOKEN": SECRET}), SECRET)
     with pytest.raises(UsageError, match="HF_TOKEN is not set here"):
