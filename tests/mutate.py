@@ -58,8 +58,8 @@ DOORS = {
     "step": Door(
         ("probe/runner/step.py",),
         (
-            "unit/operate/runner/test_client.py",
-            *(f"unit/probe/test_runner_{name}.py" for name in ("docker", "fetch", "sudo")),
+            *("unit/probe/test_runner_docker.py", "unit/operate/runner/test_client.py"),
+            *("unit/probe/test_runner_sudo.py", "unit/probe/test_runner_fetch.py"),
         ),
     ),
     "ssh": Door(
