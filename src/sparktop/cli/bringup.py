@@ -64,7 +64,7 @@ def bringup_arguments() -> argparse.ArgumentParser:
         action="store_true",
         help="look also at what an earlier look has proven and nothing has changed since",
     )
-    argument_parser.add_argument("--page", type=Path, metavar="FILE", help="also write the page to keep, as Markdown")
+    argument_parser.add_argument("--page", type=Path, metavar="FILE", help="write the page to keep: Markdown, or HTML")
     argument_parser.add_argument("--json", action="store_true", dest="as_json", help="print the checks as JSON")
     argument_parser.set_defaults(dry_run=False, yes=False)
     add_timeout(argument_parser, default_s=30.0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
 from sparktop.model.finding import Remedy
-from sparktop.text.lines import BLANK, Line, wrapped
-from sparktop.text.units import age, clock_time
+from sparktop.text.lines import BLANK, Line, hanging, wrapped
+from sparktop.text.units import age
 
 SIGNS: Mapping[CheckState, tuple[str, str]] = {
     CheckState.PASSED: ("✔", "ok"),
@@ -38,7 +41,7 @@ def chapter_lines(
     """
     lines = [heading(chapter, rows)]
     several = len({row.nodes for row in rows if len(row.nodes) == 1}) > 1
-    for row in rows:
+    for row in merged(rows):
         if shows_all or row.state is not CheckState.PASSED:
             lines += row_lines(row, width, now_wall_s=now_wall_s, names_node=several or len(row.nodes) > 1)
     return [*lines, BLANK]
@@ -47,6 +50,21 @@ def chapter_lines(
 def heading(chapter: Chapter, rows: Iterable[CheckResult]) -> Line:
     """ "Machine   7 passed, 1 failed"."""
     return Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))
+
+
+def merged(rows: Sequence[CheckResult]) -> list[CheckResult]:
+    """The rows, with one in place of those of one check in which every node passed, or skipped, with equal words."""
+    shown: list[CheckResult] = []
+    for row in rows:
+        last = shown[-1] if shown else None
+        is_same = last is not None and (last.check, last.state, last.found, last.is_kept) == (
+            row.check, row.state, row.found, row.is_kept,
+        )  # fmt: skip
+        if last is not None and is_same and row.state in (CheckState.PASSED, CheckState.SKIPPED):
+            shown[-1] = replace(last, nodes=(*last.nodes, *row.nodes))
+        else:
+            shown.append(row)
+    return shown
 
 
 def counts(rows: Iterable[CheckResult]) -> str:
@@ -77,10 +95,50 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     return lines
 
 
-def _remedy_lines(remedy: Remedy, row: CheckResult, width: int) -> list[Line]:
-    lines = _indented(f"→ {remedy.title}", width, "info")
+def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Line]:
+    """All of one check: what it found, what it looks at and why, what to do, its sources."""
+    card = BY_ID[row.check]
+    glyph, tone = SIGNS[row.state]
+    lines = [
+        Line.of((f"{glyph} {row.state}  ", tone), (card.title, "title")),
+        Line.of((" & ".join(row.nodes), "quiet")),
+    ]
+    lines += [BLANK, *wrapped(row.found or "nothing found", width, tone if row.is_problem else "value")]
+    if row.is_kept and row.proven_wall_s is not None:
+        ago = age(max(0.0, now_wall_s - row.proven_wall_s))
+        lines += wrapped(f"proven {ago} ago, and nothing it depends on has changed", width, "quiet")
+    lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
+    if row.remedies:
+        lines += [BLANK]
+    for remedy in row.remedies:
+        lines += _remedy_lines(remedy, row, width, indent=0)
+    if card.root:
+        lines += [BLANK, *_entry("root", card.root, width)]
+    return [*lines, BLANK, *_entry("source", "; ".join(card.sources), width)]
+
+
+def _entry(name: str, text: str, width: int) -> list[Line]:
+    return hanging(Line.of((f"{name:<9} ", "label")), text, width)
+
+
+def commands(row: CheckResult) -> list[str]:
+    """What the operator would type for the row's remedies, without the node that it is typed on."""
+    return [
+        step.removeprefix(f"on {node}: ") if (node := _node_of(step, row)) else step
+        for remedy in row.remedies
+        for step in (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps)
+    ]
+
+
+def _node_of(step: str, row: CheckResult) -> str:
+    return next((node for node in row.nodes if step.startswith(f"on {node}: ")), "")
+
+
+def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4) -> list[Line]:
+    margin = Line.of(" " * indent)
+    lines = [margin + line for line in hanging(Line.of(("→ ", "info")), remedy.title, width - indent, "info")]
     for step in (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps):
-        lines += [Line.of("  ") + line for line in _indented(step, width - 2, "")]
+        lines += [margin + line for line in hanging(Line.of("  "), step, width - indent)]
     return lines
 
 
@@ -135,9 +193,12 @@ def _row_data(row: CheckResult) -> dict[str, Any]:
     }
 
 
+# --- the page to keep
+
+
 def as_markdown(rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float) -> str:
     """The page to keep: the machines, what was proven with figures, what is left."""
-    title = f"# Bring-up of {' and '.join(hosts)}\n\n{clock_time(now_wall_s)}. {counts(rows)}.\n"
+    title = f"# Bring-up of {' and '.join(hosts)}\n\n{_date(now_wall_s)}. {counts(rows)}.\n"
     return title + "".join(_chapter_markdown(chapter, rows) for chapter in Chapter)
 
 
@@ -152,10 +213,8 @@ def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
     for row in own:
         if row.is_problem and row.remedies:
             body.append(f"\n{' and '.join(row.nodes)}, {row.check}:\n\n")
-            for remedy in row.remedies:
-                body.append(f"- {_plain(remedy.title)}\n")
-                steps = (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps)
-                body += [f"  - `{step.replace('`', chr(39))}`\n" for step in steps]
+            body += [f"- {_plain(remedy.title)}\n" for remedy in row.remedies]
+            body += ["\n```sh\n", *(f"{step.replace('`', chr(39))}\n" for step in commands(row)), "```\n"]
     return "".join(body)
 
 
@@ -166,3 +225,50 @@ def _cell(text: str) -> str:
 def _plain(text: str) -> str:
     """Without what Markdown or HTML would take for its own: parts of it come from the nodes."""
     return text.replace("<", "&lt;").replace("`", "'").replace("\n", " ")
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c }
+h2 { margin-top: 2rem } table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; padding: .3rem .8rem .3rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
+.passed { color: #2d7d2d } .warning { color: #9a6700 } .failed { color: #c0262d } .skipped, .unknown { color: #666 }
+pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto } .why { color: #555 }
+@media (prefers-color-scheme: dark) { body { background: #161616; color: #ddd } pre { background: #222 }
+td, th { border-color: #333 } .why { color: #aaa } }
+"""
+
+
+def as_html(rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float) -> str:
+    """The page as one HTML file: no script, nothing loaded from elsewhere."""
+    title = f"Bring-up of {' and '.join(hosts)}"
+    chapters = "".join(_chapter_html(chapter, rows) for chapter in Chapter)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style>\n<h1>{html.escape(title)}</h1>\n"
+        f"<p>{_date(now_wall_s)}. {html.escape(counts(rows))}.</p>\n{chapters}</html>\n"
+    )
+
+
+def _chapter_html(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
+    own = [row for row in rows if row.chapter is chapter]
+    if not own:
+        return ""
+    cells = "".join(_row_html(row) for row in own)
+    return f"<h2>{html.escape(CHAPTER_TITLES[chapter])}</h2>\n<table>\n{cells}</table>\n"
+
+
+def _row_html(row: CheckResult) -> str:
+    card = BY_ID[row.check]
+    found = html.escape(row.found)
+    if row.is_problem:
+        found += f'<div class="why">{html.escape(card.why)}</div>'
+        found += "".join(f"<div>→ {html.escape(remedy.title)}</div>" for remedy in row.remedies)
+        steps = html.escape("\n".join(commands(row)))
+        found += f"<pre>{steps}</pre>" if steps else ""
+    sign = f'<td class="{row.state}">{SIGNS[row.state][0]} {row.state}</td>'
+    nodes = html.escape(" & ".join(row.nodes))
+    return f"<tr>{sign}<td>{html.escape(card.title)}</td><td>{nodes}</td><td>{found}</td></tr>\n"
+
+
+def _date(wall_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_s))

@@ -12,7 +12,7 @@ from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.kept import Kept
 from sparktop.bringup.looking import look
 from sparktop.clock import Clock, SystemClock
-from sparktop.documents.bringup import as_data, as_markdown, chapter_lines, summary
+from sparktop.documents.bringup import as_data, as_html, as_markdown, chapter_lines, summary
 from sparktop.errors import ConfigError
 from sparktop.headless.act import MakeSession, OutputOptions, watched
 from sparktop.headless.status import comes_true
@@ -37,7 +37,7 @@ class BringUp:
     again: bool = False
     """Look also at what earlier looks have proven."""
     page: Path | None = None
-    """A Markdown file to write."""
+    """A file to write: HTML where it ends in .html, else Markdown."""
 
 
 async def bring_up(
@@ -70,7 +70,8 @@ async def bring_up(
     else:
         draw(summary(rows, width_of(sys.stdout)), sys.stdout)
     if command.page is not None:
-        _write(command.page, as_markdown(rows, hosts=hosts, now_wall_s=clock.wall()))
+        page = as_html if command.page.suffix in (".html", ".htm") else as_markdown
+        _write(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall()))
     if not is_reached:
         return UNREACHED
     return WRONG if any(row.state in (CheckState.WARNING, CheckState.FAILED) for row in rows) else OK

@@ -18,6 +18,7 @@ from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.ui.bring_up_flow import BringUpFlow
 from sparktop.ui.launch_flow import LaunchFlow
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ActionFlow:
         self._cut_off = CutOffRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
         """Shows the log of (node, engine); False where there is no such engine (yet). Set by the console."""
+        self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock)
         self.launching = LaunchFlow(ask=self._ask_screen, picture=picture, plan=self._plan_or_refusal, clock=clock)
 
     def attach(self, operating: Operating | None) -> None:
@@ -137,6 +139,11 @@ class ActionFlow:
         """Choose a recipe and launch it; a read-only console only shows the recipes."""
         if not self._is_asking and (self.is_read_only or self._may_start()):
             self._start_worker(self._launch(selection.node))
+
+    def bring_up(self) -> None:
+        """Look at the nodes chapter by chapter; what the operator chooses there is planned and reviewed."""
+        if self._may_start(looks=True):
+            self._start_worker(self._bring_up())
 
     def choose(self, selection: Selection) -> None:
         """Choose among all actions for the selection."""
@@ -250,6 +257,15 @@ class ActionFlow:
         if any(option.name == "way" for option in action.options):
             return await self._with_way(action, request)
         return request
+
+    async def _bring_up(self) -> None:
+        from sparktop.operate.actions import action
+
+        assert self._operating is not None
+        request = await self.bringing_up.choose(self._operating)
+        chosen = action(request.action) if request is not None else None
+        if request is not None and chosen is not None:
+            await self._review(chosen, request)
 
     async def _choose(self, selection: Selection) -> None:
         from sparktop.ui.dialogs.dialog import ChooseScreen

@@ -430,6 +430,10 @@ class ConsoleScreen(Screen[None]):
         if self.acting is not None:
             self.acting.launch(self.selection())
 
+    def action_bring_up(self) -> None:
+        if self.acting is not None:
+            self.acting.bring_up()
+
     @on(RunLine.Wanted)
     def action_runs(self) -> None:
         if self.acting is not None:

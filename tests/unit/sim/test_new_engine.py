@@ -264,7 +264,7 @@ async def test_an_image_that_is_not_there_makes_no_container() -> None:
         assert outcome.state is OutcomeState.FAILED
         assert outcome.results[0].code == 404
         ask = DockerGet(node="spark2", path="/containers/made/json")
-        assert (await line.ask([ask]))[ask] == Answer()
+        assert (await line.ask([ask]))[ask] == Answer(code=404)
 
 
 def test_the_catalogue_holds_what_its_parts_say() -> None:

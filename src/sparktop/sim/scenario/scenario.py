@@ -14,6 +14,7 @@ from sparktop.sim.scenario import hub
 from sparktop.sim.scenario.script import (
     ENGINE_TRACKS,
     NODE_TRACKS,
+    CapturedAnswer,
     ContainerScript,
     DiskModel,
     EngineScript,
@@ -131,6 +132,10 @@ def _node(node: Section, length_s: float, repeat: Repeat) -> NodeScript:
         units=tuple(_unit(section, period_s) for section in node.sections("units")),
         models=tuple(_disk_model(section) for section in node.sections("models")),
         images=node.texts("images"),
+        answers=tuple(
+            section.read(CapturedAnswer, "name output errors code is_missing until_reboot")
+            for section in node.sections("answers")
+        ),
         reactions=tuple(one for name, one in reactions.items() if name in _PARTS),
     )
     for name in reactions:

@@ -345,6 +345,20 @@ class KernelEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedAnswer:
+    """What a program or file says, as captured from a real machine."""
+
+    name: str
+    """How the command line begins, or the file's path."""
+    output: str = ""
+    errors: str = ""
+    code: int = 0
+    is_missing: bool = False
+    """There is no such program, or no such file."""
+    until_reboot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeScript:
     """Everything one simulated Spark does."""
 
@@ -364,6 +378,8 @@ class NodeScript:
     models: tuple[DiskModel, ...] = ()
     images: tuple[str, ...] = ()
     """Images of the catalogue, besides those of its containers."""
+    answers: tuple[CapturedAnswer, ...] = ()
+    """Of programs and files, before those of a healthy Spark."""
     reactions: tuple[Reaction, ...] = ()
     """Of parts of the machine; a container has its own."""
     boots: int = 0

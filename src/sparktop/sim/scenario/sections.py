@@ -31,7 +31,7 @@ def parse(path: Path) -> dict[str, Any]:
 
 
 _BY_NAME = frozenset(
-    {"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units", "reactions", "models"}
+    {"nodes", "containers", "processes", "engines", "interfaces", "rdma", "units", "reactions", "models", "answers"}
 )
 _APPENDED = frozenset({"kernel", "log", "faults"})
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.script import InterfaceScript, NodeScript, UnitScript
+from sparktop.sim.services.answers import captured, filled
 from sparktop.sim.services.process import Call, Ran
 from sparktop.sim.spark import probe_lines
 from sparktop.sim.spark.spark import GIB, Spark
@@ -90,6 +91,13 @@ def run(spark: Spark, t: float, argv: Sequence[str], *, is_root: bool = False) -
     if name == "sudo":
         command = argv[argv.index("--") + 1 :]
         return run(spark, t, command, is_root=True)
+    answer = captured(spark.script, " ".join((name, *argv[1:])))
+    if answer is not None:
+        if answer.is_missing:
+            return None
+        return Ran(
+            code=answer.code, output=filled(answer.output, spark.script), errors=filled(answer.errors, spark.script)
+        )
     program = _PROGRAMS.get(name)
     return program(call) if callable(program) else program
 

@@ -26,6 +26,7 @@ from sparktop.probe.runner.questions import (
 )
 from sparktop.sim.reaction import acts
 from sparktop.sim.services import docker_api, programs
+from sparktop.sim.services.answers import captured
 from sparktop.sim.services.process import Departed, Machine, ProgramSession, Step
 from sparktop.sim.services.runner_steps import Work
 from sparktop.sim.spark import probe_lines, storage
@@ -162,7 +163,10 @@ class Runner(Requests, ProgramSession):
         if "output" in request:
             return await self._program_answer(request["output"])
         if "file" in request:
-            text = probe_lines.text(spark, t, str(request["file"]["path"]))
+            path = str(request["file"]["path"])
+            answer = captured(spark.script, path)
+            is_there = answer is not None and not answer.is_missing
+            text = answer.output if answer is not None and is_there else probe_lines.text(spark, t, path)
             if text is None:
                 return no_answer()
             data, is_cut = _cut(text.encode(), request["file"])

@@ -1,0 +1,75 @@
+"""What the key B does: look at the Sparks chapter by chapter; ends with a request to plan, or with none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from sparktop.clock import Clock
+from sparktop.config import state_home
+from sparktop.model.bringup import Chapter, CheckResult
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Request
+
+if TYPE_CHECKING:
+    from sparktop.operate.run.operating import Operating
+
+Key = tuple[str, tuple[str, ...]]
+
+
+@dataclass(slots=True, kw_only=True)
+class BringUpFlow:
+    """Opens the page, keeps its rows while the console runs, and what was proven in a file."""
+
+    ask: Callable[[Screen[Any]], Awaitable[Any]]
+    picture: Callable[[], FleetState]
+    clock: Clock
+    rows: dict[Key, CheckResult] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+    """Checks whose remedy was planned since: looked at again when the page opens."""
+
+    async def choose(self, operating: Operating) -> Request | None:
+        """The request that fixes what the operator chose; None: they left."""
+        from sparktop.bringup.catalogue import CARDS
+        from sparktop.ui.screens.bring_up import BringUpScreen
+
+        screen = BringUpScreen(
+            self._looking(operating),
+            titles={card.id: card.title for card in CARDS},
+            hosts=[view.name for view in self.picture().nodes],
+            rows=self.rows,
+            stale=tuple(self.stale),
+            clock=self.clock,
+        )
+        answer = await self.ask(screen)
+        self.rows = screen.rows
+        self.stale.clear()
+        if answer is None:
+            return None
+        remedy, row = answer
+        self.stale.add(row.check)
+        return Request(action=remedy.action, nodes=row.nodes)
+
+    def _looking(
+        self, operating: Operating
+    ) -> Callable[[Collection[str], bool], AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]]:
+        async def looking(
+            checks: Collection[str], also_proven: bool
+        ) -> AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]:
+            from sparktop.bringup.catalogue import CARDS
+            from sparktop.bringup.kept import Kept
+            from sparktop.bringup.looking import look
+
+            kept = Kept(state_home() / "bringup.json")
+            cards = [card for card in CARDS if not checks or card.id in checks]
+            proven = {} if also_proven else kept.read()
+            async for chapter, rows in look(
+                cards, self.picture, operating.ask, kept=proven, now_wall_s=self.clock.wall
+            ):
+                yield chapter, rows
+                kept.keep(rows)
+
+        return looking

@@ -1,0 +1,256 @@
+"""The bring-up page: every check by chapter with the selected one's details beside or below it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+
+from sparktop.clock import Clock
+from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, merged
+from sparktop.errors import SparktopError
+from sparktop.model.bringup import Chapter, CheckResult, CheckState
+from sparktop.model.finding import Remedy
+from sparktop.text.lines import Line
+from sparktop.ui.dialogs.page import CoveringScreen
+from sparktop.ui.widgets.line_widget import CursorList, Sheet
+from sparktop.ui.widgets.log_file import save
+
+BESIDE_CELLS = 150
+"""Screen width from which the details are beside the list."""
+CHAPTER_CELLS = 10
+Looking = Callable[[Collection[str], bool], AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]]
+"""Looks at the checks of these ids (empty: all), also at what is proven if True."""
+
+
+class CheckTable(CursorList[CheckResult]):
+    """The checks with a cursor; a chapter's name stands at its first row."""
+
+    def __init__(self, titles: Mapping[str, str], hosts: Sequence[str]) -> None:
+        super().__init__(id="bring-up-table")
+        self._titles = titles
+        self._hosts = hosts
+
+    def show(self, rows: Sequence[CheckResult]) -> None:
+        """Show these rows; the cursor stays on its own."""
+        key = self.selected.key if self.selected is not None else None
+        self._rows = rows
+        self._at = next((index for index, row in enumerate(rows) if row.key == key), min(self._at, len(rows) - 1))
+        self._at = max(0, self._at)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        if not self._rows:
+            return [Line.of((" looking …", "quiet"))]
+        node_cells = max(len(self._names(row)) for row in self._rows) if len(self._hosts) > 1 else 0
+        lines, before = [], None
+        for index in self.window(max(1, height)):
+            row = self._rows[index]
+            line = self._line(row, width - 1, node_cells=min(node_cells, 22), is_first=row.chapter is not before)
+            before = row.chapter
+            is_at = index == self._at
+            lines.append(Line.of(("▌", "frame-focus")) + line.on("cursor") if is_at else Line.of(" ") + line)
+        return lines
+
+    def _line(self, row: CheckResult, width: int, *, node_cells: int, is_first: bool) -> Line:
+        glyph, tone = SIGNS[row.state]
+        chapter = Line.of((row.chapter.value if is_first else "", "heading")).fit(CHAPTER_CELLS)
+        node = Line.of((self._names(row), "quiet")).fit(node_cells) + Line.of(" ") if node_cells else Line()
+        title = Line.of((f"{glyph} ", tone), (self._titles.get(row.check, row.check), "value"))
+        found = (row.found, tone if row.is_problem else "quiet")
+        return (chapter + Line.of(" ") + node + title + Line.of("  ", found)).fit(width)
+
+    def _names(self, row: CheckResult) -> str:
+        is_all = len(row.nodes) == len(self._hosts)
+        return ("both" if len(row.nodes) == 2 else "all") if is_all else " & ".join(row.nodes)
+
+
+class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
+    """Looks chapter by chapter; answers a remedy that the operator wants planned, and its row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "close", "Close", show=False),
+        Binding("j,down", "move(1)", "Down", show=False),
+        Binding("k,up", "move(-1)", "Up", show=False),
+        Binding("home,g", "move(-10000)", "First", show=False),
+        Binding("end,G", "move(10000)", "Last", show=False),
+        Binding("pagedown,space", "page(1)", "The detail down", show=False),
+        Binding("pageup", "page(-1)", "The detail up", show=False),
+        Binding("n", "next_problem", "The next problem", show=False),
+        Binding("p", "hide", "Hide what passed", show=False),
+        Binding("r", "again", "Look at this check again", show=False),
+        Binding("R", "all_again", "Look at everything again", show=False),
+        Binding("enter,f", "choose", "Fix", show=False),
+        Binding("y,c", "copy", "Copy the commands", show=False),
+        Binding("e", "export", "Export the page", show=False),
+    ]
+    AUTO_FOCUS = ""
+
+    def __init__(
+        self,
+        looking: Looking,
+        *,
+        titles: Mapping[str, str],
+        hosts: Sequence[str],
+        rows: Mapping[tuple[str, tuple[str, ...]], CheckResult],
+        stale: Collection[str],
+        clock: Clock,
+    ) -> None:
+        """`rows`: what an earlier opening found; `stale`: ids of checks to look at again, all where there are no
+        rows."""
+        super().__init__(id="bring-up-screen")
+        self._looking = looking
+        self._order = {check: place for place, check in enumerate(titles)}
+        self._hosts = hosts
+        self.rows = dict(rows)
+        self._stale = stale
+        self._clock = clock
+        self._hides_passed = False
+        self._is_looking = False
+        self._has_moved = False
+        """The operator has moved the cursor: it doesn't go to the first problem by itself any more."""
+        self._problem = ""
+        self.table = CheckTable(titles, hosts)
+        self.detail = Sheet(self._detail, id="bring-up-detail")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet-frame"), Container(id="bring-up"):
+            yield self.table
+            yield self.detail
+
+    def on_mount(self) -> None:
+        self.app.clear_notifications()
+        self._show_rows()
+        self._arrange()
+        if not self.rows or self._stale:
+            self._look(self._stale if self.rows else (), also_proven=bool(self.rows))
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+
+    def _arrange(self) -> None:
+        width, height = self.app.size
+        is_wide = width >= BESIDE_CELLS
+        self.query_one("#bring-up").set_class(is_wide, "-beside")
+        self.table.styles.height = "1fr" if is_wide else max(4, (height - 4) * 3 // 5)
+        self._renew()
+
+    # looking
+
+    def _look(self, checks: Collection[str], *, also_proven: bool) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.run_worker(self._work(checks, also_proven=also_proven), name="bring-up", exit_on_error=False)
+
+    async def _work(self, checks: Collection[str], *, also_proven: bool) -> None:
+        self._renew()
+        try:
+            async for _, found in self._looking(checks, also_proven):
+                self.rows.update({row.key: row for row in found})
+                self._show_rows()
+        except SparktopError as error:
+            self._problem = error.message
+        finally:
+            self._is_looking = False
+            self._show_rows()
+            if not self._has_moved:
+                self.action_next_problem()
+
+    def _show_rows(self) -> None:
+        rows = sorted(
+            self.rows.values(), key=lambda row: (self._order.get(row.check, 999), _place(row.nodes, self._hosts))
+        )
+        self.table.show([row for row in merged(rows) if not (self._hides_passed and row.state is CheckState.PASSED)])
+        self._renew()
+
+    def _renew(self) -> None:
+        if not self.is_attached or not self.query(".sheet-frame"):
+            return
+        frame = self.query_one(".sheet-frame")
+        state = "  looking …" if self._is_looking else f"  {self._problem}" if self._problem else ""
+        frame.border_title = Text(f"bring-up  {' & '.join(self._hosts)}  {counts(self.rows.values())}{state}")
+        row = self.table.selected
+        fix = "Enter fix …   " if row is not None and any(remedy.action for remedy in row.remedies) else ""
+        hide = f"p {'show' if self._hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
+        frame.border_subtitle = Text(f"{fix}n next problem   {hide}r again   e export   Esc close")
+        self.table.redraw()
+        self.detail.redraw()
+
+    def _detail(self, width: int) -> list[Line]:
+        row = self.table.selected
+        return detail_lines(row, width, now_wall_s=self._clock.wall()) if row is not None else []
+
+    # keys
+
+    def action_move(self, rows: int) -> None:
+        self._has_moved = True
+        self.table.move(rows)
+
+    @on(CheckTable.Moved)
+    def _show_detail(self) -> None:
+        self.detail.scroll_pages(-10_000)
+        self._renew()
+
+    def action_page(self, pages: int) -> None:
+        self.detail.scroll_pages(pages)
+
+    def action_next_problem(self) -> None:
+        """Select the next row that failed or is worth a look, beginning again at the end."""
+        rows = self.table.rows
+        at = next((index for index, row in enumerate(rows) if row is self.table.selected), 0)
+        places = [index for index, row in enumerate(rows) if row.is_problem]
+        if places:
+            self.table.select(next((place for place in places if place > at), places[0]))
+
+    def action_hide(self) -> None:
+        self._hides_passed = not self._hides_passed
+        self._show_rows()
+
+    def action_again(self) -> None:
+        if (row := self.table.selected) is not None:
+            self._look((row.check,), also_proven=True)
+
+    def action_all_again(self) -> None:
+        self._look((), also_proven=True)
+
+    @on(CheckTable.Opened)
+    def action_choose(self) -> None:
+        """Leave with the first remedy that sparktop carries out, to plan and review it."""
+        row = self.table.selected
+        remedy = next((remedy for remedy in row.remedies if remedy.action), None) if row is not None else None
+        if row is not None and remedy is not None:
+            self.dismiss((remedy, row))
+        elif row is not None and row.remedies:
+            self._say("its remedy is done by hand: y copies the commands")
+
+    def action_copy(self) -> None:
+        row = self.table.selected
+        if row is not None and (text := "\n".join(commands(row))):
+            self.app.copy_to_clipboard(text)
+            self._say("copied")
+
+    def action_export(self) -> None:
+        """Write the page to keep to a file on this machine."""
+        rows = list(self.rows.values())
+        now_wall_s = self._clock.wall()
+        text = as_markdown(rows, hosts=self._hosts, now_wall_s=now_wall_s)
+        try:
+            path = save(
+                ((line, None, None, None, False) for line in text.splitlines()), title="bring-up", wall_s=now_wall_s
+            )
+        except OSError as error:
+            self._say(f"nothing was exported: {error.strerror or error}")
+            return
+        self.notify(f"Saved to {path}", title="Bring-up page exported", markup=False, timeout=10)
+
+    def _say(self, text: str) -> None:
+        self.notify(text, severity="warning", markup=False, timeout=6)
+
+
+def _place(nodes: Sequence[str], hosts: Sequence[str]) -> tuple[int, ...]:
+    return tuple(hosts.index(node) if node in hosts else len(hosts) for node in nodes)

@@ -1,0 +1,120 @@
+"""The page that B opens: rows by chapter as they come, what is wrong under the cursor, its remedy planned."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.bringup_support import Desk
+from tests.ui.acting import NARROW, USUAL, acting, at, notified
+from tests.ui.operating import FakeOperating
+from tests.ui.test_app import screen, until
+
+from sparktop.errors import LinkLost
+from sparktop.model.bringup import CheckState
+from sparktop.ui.screens.bring_up import BringUpScreen
+from sparktop.ui.screens.review import RefusalScreen
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def side_of(desk: Desk) -> FakeOperating:
+    side = FakeOperating()
+    side.answers = desk.ask
+    return side
+
+
+DEAD = {"": {"python3 -I -S -c import ctypes": "100\n"}}
+
+
+@pytest.mark.parametrize("size", [NARROW, USUAL, (200, 50)])
+async def test_the_page_comes_chapter_by_chapter_and_the_cursor_goes_to_the_first_problem(
+    size: tuple[int, int],
+) -> None:
+    async with acting("decode", size, side_of(Desk(texts=DEAD))) as (_, _side, pilot):
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        await pilot.pause()
+        selected = page.table.selected
+        assert selected is not None
+        assert selected.is_problem
+        await pilot.press("n")
+        assert page.table.selected is not selected
+        assert "why" in screen(pilot)
+
+
+async def test_a_remedy_is_planned_and_reviewed_and_the_page_remembers() -> None:
+    async with acting("decode", USUAL, side_of(Desk(texts=DEAD))) as (_, side, pilot):
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        index = next(index for index, row in enumerate(page.table.rows) if row.check == "machine.cuda")
+        page.table.select(index)
+        await pilot.pause()
+        assert "Enter fix" in screen(pilot)
+        assert "sparktop act reboot spark1" in screen(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(side.asked), what="a plan asked for")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, BringUpScreen), what="the review")
+        assert (side.asked[0].action, side.asked[0].nodes) == ("reboot", ("spark1",))
+        if isinstance(pilot.app.screen, RefusalScreen):
+            await pilot.press("escape")
+        else:
+            await pilot.press("escape")
+        await pilot.pause()
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "CUDA starts")  # at once: the rows were kept, that one is looked at again
+
+
+async def test_what_passed_is_hidden_and_a_check_is_looked_at_again() -> None:
+    desk = Desk(texts=dict(DEAD))
+    async with acting("decode", USUAL, side_of(desk)) as (_, _side, pilot):
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        await pilot.press("p")
+        assert page.table.rows
+        assert all(row.state is not CheckState.PASSED for row in page.table.rows)
+        index = next(index for index, row in enumerate(page.table.rows) if row.check == "machine.cuda")
+        page.table.select(index)
+        desk.texts.clear()
+        await pilot.press("r")
+        await until(pilot, lambda: all(row.check != "machine.cuda" for row in page.table.rows), what="it passes")
+
+
+async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> None:
+    async with acting("decode", USUAL, side_of(Desk(texts=DEAD))) as (app, _, pilot):
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        await pilot.press("e", "y")
+        await until(pilot, lambda: "Saved to" in notified(app), what="the file")
+        text = next(tmp_path.rglob("*bring-up*")).read_text()
+        assert text.startswith("# Bring-up of spark1 and spark2")
+        assert "cuInit(0) = 100" in text
+
+
+async def test_nodes_that_fail_while_they_are_asked_are_told_on_the_page() -> None:
+    side = FakeOperating()
+
+    async def gone(asks: object) -> None:
+        await asyncio.sleep(0)
+        raise LinkLost("spark1: the connection was lost")
+
+    side.answers = gone  # type: ignore[assignment]
+    async with acting("decode", USUAL, side) as (_, _side, pilot):
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "the connection was lost")
