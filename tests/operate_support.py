@@ -149,7 +149,7 @@ class FakeLine:
         if truth.has_rebooted:
             return Outcome(state=OutcomeState.GONE, problem="another boot id")
         if (run_id, step_id) not in truth.journal:
-            return Outcome(state=OutcomeState.NEVER_BEGUN)
+            return Outcome(state=OutcomeState.NOT_STARTED)
         if truth.stays_running > 0 and step_id not in truth.ended:
             truth.stays_running -= 1
             coming = truth.progress.get(step_id)
@@ -335,8 +335,10 @@ def plan(*steps: Step, back: Sequence[Step] = (), action: str = "safe-restart", 
 ROLL_BACK, GO_ON = OnFailure.ROLL_BACK, OnFailure.GO_ON
 ENDED = Outcome(
     state=OutcomeState.FAILED,
-    results=(OperationResult(index=0, ok=False, was_ended=True, problem="it was ended, and what has come stays"),),
-    problem="it was ended, and what has come stays",
+    results=(
+        OperationResult(index=0, ok=False, was_ended=True, problem="it was ended, and the part that arrived stays"),
+    ),
+    problem="it was ended, and the part that arrived stays",
 )
 FAILED = Outcome(
     state=OutcomeState.FAILED,

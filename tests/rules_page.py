@@ -29,7 +29,7 @@ SEEN_IN = {
     ),
     RuleKind.LINT: (
         "In launch configurations",
-        "By `sparktop lint` in files; a rule that can be certain of it also checks running engines.",
+        "By `sparktop lint` in files; a rule that can be certain also checks running engines.",
     ),
 }
 _WORST_FIRST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)

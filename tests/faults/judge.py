@@ -120,7 +120,7 @@ def _problems(facts: Facts) -> Iterator[str]:
 
 
 def _is_done(facts: Facts, told: Told) -> bool:
-    """It says so: in the audit, or by its exit code alone where the audit could not be written."""
+    """It says so: in the audit, or by its exit code alone where the audit can't write the evidence."""
     return told.state == "done" or (told.code == 0 and facts.is_code_of_run)
 
 

@@ -124,7 +124,7 @@ async def test_a_share_that_starves_the_host_is_refused_with_the_picture_of_why(
         assert "109.5 GiB of spark1's 121.7" in refused.reason
         graphs = await shown.launch(order("gpt-oss-120b", {"enforce_eager": "false"}), "spark1")
         assert isinstance(graphs, Refusal), "its first request takes more than there is"
-        assert "47.0 more outside that share" in graphs.reason
+        assert "47.0 outside its share" in graphs.reason
 
 
 async def test_what_is_in_the_way_is_stopped_first_where_that_was_agreed_to() -> None:

@@ -138,7 +138,7 @@ async def test_a_console_that_was_closed_and_opened_follows(
         assert await line.lock("you@desk", "something else") is None  # nobody is locked out meanwhile
         await line.unlock()
         execution = at.begin(launch(at, model.transfer))
-        waits = "2.0 of 8 MB · waiting for the same transfer of another run"
+        waits = "2.0 of 8 MB · waiting for another run's transfer of the same"
         await at.until(lambda: waits in details(at), what="the transfer of the first")
         assert len(model.pids) == 1
         model.go_on()
@@ -155,7 +155,7 @@ async def test_the_way_out_ends_it_on_the_node_and_the_next_run_goes_on(
         execution.abort()
         run = await at.finished(execution)
         assert run.state is RunState.ABORTED, told(run)
-        assert "what has come stays, and it goes on from there next time" in run.message
+        assert "the part that arrived stays, and the next try continues from there" in run.message
         assert [one.state for one in run.steps] == [StepState.FAILED, StepState.SKIPPED]
         assert not any(is_alive(pid) for pid in model.pids)
         assert len(list(model.folder.iterdir())) == 2

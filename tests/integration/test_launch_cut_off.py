@@ -39,7 +39,7 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
     assert launch.boxes()["spark1"] == {OLD: "exited", NAME: "created"}
     said = sparktop("act", "drop-caches", "spark1", "--dry-run", is_hurried=True)
     assert said.returncode == 0, said.stderr
-    assert f"was cut off: {OLD} on spark1 is stopped; {NAME} on spark1 was made and never started." in said.stderr
+    assert f"was cut off: {OLD} on spark1 is stopped; {NAME} on spark1 was created and never started." in said.stderr
     by_hand = f"docker rm {NAME}; docker start {OLD}; docker update --restart=unless-stopped {OLD}"
     assert by_hand in said.stderr
 

@@ -69,7 +69,7 @@ async def test_the_head_waits_for_its_worker_and_serves(
     assert [boxes(spark) for spark in pair] == [{NAME: "running"}] * 2
     said = pair[0].dockerd.api.logs(NAME).decode()
     assert "sparktop: waiting for 1 of 2 Ray nodes" in said
-    assert "sparktop: all 2 Ray nodes are there, starting the engine" in said
+    assert "sparktop: all 2 Ray nodes joined, starting the engine" in said
 
 
 async def test_a_worker_that_never_joins_ends_it_within_its_bound(

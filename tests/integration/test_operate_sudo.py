@@ -142,7 +142,7 @@ def test_who_may_not_is_told_so_and_by_whom_it_can_be_mended(person: Person) -> 
         at.reads("sudo wants your password")
         at.types(person.password + "\r")
         assert at.ends() == 1, at.text
-        assert "does not permit" in at.text
+        assert "doesn't allow" in at.text
         assert person.password not in at.text
 
 

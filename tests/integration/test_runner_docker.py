@@ -173,7 +173,7 @@ async def test_a_login_of_the_user_s_is_used_and_without_it_docker_says_why(
         outcome = await stage.perform(line, ImagePull(image=given.image), step="without")
         assert outcome.state is OutcomeState.FAILED
         assert "no basic auth credentials" in outcome.problem
-        assert "lies with a credential helper (secretservice)" in outcome.problem
+        assert "is in a credential helper (secretservice)" in outcome.problem
         auths = {"auths": {f"127.0.0.1:{given.port}": {"auth": login}}}
         (tmp_path / "config.json").write_text(json.dumps(auths))
         outcome = await stage.perform(line, ImagePull(image=given.image), step="with")

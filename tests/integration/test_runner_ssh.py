@@ -68,7 +68,7 @@ async def test_a_link_cut_in_the_middle_of_a_step(sshd: Sshd, tmp_path: Path) ->
             await performing
         again = await runner(lines, other_than=line)
         assert (await again.outcome("r1", "stop")).state is OutcomeState.RUNNING
-        assert (await again.outcome("r1", "start")).state is OutcomeState.NEVER_BEGUN
+        assert (await again.outcome("r1", "start")).state is OutcomeState.NOT_STARTED
         assert await again.lock("me@laptop", "restart x") is not None  # the step itself has it still
         go.touch()
         async with asyncio.timeout(20):

@@ -161,7 +161,7 @@ async def test_one_try_only(person: Person, runners: Bench) -> None:
     person.may("Defaults:USER passwd_tries=1", "USER ALL=(ALL) ALL")
     person.answers = ["wrong", None]
     outcome = await person.perform(await person.line(runners), WHO)
-    assert outcome.problem == "no password was given for sudo; nothing was done"
+    assert outcome.problem == "sudo got no password; nothing was done"
     assert person.asked == [0, 1]
 
 
@@ -177,14 +177,14 @@ async def test_not_in_sudoers(person: Person, runners: Bench) -> None:
     person.answers = [person.password]
     line = await person.line(runners)
     outcome = await person.perform(line, WHO)
-    assert outcome.problem == "sudo does not permit this to the user who is logged in; nothing was done"
+    assert outcome.problem == "sudo doesn't allow this for the user who is logged in; nothing was done"
 
 
 async def test_a_terminal_is_wanted(person: Person, runners: Bench) -> None:
     person.may("Defaults:USER requiretty", "USER ALL=(ALL) NOPASSWD: ALL")
     line = await person.line(runners)
     outcome = await person.perform(line, WHO)
-    assert outcome.problem == "sudo wants a terminal on this machine (requiretty), and there is none here"
+    assert outcome.problem == "sudo needs a terminal on this machine (requiretty), and a runner has none"
     assert (await privileges(line)).sudo == "tty"
 
 

@@ -173,7 +173,7 @@ WARNED = gates(
 FAILED = gates(
     memory=(
         GateState.FAILED,
-        "at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 more outside that share, where 89.6 can be given",
+        "at 0.90 the engine takes 109.5 GiB of spark1's 121.7 plus 47.0 outside its share, but only 89.6 is usable",
         "--set gpu_memory_utilization=0.52",
     ),
     port=(GateState.FAILED, "port 8000 is held by vllm-minimax", "--stop vllm-minimax, or --set port=8001"),
@@ -236,7 +236,9 @@ def short(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect:
         part(SliceKind.HOST, "host 9.1", 9.1), part(SliceKind.OTHERS, "vllm-minimax 66.0", 66.0),
         part(SliceKind.WEIGHTS, "weights 61.0", 46.59), part(SliceKind.SHORT, "short 109.9", 109.9),
     )  # fmt: skip
-    sentence = "at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 more outside that share, where 44.6 can be given"
+    sentence = (
+        "at 0.90 the engine takes 109.5 GiB of spark1's 121.7 plus 47.0 outside its share, but only 44.6 is usable"
+    )
     node = NodeBudget(
         node=nodes[0], total_bytes=TOTAL, available_bytes=int(45.4 * GIB), before=before, after=after,
         left_bytes=-int(109.9 * GIB), fit=Fit.NO, sentence="109.5 GiB of 121.7 for it, 47.0 beside that, 109.9 short",

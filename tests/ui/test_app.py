@@ -53,7 +53,7 @@ async def test_every_picture_is_drawn_at_every_size(picture: str, size: tuple[in
         assert len(lines) == size[1]
         assert max(map(len, lines)) <= size[0]
         assert "q quit" in lines[-1]
-        assert "watching has ended" not in screen(pilot)
+        assert "watching has stopped" not in screen(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -68,7 +68,7 @@ async def test_every_view_can_be_reached_at_every_size(picture: str, size: tuple
             seen.append(app.console_screen.view)
         assert seen[:6] == ["nodes", "engines", "log", "kernel", "findings", "overview"]
         assert seen[-1] == "overview"
-        assert "watching has ended" not in screen(pilot)
+        assert "watching has stopped" not in screen(pilot)
 
 
 async def test_the_state_is_exported_as_status_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +136,8 @@ async def test_only_the_newest_of_many_pictures_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("error", "words", "code"),
     [
-        (ConfigError("no such host", hint="check the name"), "watching has ended: no such host · check the name", 2),
-        (ValueError("odd [/] text"), "a fault in sparktop has ended watching: ValueError: odd", 1),
+        (ConfigError("no such host", hint="check the name"), "watching has stopped: no such host · check the name", 2),
+        (ValueError("odd [/] text"), "a fault in sparktop stopped watching: ValueError: odd", 1),
     ],
 )
 @pytest.mark.parametrize("stage", ["start", "run"])

@@ -197,7 +197,7 @@ async def test_the_same_picture_again_costs_nothing(monkeypatch: pytest.MonkeyPa
 
 
 async def test_where_it_may_not_be_read_it_says_what_would_permit_it() -> None:
-    why = "this user may not read the kernel log; to permit it: `sudo usermod -aG systemd-journal $USER`"
+    why = "this user may not read the kernel log; to allow it: `sudo usermod -aG systemd-journal $USER`"
     denied = {"kernel": Collector(name="kernel", state=CollectorState.DENIED, detail=why)}
     _, stage, _ = staged(node("spark1", *BURST), node("spark2", kernel_source="", collectors=denied))
     async with stage.run_test(size=(60, 20)) as pilot:
@@ -223,7 +223,7 @@ async def test_a_goes_round_the_nodes_whole_logs() -> None:
         )
         await pilot.press("a")
         await svg.settle(pilot, lambda: pane.raw_node == "spark1" and "raw 49" in shown(stage))
-        assert "kernel  spark1, all of it" in svg.plain(stage)[0]
+        assert "kernel  spark1, all lines" in svg.plain(stage)[0]
         assert "Xid 43" not in shown(stage)
         await pilot.press("space")
         await svg.settle(pilot, lambda: "paused" in svg.plain(stage)[0])

@@ -152,7 +152,7 @@ class PlaceFacts:
 
 @check(
     "cluster.interface-wrong",
-    "A rank was told an interface or address that can't work",
+    "A rank uses an interface or address that can't work",
     scope=_SCOPE,
     sources=("vllm-project/vllm#40991", "field report 002"),
 )

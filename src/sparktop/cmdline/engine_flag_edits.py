@@ -157,7 +157,7 @@ class _Editor:
             words = [index for index in flag.values if self.arguments[index] is not None or len(flag.values) == 1]
             if words and not has_model and spec_of(flag.name).arity is not Arity.MANY:
                 raise CannotEdit(
-                    f"it can't be told whether {self.arguments[words[0]]!r} is the value of {flag.spelled} or the model"
+                    f"it is unclear whether {self.arguments[words[0]]!r} is the value of {flag.spelled} or the model"
                 )
             self._replace((flag.at, *words))
         if occurrences:

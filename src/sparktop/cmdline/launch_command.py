@@ -90,10 +90,10 @@ def _changed_script(
     try:
         shell_commands = list(simple_commands(text))
     except Unclear as error:
-        raise CannotEdit(f"a shell runs it, in whose text nothing can be changed safely: {error}") from None
+        raise CannotEdit(f"a shell runs it, and sparktop can't change the shell's text safely: {error}") from None
     engines = [(command, server) for command in shell_commands if (server := _engine_in(command)) is not None]
     if len(engines) > 1:
-        raise CannotEdit("the shell's text starts more than one engine: it can't be told which is meant")
+        raise CannotEdit("the shell's text starts more than one engine: it is unclear which one to change")
     if not engines:
         return _changed_nested(text, shell_commands, flags, environment, depth)
     command, (kind, start) = engines[0]

@@ -178,7 +178,7 @@ def facts(row: ProcessRow) -> tuple[tuple[str, str], ...]:
         pairs.append(("GPU memory", f"{size(row.gpu.used_bytes)}, {kind}"))
     if process is not None:
         pairs += [
-            ("resident", f"{size(process.resident_bytes)}, {size(process.shared_bytes)} of it shared"),
+            ("resident", f"{size(process.resident_bytes)}, {size(process.shared_bytes)} shared"),
             ("swapped", size(process.swapped_bytes) if process.swapped_bytes else ""),
             ("state", f"{process.state}{f', waits in {process.wait_channel}' if process.wait_channel else ''}"),
             ("parent", str(process.parent_pid)),

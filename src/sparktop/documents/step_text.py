@@ -153,13 +153,13 @@ def abort_means(run: Run) -> str:
     """What an abort would do during the step under way, in sentences."""
     current = next((step for step in run.steps if step.state not in _OVER), None)
     if current is None:
-        return "Nothing is under way."
+        return "No step is running."
     act, node = current.step.act, masked(current.step.node)
     title = masked(current.step.title, run.plan.secrets)
     if only_fetches(act):
         return (
-            f"{title}: stopped on {node}. What was downloaded stays; the next try goes on from there. "
-            f"No further steps will start.{_rollback_sentence(run)}"
+            f"{title}: stops on {node}. What was downloaded stays; the next try continues from there. No further "
+            f"steps will start.{_rollback_sentence(run)}"
         )
     if isinstance(act, Remote):
         return f"{title}: {node} completes or reverts this step; the rest is cancelled.{_rollback_sentence(run)}"
@@ -175,7 +175,7 @@ def _rollback_sentence(run: Run) -> str:
     has_changed = any(isinstance(act, Remote) and not only_fetches(act) for act in acts)
     if not (has_changed and run.plan.is_all_or_nothing and run.plan.way_back):
         return ""
-    return " Then sparktop rolls back by itself: half of this plan is worse than none of it."
+    return " Then sparktop rolls back by itself: half of this plan is worse than nothing."
 
 
 _OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)

@@ -50,7 +50,7 @@ def without_graphs(engine: Engine) -> Remedy:
         steps.append("SGLANG_DISABLE_CUDA_GRAPH does nothing: no version reads that variable")
     steps.append("or use an image with NCCL 2.30.4 or later, in which capture over two nodes no longer deadlocks")
     return Remedy(
-        title="Relaunch without CUDA graphs on both nodes, so that it doesn't come back",
+        title="Relaunch without CUDA graphs on both nodes, so that it doesn't hang again",
         steps=tuple(steps),
         cost="decode speed: PIECEWISE lost 12-20 % against none on two Sparks with a mixture of experts, "
         "others gain by graphs; measure it",

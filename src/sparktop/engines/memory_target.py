@@ -52,7 +52,7 @@ def gib_option(text: str) -> int | None:
     if not text:
         return None
     if not _GIB_TEXT.fullmatch(text) or not 1 <= float(text) <= 9999:
-        raise ValueError(f"a size in GiB is wanted, such as 96 or 96.5, not {text[:20]!r}")
+        raise ValueError(f"{text[:20]!r} is not a size in GiB, for example 96 or 96.5")
     return int(float(text) * GIB)
 
 

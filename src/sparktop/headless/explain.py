@@ -123,7 +123,7 @@ def _nothing_found(explanations: Sequence[Explanation], rules: int) -> str:
     if not lines:
         return "there was nothing to read"
     kinds = list(dict.fromkeys(kind for explanation in explanations for kind in explanation.seen))
-    kinds_text = f" of {' and '.join(kinds)}" if kinds else ", of no kind that is known here"
+    kinds_text = f" of {' and '.join(kinds)}" if kinds else " of an unknown kind"
     counted = f"{lines:,} line{'' if lines == 1 else 's'}"
     return (
         f"nothing found in {counted}{kinds_text}: {rules} log rules, and those for kernel and command output checked it"

@@ -89,7 +89,7 @@ def _way_back(operating: Operating, run: Run) -> Plan | Refusal:
     plan = operating.way_back(run)
     if plan is not None:
         return plan
-    reason = "Its rollback can't be planned from here: the audit has only part of it, or it needs another node too."
+    reason = "Its rollback can't be planned from here: the audit is incomplete, or it needs another node too."
     return Refusal(request=run.plan.request, reason=reason, remedies=(run.hint,) if run.hint else ())
 
 

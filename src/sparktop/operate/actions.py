@@ -125,7 +125,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="launch",
         title="Launch a recipe",
-        description="From a recipe to a served, proven engine: fetch, make room, start, first request, measurement.",
+        description="From a recipe to a served, proven engine: download, free memory, start, first request, measure.",
         risk=Risk.DISRUPTIVE,
         target="recipe",
         planner="launch.launch",

@@ -47,7 +47,7 @@ RUNNER_LATER = (
 
 GREETING_LIMIT_BYTES = 64 * 1024
 """The most that a shell may print before our first line."""
-SLOW_START_HINT = "Its memory is full, or its shell's start-up files (~/.bashrc) wait or read standard input."
+SLOW_START_HINT = "Its memory may be full, or its shell's start-up files (~/.bashrc) wait or read standard input."
 OLD_PYTHON_EXIT = 96
 NO_PYTHON_EXIT = 97
 CUT_EXIT = 98
@@ -202,7 +202,7 @@ def _nvml_module() -> bytes:
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise ProbeError(
-            "nvidia-ml-py is not installed on this machine: its module is sent to the Spark",
+            "nvidia-ml-py is not installed on this machine, and sparktop sends its module to the Spark",
             hint="Install sparktop again, or: pip install nvidia-ml-py",
         )
     try:
@@ -253,13 +253,13 @@ async def greeted(channel: Output, nonce: str, what: str = "probe") -> bytes:
         if not data:
             status = await channel.exit_status()
             hint = explain_failure(status, channel.error_tail(), received[:2000], what)
-            raise ProbeError(f"the {what} did not start", hint=hint)
+            raise ProbeError(f"the {what} didn't start", hint=hint)
         received += data
         if len(received) > GREETING_LIMIT_BYTES:
             line = sanitise.line(received[:400].strip().partition(b"\n")[0], limit=100).strip()
             raise ProbeError(
-                f"the {what} did not start: the login shell printed more than {GREETING_LIMIT_BYTES >> 10} KiB",
-                hint=f"It begins with: {line}. Let ~/.bashrc print nothing where no one is there to read it: "
+                f"the {what} didn't start: the login shell printed more than {GREETING_LIMIT_BYTES >> 10} KiB",
+                hint=f"Its output begins with: {line}. ~/.bashrc must print nothing in a non-interactive shell: "
                 "put `[[ $- == *i* ]] || return` at its top.",
             )
     return received[index + len(greeting) :]
@@ -276,24 +276,30 @@ def explain_failure(exit_status: int | None, stderr_tail: str, stdout_head: byte
     said = sanitise.line((stderr_tail.strip().splitlines() or [""])[-1], limit=200).strip()
     printed = sanitise.line(stdout_head[:400].strip().partition(b"\n")[0], limit=200).strip()
     if exit_status == NO_PYTHON_EXIT or NO_PYTHON_MARK in stdout_head:
-        return f"There is no python3 on that machine, and the {what} needs one. Install it: `sudo apt install python3`."
+        return f"That machine has no python3, which the {what} needs. Install it: `sudo apt install python3`."
     if exit_status == OLD_PYTHON_EXIT or OLD_PYTHON_MARK in stdout_head:
         _, _, version = stdout_head.partition(OLD_PYTHON_MARK)
         which = sanitise.name(version.strip().partition(b"\n")[0])
-        return f"Its python3 is {which or 'too old'}; the {what} needs 3.10 or newer. Install that as python3 there."
+        return (
+            f"Its python3 is {which or 'too old'}, but the {what} needs 3.10 or newer. Install a newer python3 there."
+        )
     if exit_status == CUT_EXIT:
         detail = said or "cut short"
-        return f"The {what}'s source arrived damaged ({detail}): something on the way changes what is sent. Try again."
+        return f"The {what}'s source arrived damaged ({detail}): the connection altered it. Try again."
     if exit_status == NOT_LINUX_EXIT:
-        return "That machine is not Linux; sparktop reads /proc and can only watch Linux machines."
+        return "That machine is not Linux: sparktop reads /proc and can watch only Linux machines."
     if exit_status in (126, 127):
         detail = said or f"exit status {exit_status}"
-        return f"Its login shell couldn't start /bin/sh ({detail}); log in by hand and look why."
+        return f"Its login shell couldn't start /bin/sh ({detail}). Log in by hand and check why."
     if "not available" in printed.lower() or "nologin" in said.lower():
-        return f"That account has no shell ({printed or said}); use one that may run commands."
+        return f"That account has no shell ({printed or said}). Use an account that may run commands."
     words = f": {said or printed}" if said or printed else ""
     if exit_status is None:
-        return f"The {what} was ended before it said anything{words}. Is the machine out of memory, or the line broken?"
+        return (
+            f"The {what} was killed before it started{words}. Is the machine out of memory, or the connection broken?"
+        )
     if exit_status == 0 and not said and printed:
-        return f"It ran something else in place of the {what}{words}. A forced command for this key, or a login script?"
-    return f"The {what} ended with exit status {exit_status}{words}. Try `ssh HOST python3 -V` by hand."
+        return (
+            f"It ran something else, not the {what}{words}. Is there a forced command for this key, or a login script?"
+        )
+    return f"The {what} exited with status {exit_status}{words}. Try `ssh HOST python3 -V` by hand."

@@ -131,7 +131,7 @@ def compose_file(container: ContainerSpec, comments: Iterable[str]) -> str:
     service["restart"] = "no"
     service = _escape_dollars(service)
     for name in container.secret_names:
-        service["environment"][name] = f"${{{name}:?give it in .env}}"
+        service["environment"][name] = f"${{{name}:?set it in .env}}"
     whole = {"services": {container.name: service}}
     text = yaml.dump(whole, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
     return "".join(f"# {line}\n" for line in comments) + text
@@ -329,15 +329,15 @@ def _comments(
     rendered: Rendered, rank: RenderedRank, kind: str, container: ContainerSpec, muted: Sequence[Muted]
 ) -> tuple[str, ...]:
     """The header of the file, one comment per item."""
-    lines = [f"{container.name}, of sparktop's recipe {rendered.recipe_id}"]
+    lines = [f"{container.name}, from sparktop's recipe {rendered.recipe_id}"]
     if len(rendered.ranks) > 1:
         other_nodes = ", ".join(other.node for other in rendered.ranks if other is not rank)
-        lines.append(f"For {rank.node} alone: rank {rank.index} of {len(rendered.ranks)}, with {other_nodes}.")
-        lines.append("Names of interfaces and addresses are this node's; start both, stop both.")
+        lines.append(f"For {rank.node} only: rank {rank.index} of {len(rendered.ranks)}, with {other_nodes}.")
+        lines.append("The interfaces and addresses are this node's. Start and stop both ranks together.")
     if container.secret_names:
         names = ", ".join(container.secret_names)
         where = {
-            "run": "export them before, or read them from a file: set -a; . ./.env; set +a",
+            "run": "export them first, or read them from a file: set -a; . ./.env; set +a",
             "compose": "in a file .env next to this one, mode 0600, one NAME=value a line",
             "systemd": f"in {environment_file(container.name)}, mode 0600, NAME=value a line",
             "systemd-user": f"in {environment_file(container.name, is_own=True)}, mode 0600, NAME=value a line",

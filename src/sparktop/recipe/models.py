@@ -208,7 +208,7 @@ def _model_copy(row: Mapping[str, Any]) -> ModelCopy | None:
 def hub_listing_of(repo: str, answer: object) -> HubListing:
     """Parse a HubModel answer."""
     if not isinstance(answer, Mapping):
-        return HubListing(problem="the hub was not asked")
+        return HubListing(problem="sparktop has not asked the hub")
     status = _count(answer.get("status")) or 0
     rows = answer.get("files")
     files = tuple(
@@ -287,7 +287,7 @@ def on_disk(disks: Mapping[str, NodeModels], wanted: str = "", revision: str = "
                 quantisation=first.facts.quantisation,
                 is_complete=not incomplete,
                 is_wanted=is_wanted,
-                note=f"not whole on {', '.join(incomplete)}" if incomplete else "",
+                note=f"incomplete on {', '.join(incomplete)}" if incomplete else "",
             )
         )
     return tuple(sorted(merged, key=lambda copy: (not copy.is_wanted, copy.name.lower(), copy.path)))

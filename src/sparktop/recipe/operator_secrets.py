@@ -98,7 +98,7 @@ def collect(names: Iterable[str], environment: Mapping[str, str], paths: Iterabl
         environment_value = environment.get(name, "")
         sources[name] = "from the environment" if environment_value and environment_value.isprintable() else ""
         if not environment_value.isprintable():
-            text = f"the environment: {_unusable(name, 'there is a line break or the like in it')}"
+            text = f"the environment: {_unusable(name, 'it has a line break or another control character')}"
             problems.append(SecretProblem(text=text, name=name))
         elif environment_value:
             values[name] = environment_value
@@ -123,19 +123,19 @@ def read(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], SecretProble
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return _refused(path, "is no file: it was not read")
+            return _refused(path, "is not a file: sparktop didn't read it")
         if status.st_mode & 0o077:
             remedy = f"chmod 600 {shown(path)}"
-            return _refused(path, f"can be read by others, so it was not read: {remedy}", remedy)
+            return _refused(path, f"is readable by other users, so sparktop didn't read it: {remedy}", remedy)
         if status.st_size > MAX_FILE_BYTES:
-            return _refused(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB: it was not read")
+            return _refused(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB: sparktop didn't read it")
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return {}, {}, None
     except UnicodeDecodeError:
-        return _refused(path, "is no UTF-8: it was not read")
+        return _refused(path, "is not UTF-8: sparktop didn't read it")
     except OSError as error:
-        return _refused(path, f"could not be read ({type(error).__name__})")
+        return _refused(path, f"can't be read ({type(error).__name__})")
     return (*_parse_lines(text), None)
 
 
@@ -151,13 +151,13 @@ def _parse_lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         pair = _PAIR.fullmatch(line)
         if pair is None:
             if named := _NAME.match(line):
-                damaged[named[1]] = f"line {number}: {_unusable(named[1], 'it is no NAME=value')}"
+                damaged[named[1]] = f"line {number}: {_unusable(named[1], 'it is not NAME=value')}"
             continue
         name, value = pair[1], _unquoted(pair[2].strip())
         values.pop(name, None)
         damaged.pop(name, None)
         if value is None or not value.isprintable():
-            why = "its quotes don't end where it ends" if value is None else "there is a control character in it"
+            why = "its closing quote is missing or not at its end" if value is None else "it has a control character"
             damaged[name] = f"line {number}: {_unusable(name, why)}"
         else:
             values[name] = value
@@ -165,7 +165,7 @@ def _parse_lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 
 def _unusable(name: str, why: str) -> str:
-    return f"the value of {name} can't be taken: {why}"
+    return f"the value of {name} is not valid: {why}"
 
 
 def _unquoted(text: str) -> str | None:

@@ -73,7 +73,7 @@ _IMAGE = re.compile(
     r"(?::[\w][\w.-]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,})?",
     re.ASCII,
 )
-NO_IMAGE_NAME = "an image is named [registry/]name[:tag], in lower case"
+NO_IMAGE_NAME = "an image name is [registry/]name[:tag], in lower case"
 MAX_CHARS = 8192
 RAY_WORKERS = range(10002, 20000)
 """The ports Ray gives to its workers by default: its head doesn't start on one of them (Ray 2.52.1)."""
@@ -228,8 +228,8 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
     main = main_name(plain)
     if main in _SECRET or plain in _SECRET:
         raise CannotRender(
-            f"{plain} is a secret: a parameter ends up on a command line, which every user of the machine can read",
-            "give vLLM its key as VLLM_API_KEY, and the hub's as HF_TOKEN, in the environment or a .env file",
+            f"{plain} is a secret, and parameters are put on a command line that every user of the machine can read",
+            "set VLLM_API_KEY for vLLM, or HF_TOKEN for the hub, in the environment or a .env file",
         )
     for own in (plain, main, *(spelling for group in SAME if main in group for spelling in group)):
         if own in recipe_names:
@@ -239,22 +239,24 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
     near = get_close_matches(plain, sorted({*names, *_SPELLINGS}), n=1, cutoff=0.5)
     hint = f": did you mean {near[0]}?" if near else ""
     raise CannotRender(
-        f"no parameter is called {plain[:60]!r}{hint}", f"what there is: {', '.join(sorted(recipe_names)) or 'none'}"
+        f"the recipe has no parameter {plain[:60]!r}{hint}",
+        f"its parameters: {', '.join(sorted(recipe_names)) or 'none'}",
     )
 
 
 def _check_safe(name: str, value: str) -> None:
     """Reject an operator's value that could become a flag, or that no argument can hold."""
     if _CONTROL.search(value) or len(value) > MAX_CHARS:
-        raise CannotRender(f"holds control characters, or is longer than {MAX_CHARS} characters", key=name)
+        raise CannotRender(f"has control characters, or is longer than {MAX_CHARS} characters", key=name)
     if main_name(name) == "name" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value):
         raise CannotRender(
-            f"is {value[:60]!r}: Docker's names have letters, digits, _ . - and 63 characters at the most", key=name
+            f"is {value[:60]!r}: a container name has only letters, digits and _ . -, and at most 63 characters",
+            key=name,
         )
     if value.startswith("-") and not re.fullmatch(r"-\d+(?:\.\d+)?", value):
         raise CannotRender(
-            f"is {value[:40]!r}: what begins with a dash would be taken for a flag",
-            "set a flag by its name: --set enforce_eager=true",
+            f"is {value[:40]!r}: a value that begins with a dash would be read as a flag",
+            "set a flag by its name, for example: --set enforce_eager=true",
             key=name,
         )
 
@@ -263,27 +265,27 @@ def _check_value(name: str, value: str) -> None:
     """Reject a value that its parameter can't have."""
     main = main_name(name)
     if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
-        raise CannotRender(f"is {value[:60]!r}: a name is wanted", key=name)
+        raise CannotRender(f"is {value[:60]!r}, which is not a name", key=name)
     if main == "container" and not is_image_name(value):
         raise CannotRender(f"is {value[:60]!r}: {NO_IMAGE_NAME}", key=name)
     if main == "model_revision" and value and not is_revision(value):
-        raise CannotRender(f"is {value[:60]!r}: a branch, a tag or a commit is wanted", key=name)
+        raise CannotRender(f"is {value[:60]!r}, which is not a branch, tag or commit", key=name)
     if main in _WHOLE_NUMBERS and not re.fullmatch(r"[1-9]\d{0,8}", value):
         kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
-        raise CannotRender(f"is {value[:20]!r}: {kind} is wanted", key=name)
+        raise CannotRender(f"is {value[:20]!r}: it must be {kind}", key=name)
     if main in _PORTS and not int(value[:6]) < 65536:
-        raise CannotRender(f"is {value[:20]!r}: a port from 1 to 65535 is wanted", key=name)
+        raise CannotRender(f"is {value[:20]!r}: it must be a port from 1 to 65535", key=name)
     if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto", value):
-        raise CannotRender(f"is {value[:20]!r}: a number of tokens is wanted", key=name)
+        raise CannotRender(f"is {value[:20]!r}: it must be a number of tokens", key=name)
     if main == "ray_port" and int(value) in RAY_WORKERS:
         raise CannotRender(
-            f"is {value}: Ray gives 10002 to 19999 to its workers",
+            f"is {value}: Ray uses 10002 to 19999 for its workers",
             "--set ray_port=6379",
             key="ray_port",
             is_settable=True,
         )
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
-        raise CannotRender(f"is {value[:20]!r}: a fraction of the memory is wanted, above 0 and at most 1", key=name)
+        raise CannotRender(f"is {value[:20]!r}: it must be a fraction of the memory, above 0 and at most 1", key=name)
 
 
 def _is_share(text: str) -> bool:

@@ -37,7 +37,7 @@ _OPERATORS = {
     ")": "a subshell",
     "`": "a command substitution",
 }
-ONE_COMMAND = "a recipe's command is one command, without a shell: set variables in `env`, put scripts into the image"
+ONE_COMMAND = "write one command without a shell: set variables in `env`, put scripts into the image"
 
 Token = tuple[str, int, bool]
 """A character or a parameter's name, its offset in the template, whether it is a parameter."""
@@ -184,18 +184,18 @@ class _Splitter:
     def _taken(self, text: str) -> list[Token]:
         self.left -= len(text) + 1
         if self.left < 0:
-            raise TemplateError(0, "the command is too long, its values unfolded", "shorten the values")
+            raise TemplateError(0, "the command is too long once its values are filled in", "shorten the values")
         return tokens(text)
 
     def _value(self, name: str, offset: int, depth: int) -> str:
         if name not in self.values:
             meant = nearest(name, self.values)
-            remedy = f"give it a value: `defaults: {shown(name)}: ...`, or --set {shown(name)}=..."
+            remedy = f"set it: `defaults: {shown(name)}: ...`, or --set {shown(name)}=..."
             raise TemplateError(
-                offset, f"`{{{shown(name)}}}` is a parameter that has no value", "" if meant else remedy, nearest=meant
+                offset, f"the parameter `{{{shown(name)}}}` has no value", "" if meant else remedy, nearest=meant
             )
         if depth >= MAX_DEPTH:
-            raise TemplateError(offset, f"`{{{shown(name)}}}` stands for itself", "give it a value of its own")
+            raise TemplateError(offset, f"`{{{shown(name)}}}` refers to itself", "set its value")
         return text_of(self.values[name])
 
     def _split(self, text: str, offset: int, depth: int, within: str) -> None:
@@ -216,7 +216,7 @@ class _Splitter:
                     self._word(token, characters, offset, depth, within)
         except shell.UnclosedQuote as error:
             opened_at = offset if depth else offset + characters[error.offset][1]
-            raise TemplateError(opened_at, "a quote is opened here and never closed") from error
+            raise TemplateError(opened_at, "this quote is never closed") from error
         if end < len(source):
             self._close()
 
@@ -225,7 +225,7 @@ class _Splitter:
             position = offset if depth else offset + characters[min(piece.start, len(characters) - 1)][1]
             if piece.text is None:
                 sign = characters[piece.start][0]
-                self._refuse(position, _OPERATORS.get(sign, "a shell's variable or substitution (`$`)"), within)
+                self._refuse(position, _OPERATORS.get(sign, "a shell variable or substitution (`$`)"), within)
             if piece.is_quoted:
                 self._begin(position)
             if len(piece.text) != piece.end - piece.start:  # an escape in $'...'
@@ -267,8 +267,8 @@ class _Splitter:
             if self.has_ended:
                 raise TemplateError(
                     position,
-                    "a second command, or a line before it that doesn't end in a backslash",
-                    "end every line but the last with ` \\`; nothing may stand between them, comments neither",
+                    "a second command, or the line before lacks a backslash at its end",
+                    "end every line but the last with ` \\`, with nothing between them, not even comments",
                 )
             self.open = []
 

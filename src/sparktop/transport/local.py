@@ -40,7 +40,7 @@ class LocalChannel:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
         except (OSError, RuntimeError):
-            raise LinkLost("the command has ended and reads no more") from None
+            raise LinkLost("the command has exited and reads no more input") from None
 
     def error_tail(self) -> str:
         return self._errors.text()

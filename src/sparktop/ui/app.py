@@ -196,11 +196,11 @@ class SparktopApp(App[int]):
             await watch.run()
         except SparktopError as error:
             self._exit_code = error.exit_code
-            self.console_screen.fail(f"watching has ended: {error.message}{f' · {error.hint}' if error.hint else ''}")
+            self.console_screen.fail(f"watching has stopped: {error.message}{f' · {error.hint}' if error.hint else ''}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the operator must see that the picture is dead
             self._exit_code = 1
             self.log.error(error)
-            text = f"a fault in sparktop has ended watching: {type(error).__name__}: {error} · q and start again"
+            text = f"a fault in sparktop stopped watching: {type(error).__name__}: {error} · q, then start again"
             self.console_screen.fail(text)
 
     def publish(self, state: FleetState) -> None:

@@ -145,8 +145,8 @@ def test_what_an_abort_means_depends_on_the_step(act: Act, words: str) -> None:
 
 def test_getting_out_of_a_fetch_ends_it_and_keeps_what_has_come() -> None:
     said = abort_means(run_at(Remote(operations=(ImagePull(image="vllm:1"),))))
-    assert "stopped on spark1" in said
-    assert "the next try goes on from there" in said
+    assert "stops on spark1" in said
+    assert "the next try continues from there" in said
     assert "completes or reverts" not in said
 
 

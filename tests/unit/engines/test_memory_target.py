@@ -184,7 +184,7 @@ def test_any_other_text_is_told_and_never_taken(text: str) -> None:
 
 
 def test_what_is_no_size_says_what_is_wanted() -> None:
-    with pytest.raises(ValueError, match="a size in GiB is wanted"):
+    with pytest.raises(ValueError, match="is not a size in GiB"):
         gib_option("lots")
 
 

@@ -266,11 +266,11 @@ async def test_an_engine_that_is_gone_is_told_with_its_last_run() -> None:
     for run_id, title, state in (("1", "Safe restart of vllm-gone", "aborted"), ("2", "Way back", "failed")):
         audit.note("intent", {**plan, "run": run_id, "title": title})
         audit.note("step", {"run": run_id, "step": "x"} | ({"evidence": "/e/1.tar.gz"} if run_id == "1" else {}))
-        audit.note("end", {"run": run_id, "state": state, "message": "Check failed: it is not there. Done: all."})
+        audit.note("end", {"run": run_id, "state": state, "message": "Check failed: it doesn't exist. Done: all."})
     with pytest.raises(UsageError, match="there is no engine 'vllm-gone'") as unknown:
         await run(Side(), asked("safe-restart", target="vllm-gone"))
     hint = str(unknown.value.hint)
-    assert ": Way back: failed. Check failed: it is not there. Its log" in hint
+    assert ": Way back: failed. Check failed: it doesn't exist. Its log" in hint
     assert hint.endswith("Its log and settings from before: /e/1.tar.gz")
 
 

@@ -53,7 +53,7 @@ def test_nothing_found_is_said_on_standard_error(
     out, err = capsys.readouterr()
     assert out == ""
     assert "nothing found" in err
-    assert "2 lines, of no kind that is known" in err
+    assert "2 lines of an unknown kind" in err
     _stdin(monkeypatch, "hello\n")
     assert main(["explain", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": 1, "findings": []}

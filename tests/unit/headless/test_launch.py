@@ -171,7 +171,7 @@ async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str])
         ((QWEN, "spark1", "--json", "--export", "run"), "--export prints a file"),
         ((QWEN, "spark1", "--set", "max_model_len"), "--set wants NAME=VALUE"),
         ((QWEN, "spark1", "--set", "prot=8000"), "did you mean port?"),
-        ((QWEN, "spark1", "--set", "port="), "a whole number above 0 is wanted"),
+        ((QWEN, "spark1", "--set", "port="), "it must be a whole number above 0"),
         ((QWEN, "spark1", "spark1"), "spark1 is named twice"),
         ((QWEN, "spark1", "--env-file", "/tmp"), "/tmp is no file"),
         ((QWEN, "spark1", "--set", "HF_TOKEN=hf_abcdefghijklmnop"), "looks like a secret"),
@@ -249,7 +249,9 @@ def test_a_file_that_others_can_read_is_told_and_one_that_was_asked_for_is_an_er
     found = _secrets(shelf.recipe("mine"), None)
     assert found.values == {}
     (problem,) = found.problems
-    assert problem.text == f"{open_to_all} can be read by others, so it was not read: chmod 600 {open_to_all}"
+    assert (
+        problem.text == f"{open_to_all} is readable by other users, so sparktop didn't read it: chmod 600 {open_to_all}"
+    )
     with pytest.raises(ConfigError, match="chmod 600") as why:
         _secrets(shelf.recipe("mine"), open_to_all)
     assert str(open_to_all) in str(why.value)
@@ -262,7 +264,7 @@ def test_of_a_file_only_what_is_wanted_is_taken(own: Path) -> None:
 
 async def test_why_a_secret_is_not_taken_is_not_masked_itself(capsys: pytest.CaptureFixture[str]) -> None:
     side = Side()
-    problem = "/home/me/.env line 1: the value of VLLM_API_KEY can't be taken: it is no NAME=value"
+    problem = "/home/me/.env line 1: the value of VLLM_API_KEY is not valid: it is not NAME=value"
     side.answer = lambda request: Sparks().planned(
         Order(recipe=recipe(QWEN), secret_problems=(SecretProblem(text=problem, name="VLLM_API_KEY"),))
     )

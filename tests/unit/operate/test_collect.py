@@ -276,7 +276,7 @@ def test_no_file_of_data_scripts_a_terminal(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("x")
-    with pytest.raises(SparktopError, match="could not be written"):
+    with pytest.raises(SparktopError, match="can't write the evidence"):
         archive.write([], folder=blocked / "evidence", stem="x", secrets=(), preface=())
 
 

@@ -102,7 +102,7 @@ def test_any_command_is_looked_at_without_failing(command: str) -> None:
         (1, "", b"This account is currently not available.\n", "no shell"),
         (0, "", b"Welcome to git\n", "forced command"),
         (1, "boom", b"", "boom"),
-        (None, "", b"", "ended before it said anything"),
+        (None, "", b"", "killed before it started"),
         (70, "sparktop: the probe failed: MemoryError: ", b"", "MemoryError"),
     ],
 )
@@ -157,7 +157,7 @@ async def test_a_shell_that_prints_without_end_is_cut_and_named() -> None:
 
 
 async def test_a_command_that_ends_first_says_why() -> None:
-    with pytest.raises(ProbeError, match="the probe did not start") as refused:
+    with pytest.raises(ProbeError, match="the probe didn't start") as refused:
         await bundle.greeted(Printing(b"hello\n", status=0), "n1")
     assert refused.value.hint is not None
     assert "something else" in refused.value.hint

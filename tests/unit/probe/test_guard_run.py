@@ -126,8 +126,8 @@ def test_a_fall_that_would_empty_it_is_acted_on(start: Start, docker: FakeDocker
     ("changes", "words"),
     [
         ({"id": "ab" * 32}, "no such container"),
-        ({"name": "another"}, f"called {NAME} now"),
-        ({"floor": 61 * GIB}, "below that floor already"),
+        ({"name": "another"}, f"now called {NAME}"),
+        ({"floor": 61 * GIB}, "already below that floor"),
     ],
 )
 def test_what_is_not_so_is_not_armed(start: Start, docker: FakeDocker, changes: dict[str, object], words: str) -> None:
@@ -152,7 +152,7 @@ def test_it_can_be_armed_before_a_start(start: Start, docker: FakeDocker, place:
 def test_nonsense_is_refused(start: Start, docker: FakeDocker, words: dict[str, object]) -> None:
     probe = start()
     probe.send(order(**words))  # type: ignore[arg-type]
-    assert "understood" in phase(probe, GuardPhase.FAILED).detail
+    assert "doesn't understand" in phase(probe, GuardPhase.FAILED).detail
     probe.send(b'{"guard":3}\n{"guard":null}\n')
     probe.more_samples(1)
     assert docker.requests == []
@@ -179,7 +179,7 @@ def test_without_docker_it_says_so_and_acts_when_it_is_back(start: Start, docker
     docker.stop()
     phase(probe, GuardPhase.FAILED)
     place.set_available(1 * GIB)
-    phase(probe, GuardPhase.FAILED, "memory is short")
+    phase(probe, GuardPhase.FAILED, "memory is low")
     docker.start()
     phase(probe, GuardPhase.FIRED)
     poll(lambda: not docker.running)
@@ -282,7 +282,7 @@ def test_a_new_order_takes_over_from_one_that_stayed(start: Start, docker: FakeD
     old.hang_up()
     poll(lambda: (place.kept("guard") or {}).get("until"), what="that it stays")
     new = start()
-    seen = phase(new, GuardPhase.ARMED, "has gone")
+    seen = phase(new, GuardPhase.ARMED, "is gone")
     assert seen.until_wall_s == pytest.approx(time.time() + 60, abs=10)
     assert seen.container_name == NAME
     new.send(order("two", floor=2 * GIB))

@@ -342,7 +342,7 @@ def test_a_hung_child_does_not_hold_the_channel_open(start: Start, tmp_path: Pat
     ("value", "state", "words"),
     [
         (12, CollectorState.MISSING, "no NVIDIA driver is installed"),
-        (4, CollectorState.DENIED, "permission"),
+        (4, CollectorState.DENIED, "denies access"),
         (18, CollectorState.FAILED, "versions differ"),
         (9, CollectorState.FAILED, "isn't loaded"),
         (999, CollectorState.FAILED, "error 999"),

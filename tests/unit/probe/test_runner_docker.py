@@ -179,7 +179,7 @@ async def test_a_lost_answer_that_nobody_can_ask_about_is_not_repeated(tmp_path:
         async with bench(tmp_path / "state", docker=engine.path) as stage:
             outcome = await stage.perform(await stage.line(), stop())
     assert outcome.state is OutcomeState.FAILED
-    assert outcome.problem.endswith("whether it was done is not known")
+    assert outcome.problem.endswith("whether it was done is unknown")
     assert len(engine.requests) == 1
 
 

@@ -101,14 +101,17 @@ async def test_a_failure_is_told_in_its_last_words_and_a_root_s_is_none(stage: B
     line = await stage.line()
     failed = grows(tmp_path / "m", "echo some of it; echo 401 Unauthorized token=abcdefgh >&2; exit 1")
     outcome = await stage.perform(line, failed, step="fails")
-    assert outcome.problem == "sh ended with exit code 1: 401 Unauthorized token=<masked>"
+    assert outcome.problem == "sh exited with code 1: 401 Unauthorized token=<masked>"
     assert outcome.results[0].brought_bytes is not None, "what came of it is told"
     assert (outcome.results[0].free_bytes or 0) > 0
     slow = grows(tmp_path / "m", "sleep 60", limit_s=0.3)
-    assert (await stage.perform(line, slow, step="slow")).problem == "sh took more than 0.3 s: it was ended"
+    assert (await stage.perform(line, slow, step="slow")).problem == "sh took more than 0.3 s: it was killed"
     root = Command(argv=("touch", str(tmp_path / "no")), privilege=Privilege.ROOT)
     outcome = await stage.perform(line, Transfer(command=root, grows="/x", key="k"), step="root")
-    assert (outcome.problem, outcome.results[0].is_untouched) == ("nothing is fetched as root; nothing was done", True)
+    assert (outcome.problem, outcome.results[0].is_untouched) == (
+        "sparktop downloads nothing as root; nothing was done",
+        True,
+    )
 
 
 async def test_what_is_there_already_is_not_fetched(stage: Bench, tmp_path: Path) -> None:
@@ -163,12 +166,12 @@ async def test_the_operator_ends_it_and_it_goes_on_next_time(stage: Bench, tmp_p
     outcome = await performing
     assert outcome.state is OutcomeState.FAILED
     assert outcome.results[0].was_ended
-    assert outcome.problem.startswith("it was ended at the operator's word; what has come stays")
+    assert outcome.problem.startswith("the operator stopped it; the part that arrived stays")
     assert not is_alive(pid)
     assert (folder / "part1").exists()
     assert not list(stage.folder.rglob("*.ending"))
     assert (await line.end("r1", "s")).state is OutcomeState.FAILED  # once more does nothing
-    assert (await line.end("r1", "never")).state is OutcomeState.NEVER_BEGUN
+    assert (await line.end("r1", "never")).state is OutcomeState.NOT_STARTED
     (tmp_path / "model.go").touch()
     assert (await stage.perform(line, grows(folder, SLOW), run="r2")).state is OutcomeState.DONE
 
@@ -320,7 +323,7 @@ async def test_a_pull_that_fails_says_so_in_docker_s_words(
     outcome = await stage.perform(line, ImagePull(image=IMAGE))
     assert (outcome.state, outcome.problem) == (OutcomeState.FAILED, "unauthorized: authentication required")
     outcome = await stage.perform(line, ImagePull(image=IMAGE), step="2")
-    assert outcome.problem == f"Docker says that {IMAGE} has come, and doesn't have it"
+    assert outcome.problem == f"Docker reports {IMAGE} as pulled, but doesn't have it"
 
 
 async def test_the_daemon_is_restarted_in_the_middle_of_a_pull(
@@ -345,7 +348,7 @@ async def test_the_time_of_a_pull_is_over(pulling: tuple[FakeDocker, Bench], reg
     registry.streams = [registry.comes()]
     outcome = await stage.perform(await stage.line(), ImagePull(image=IMAGE, limit_s=2.0))
     registry.step.set()
-    assert outcome.problem == f"{IMAGE} has not come within 2 s"
+    assert outcome.problem == f"{IMAGE} didn't arrive within 2 s"
 
 
 async def test_a_pull_is_ended_by_hanging_up(pulling: tuple[FakeDocker, Bench], registry: Registry) -> None:
@@ -396,13 +399,13 @@ def test_a_helper_s_login_is_not_used_and_that_is_told(tmp_path: Path, monkeypat
     (tmp_path / "config.json").write_text('{"auths": {"nvcr.io": {}}, "credHelpers": {"nvcr.io": "secretservice"}}')
     assert login_for("nvcr.io/nvidia/vllm") == (
         "",
-        "no login was used: that for nvcr.io lies with a credential helper (secretservice), which isn't asked",
+        "pulled without a login: that for nvcr.io is in a credential helper (secretservice), which isn't asked",
     )
     assert login_for("vllm/vllm-openai") == ("", "")
     (tmp_path / "config.json").write_text('{"auths": {"https://index.docker.io/v1/": {"identitytoken": "t"}}}')
     assert json.loads(base64.urlsafe_b64decode(login_for("vllm/vllm-openai")[0]))["identitytoken"] == "t"
     (tmp_path / "config.json").write_text("[[[")
-    assert "can't be read" in login_for("x")[1]
+    assert "can't read" in login_for("x")[1]
 
 
 @pytest.mark.parametrize(
@@ -423,14 +426,14 @@ def test_an_image_s_name(image: str, found: tuple[str, str], registry: str) -> N
 
 @pytest.mark.parametrize("image", ["", "../containers", "a b", "-x", "a\r\nb", "sha256:" + "0" * 64, "0" * 64, "x?y=1"])
 def test_what_names_no_image(image: str) -> None:
-    with pytest.raises(Unable, match="names no image in a registry"):
+    with pytest.raises(Unable, match="is not an image in a registry"):
         as_reference(image)
 
 
 async def test_what_names_no_image_is_not_asked_for(stage: Bench) -> None:
     outcome = await stage.perform(await stage.line(), ImagePull(image=""))
     assert outcome.results[0].is_untouched
-    assert outcome.problem == "'' names no image in a registry; nothing was done"
+    assert outcome.problem == "'' is not an image in a registry; nothing was done"
 
 
 def heard(*lines: Any) -> Layers:

@@ -76,7 +76,7 @@ def no_docker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_file_is_not_taken_for_the_lock_and_how_to_remove_it_is_told(tmp_path: Path, make: Any) -> None:
     path = tmp_path / LOCK_NAME
     make(path)
-    with pytest.raises(Unable, match="can't be opened") as unable:
+    with pytest.raises(Unable, match="can't open the node's lock") as unable:
         NodeLock((str(tmp_path),), None).take("me", "a test", "")
     assert f"sudo rm -r {path}" in unable.value.hint
 

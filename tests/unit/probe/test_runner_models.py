@@ -152,7 +152,7 @@ def test_links_that_lead_out_of_the_cache_are_missing(home: Path) -> None:
     (home / "somewhere" / "snapshots" / COMMIT).mkdir(parents=True)
     said = looked()
     assert [model["name"] for model in said["models"]] == ["acme/m"]
-    assert "leads out of" in said["problems"][0]
+    assert "is a link out of" in said["problems"][0]
 
 
 def test_the_cache_itself_may_be_a_link(home: Path) -> None:
@@ -238,7 +238,7 @@ def test_bounds(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cached(home, f"acme/m{number}", whole())
     said = looked()
     assert len(said["models"]) == 2
-    assert said["problems"] == ["there are more models than were looked at"]
+    assert said["problems"] == ["there are more models than sparktop reads"]
     assert looked(seconds=0.0)["models"] == []
 
 

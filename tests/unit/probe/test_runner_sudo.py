@@ -208,15 +208,15 @@ async def test_three_wrong_passwords_end_it(stage: Stage) -> None:
 async def test_giving_up_ends_it(stage: Stage) -> None:
     stage.answers = [None]
     outcome = await stage.perform(await stage.line("password"), READS, READS)
-    assert outcome.problem == "no password was given for sudo; nothing was done"
+    assert outcome.problem == "sudo got no password; nothing was done"
     assert len(outcome.results) == 1
 
 
 @pytest.mark.parametrize(
     ("sudo", "problem"),
     [
-        ("tty", "sudo wants a terminal on this machine (requiretty), and there is none here"),
-        ("denied", "sudo does not permit this to the user who is logged in; nothing was done"),
+        ("tty", "sudo needs a terminal on this machine (requiretty), and a runner has none"),
+        ("denied", "sudo doesn't allow this for the user who is logged in; nothing was done"),
     ],
 )
 async def test_what_sudo_will_not_have_is_said(stage: Stage, sudo: str, problem: str) -> None:
@@ -239,7 +239,7 @@ async def test_without_sudo(stage: Stage) -> None:
     bare.chmod(0o755)
     (bare / "python3").symlink_to(Path("/usr/bin/python3").resolve())
     outcome = await stage.perform(await stage.line("free", path=str(bare)), READS)
-    assert outcome.problem == "there is no program sudo on this machine"
+    assert outcome.problem == "this machine has no program sudo"
 
 
 async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
@@ -259,7 +259,7 @@ async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
     with pytest.raises(LinkLost):
         await performing
     outcome = await stage.runners.ended(await stage.line("password"))
-    assert outcome.problem == "the link broke while sudo asked for the password; nothing was done"
+    assert outcome.problem == "the connection broke while sudo asked for the password; nothing was done"
 
 
 async def test_a_step_given_up_here_does_not_wait_there(stage: Stage) -> None:
@@ -279,14 +279,14 @@ async def test_a_step_given_up_here_does_not_wait_there(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await performing
     outcome = await stage.runners.ended(line)
-    assert outcome.problem == "no password was given for sudo; nothing was done"
+    assert outcome.problem == "sudo got no password; nothing was done"
 
 
 async def test_a_command_as_root_is_bounded(stage: Stage) -> None:
     pid = stage.folder / "state/pid"
     slow = root("/bin/sh", "-c", f"echo $$ >{pid}; exec sleep 300", limit_s=0.5)
     outcome = await stage.perform(await stage.line("free"), slow)
-    assert outcome.problem == "sh took more than 0.5 s: it was ended"
+    assert outcome.problem == "sh took more than 0.5 s: it was killed"
     await until(pid.exists)
     poll(lambda: not is_alive(int(pid.read_text())), what="the command ends")
 

@@ -149,7 +149,7 @@ def test_models_of_both_nodes_are_listed_once() -> None:
         (QWEN, ("spark1", "spark2"), True, False),
         ("acme/other", ("spark1",), False, True),
     ]
-    assert listed[0].note == "not whole on spark2"
+    assert listed[0].note == "incomplete on spark2"
     assert listed[0].quantisation == "fp8"
 
 

@@ -37,7 +37,7 @@ LITERAL: dict[str, Any] = {
     ("fields", "values", "found"),
     [
         pytest.param({}, {}, (), id="none"),
-        pytest.param(DRAFT, {}, ("org/draft",), id="as the recipe has it"),
+        pytest.param(DRAFT, {}, ("org/draft",), id="as in the recipe"),
         pytest.param(DRAFT, {"draft": "me/better"}, ("me/better",), id="its parameter is set"),
         pytest.param(DRAFT, {"draft": "/models/d"}, ("/models/d",), id="to a path"),
         pytest.param(DRAFT, {"draft": ""}, (), id="to nothing"),

@@ -88,7 +88,7 @@ def test_what_would_do_names_the_file_where_it_is(homes: tuple[Path, Path]) -> N
     assert named in "".join(str(line) for line in LaunchSecret("X").paragraphs())
     with pytest.raises(CannotRender) as cannot:
         render(Order(recipe=recipe(X="$A")), [seat()])
-    assert f"A=... in {named}" in cannot.value.remedies[0]
+    assert f"A=... to {named}" in cannot.value.remedies[0]
     world = World()
     world.asks_for(environment={"X": "$A"})
     assert f"chmod 600 {named}" in next(gate.remedy for gate in world.gates() if gate.name == "secrets")
@@ -121,14 +121,14 @@ def test_a_file_that_others_can_read_is_not_read(tmp_path: Path, mode: int) -> N
     path = written(tmp_path / ".env", "HF_TOKEN=hunter2hunter2", mode)
     got = collect(("HF_TOKEN",), {}, (path,))
     assert got.values == {}
-    text = f"{path} can be read by others, so it was not read: chmod 600 {path}"
+    text = f"{path} is readable by other users, so sparktop didn't read it: chmod 600 {path}"
     assert got.problems == (SecretProblem(text=text, remedy=f"chmod 600 {path}"),)
     assert "hunter2" not in repr(got)
 
 
 def test_what_is_no_file_is_no_fault(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == ({}, {}, None)
-    assert "is no file" in str(read(tmp_path)[2])
+    assert "is not a file" in str(read(tmp_path)[2])
     large = written(tmp_path / "large", "A=" + "x" * 70_000)
     assert "larger" in str(read(large)[2])
     broken = tmp_path / "broken"
@@ -136,7 +136,7 @@ def test_what_is_no_file_is_no_fault(tmp_path: Path) -> None:
     broken.chmod(0o600)
     assert read(broken)[::2] == (
         {},
-        SecretProblem(text=f"{broken} is no UTF-8: it was not read", remedy=f"ls -l {broken}"),
+        SecretProblem(text=f"{broken} is not UTF-8: sparktop didn't read it", remedy=f"ls -l {broken}"),
     )
     assert read(written(tmp_path / "odd", "no pair\n=x\nA=a\x1b]52;c\x07\nB=b"))[0] == {"B": "b"}
 
@@ -165,10 +165,10 @@ def test_a_line_is_read_as_a_shell_reads_it(tmp_path: Path, line: str, value: st
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('A="unclosed', "line 1: the value of A can't be taken: its quotes don't end where it ends"),
-        ("A='a'#x", "line 1: the value of A can't be taken: its quotes don't end where it ends"),
-        ("# a\nA: yaml", "line 2: the value of A can't be taken: it is no NAME=value"),
-        ("A=a\tb", "line 1: the value of A can't be taken: there is a control character in it"),
+        ('A="unclosed', "line 1: the value of A is not valid: its closing quote is missing or not at its end"),
+        ("A='a'#x", "line 1: the value of A is not valid: its closing quote is missing or not at its end"),
+        ("# a\nA: yaml", "line 2: the value of A is not valid: it is not NAME=value"),
+        ("A=a\tb", "line 1: the value of A is not valid: it has a control character"),
     ],
 )
 def test_a_line_that_can_not_be_meant_is_told_where_it_is_wanted(tmp_path: Path, line: str, said: str) -> None:
@@ -182,5 +182,5 @@ def test_a_line_that_can_not_be_meant_is_told_where_it_is_wanted(tmp_path: Path,
 def test_a_value_of_the_environment_that_no_header_takes_is_told() -> None:
     got = collect(("A",), {"A": "key\n"}, ())
     assert got.values == {}
-    text = "the environment: the value of A can't be taken: there is a line break or the like in it"
+    text = "the environment: the value of A is not valid: it has a line break or another control character"
     assert got.problems == (SecretProblem(text=text, name="A"),)

@@ -56,7 +56,7 @@ def test_the_head_waits_for_the_other_node_and_becomes_the_engine(programs: tupl
     assert phases == [
         "sparktop: starting Ray at 10.0.0.1:6379",
         "sparktop: waiting for 1 of 2 Ray nodes",
-        "sparktop: all 2 Ray nodes are there, starting the engine",
+        "sparktop: all 2 Ray nodes joined, starting the engine",
     ]
     assert json.loads(last.rpartition(" ")[0]) == HOSTILE
     assert said.read_text(encoding="utf-8").splitlines()[0].startswith("start --head --node-ip-address=10.0.0.1")
@@ -67,7 +67,7 @@ def test_the_head_gives_up_where_the_other_node_never_comes(programs: tuple[dict
     command = rank_argv.head_command(["echo", "engine"], nodes=2, address="10.0.0.1", port="6379", limit_s=0)
     found = run(command, {**environment, "ALONE": "1"})
     assert found.returncode == 1
-    assert "still waiting for 1 of 2 Ray nodes after 0 s: given up" in found.stdout
+    assert "gave up after 0 s: 1 of 2 Ray nodes are missing" in found.stdout
     assert "engine\n" not in found.stdout
 
 
@@ -82,7 +82,7 @@ def test_the_worker_waits_for_the_heads_port_and_stays_with_ray(programs: tuple[
     assert ("ray", *joined.split()) == rank_argv.worker_argv(address="127.0.0.1", port=port, own="127.0.0.2")
     found = run(rank_argv.worker_command(address="127.0.0.1", port=port, own="127.0.0.2", limit_s=0), environment)
     assert found.returncode == 1
-    assert "given up" in found.stdout
+    assert "gave up" in found.stdout
 
 
 def test_the_scripts_are_the_same_whatever_is_launched() -> None:

@@ -187,7 +187,7 @@ def test_a_model_of_its_own_folder_is_mounted_read_only_and_answers_to_the_recip
     assert made.head.argv[2] == "/models/model"
     assert made.served_name == "org/model"
     assert flags.value_of(made.head.argv, "served-model-name") == "org/model"
-    with pytest.raises(CannotRender, match="can't be mounted"):
+    with pytest.raises(CannotRender, match="Docker can't mount"):
         render(order(), [seat(model_path="/data/a:b")])
 
 
@@ -219,7 +219,7 @@ def test_secrets_come_from_the_operator_into_the_environment_and_into_no_argv() 
     assert set(container.secret_names) == {"EXTRA_TOKEN", "VLLM_API_KEY"}
     made = body(container)
     assert "secret" not in json.dumps([made["Cmd"], made["Labels"]])
-    with pytest.raises(CannotRender, match=r"EXTRA_TOKEN from your own \$MY_KEY") as caught:
+    with pytest.raises(CannotRender, match=r"EXTRA_TOKEN from your \$MY_KEY") as caught:
         render(order(environment={"EXTRA_TOKEN": "$MY_KEY"}), [seat()])
     assert "export MY_KEY" in caught.value.remedies[0]
 
@@ -299,9 +299,9 @@ def test_sglangs_ranks_have_its_own_words() -> None:
 @pytest.mark.parametrize(
     ("values_", "seats", "said"),
     [
-        ({"tensor_parallel": "1"}, pair(), "tensor_parallel=1 takes 1 GPU, and 2 nodes have 2"),
-        ({"tensor_parallel": "2"}, (seat(),), "takes 2 GPUs, and one node has 1"),
-        ({"tensor_parallel": "2", "pp": "2"}, pair(), "takes 4 GPUs"),
+        ({"tensor_parallel": "1"}, pair(), "tensor_parallel=1 needs 1 GPU, but 2 nodes have 2"),
+        ({"tensor_parallel": "2"}, (seat(),), "needs 2 GPUs, but one node has 1"),
+        ({"tensor_parallel": "2", "pp": "2"}, pair(), "needs 4 GPUs"),
         ({}, (seat(0), seat(1, fabric_ip="")), "spark2 has no address on the link"),
         ({}, (*pair(), seat(2)), "is for 1 to 2 nodes, and 3 are named"),
     ],

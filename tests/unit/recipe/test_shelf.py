@@ -67,15 +67,15 @@ def test_a_file_is_taken_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         ("qwen3-06b", "did you mean qwen3-0.6b"),
         ("MINIMAX", "did you mean minimax"),
-        ("xyzzy", "sparktop recipes list names all"),
-        ("/no/such.yaml", "sparktop recipes list names all"),
-        ("./none", "sparktop recipes list names all"),
-        ("", "sparktop recipes list names all"),
-        ("..", "sparktop recipes list names all"),
-        ("a/../b", "sparktop recipes list names all"),
-        ("x" * 5000, "sparktop recipes list names all"),
-        (f"/{'x' * 5000}.yaml", "sparktop recipes list names all"),
-        ("~nobody-of-that-name/x.yaml", "sparktop recipes list names all"),
+        ("xyzzy", "sparktop recipes list shows all"),
+        ("/no/such.yaml", "sparktop recipes list shows all"),
+        ("./none", "sparktop recipes list shows all"),
+        ("", "sparktop recipes list shows all"),
+        ("..", "sparktop recipes list shows all"),
+        ("a/../b", "sparktop recipes list shows all"),
+        ("x" * 5000, "sparktop recipes list shows all"),
+        (f"/{'x' * 5000}.yaml", "sparktop recipes list shows all"),
+        ("~nobody-of-that-name/x.yaml", "sparktop recipes list shows all"),
     ],
 )
 def test_a_name_that_nobody_has(name: str, hint: str) -> None:
@@ -99,7 +99,7 @@ def test_what_is_no_text_or_cant_be_opened_is_a_problem(own: Path) -> None:
     (own / "gone.yaml").symlink_to(own / "nowhere")
     (own / "wide.yaml").write_bytes(GOOD.encode("utf-16"))
     found = {each.id: each.reading for each in entries()}
-    assert (found["binary"].problems[0].line, found["binary"].problems[0].text) == (2, "binary, or no UTF-8")
+    assert (found["binary"].problems[0].line, found["binary"].problems[0].text) == (2, "binary, or not UTF-8")
     assert "it can't be read: No such file" in found["gone"].problems[0].text
     assert found["wide"].recipe is not None
 
@@ -108,7 +108,7 @@ def test_a_file_in_the_place_of_the_own_folder_is_told(own: Path, capsys: pytest
     own.rmdir()
     assert unreadable_folders() == (), "a folder that nobody has made is no fault"
     own.write_text(GOOD)
-    said = f"{own} is a file, where the folder of your recipes belongs"
+    said = f"{own} is a file, but must be the folder of your recipes"
     assert main(["recipes", "list"]) == 0
     assert said in capsys.readouterr().err
     assert main(["recipes", "list", "--json"]) == 0
@@ -138,7 +138,7 @@ def test_a_folder_that_may_not_be_read_is_told_and_the_others_are_listed(
     assert main(["recipes", "list"]) == 0
     out, err = capsys.readouterr()
     assert "\nmine " in out
-    assert f"'{shut}' can't be read (permission denied), so your recipes in it are not listed: ls -ld '{shut}'" in err
+    assert f"'{shut}' can't be read (permission denied), so the list lacks your recipes: ls -ld '{shut}'" in err
 
 
 def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,11 +249,11 @@ def test_validate_says_every_problem_with_its_place(
 
 
 VALIDATED = """\
-✖ bad.yaml:3: mods: patches an image while it starts; sparktop starts an image as it is: `mods/x`; \
-build what it does into an image of your own, name that as `container`, and take the key out
+✖ bad.yaml:3: mods: patches an image while it starts; sparktop starts images unchanged: `mods/x`; \
+build these changes into your own image, name that as `container`, and remove the key
 ✖ bad.yaml:4: defalts: unknown key: did you mean `defaults`?
-✖ bad.yaml:5: command: `{port}` is a parameter that has no value; \
-give it a value: `defaults: port: ...`, or --set port=...
+✖ bad.yaml:5: command: the parameter `{port}` has no value; \
+set it: `defaults: port: ...`, or --set port=...
 """
 LINTED = GOOD.replace("a/b:1", "vllm/vllm-openai:v0.19.0").replace(
     "--port {port}", "--port {port} --gpu-memory-utilization 0.97"
@@ -315,9 +315,9 @@ def test_what_would_wait_for_ever_is_a_problem_and_holds_nothing_up(own: Path) -
     (own / "huge.yaml").write_text(GOOD + "# filler\n" * 200_000)
     (own / "mine.yaml").write_text(GOOD)
     found = {each.id: each.reading for each in entries()}
-    assert "no file of text" in found["pipe"].problems[0].text
-    assert "no file of text" in found["endless"].problems[0].text
-    assert found["huge"].problems[0].text == "more than 800 kB are no recipe"
+    assert "not a text file" in found["pipe"].problems[0].text
+    assert "not a text file" in found["endless"].problems[0].text
+    assert found["huge"].problems[0].text == "more than 800 kB: too large for a recipe"
     assert recipe("mine").model == "org/name"
 
 
@@ -327,8 +327,8 @@ def test_a_path_that_is_no_file_is_told_as_what_it_is(own: Path, tmp_path: Path)
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     for name, said in (
         (f"{tmp_path}", "is a folder"),
-        (f"{tmp_path}/pipe.yaml", "is no file that can be read"),
-        (f"{tmp_path}/loop.yaml", "is no file that can be read"),
+        (f"{tmp_path}/pipe.yaml", "is not a readable file"),
+        (f"{tmp_path}/loop.yaml", "is not a readable file"),
         ("mine.yaml", "did you mean the recipe mine?"),
     ):
         with pytest.raises(UsageError) as caught:

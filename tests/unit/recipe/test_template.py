@@ -89,7 +89,7 @@ def test_becomes_an_argv(template: str, argv: list[str]) -> None:
         ("vllm serve x \\\n\n  --port 1", "a second command", 3),
         ("cd /x && vllm serve y", "`&&`", 1),
         ("export A=1 | vllm serve y", "a pipe", 1),
-        ("vllm serve 'x", "a quote is opened here and never closed", 1),
+        ("vllm serve 'x", "this quote is never closed", 1),
         ("vllm serve {hostile}", "in the value of `hostile`", 1),
         ("vllm serve {quote}", "never closed", 1),
         ("", "empty", 1),
@@ -118,7 +118,7 @@ def test_an_unknown_parameter_without_a_near_one_says_where_it_belongs() -> None
 
 @pytest.mark.parametrize("values", [{"a": "{a}"}, {"a": "{b}", "b": "{a}"}, {"a": "x{a}"}])
 def test_a_parameter_that_stands_for_itself_ends(values: dict[str, str]) -> None:
-    with pytest.raises(TemplateError, match="stands for itself"):
+    with pytest.raises(TemplateError, match="refers to itself"):
         render("v {a}", values)
 
 

@@ -64,9 +64,9 @@ def test_the_wanted_one_comes_first_then_complete_ones_then_relatives() -> None:
         "Qwen3.6-35B-A3B-NVFP4",
     ]
     assert [one.is_wanted for one in found] == [True, *[False] * 6]
-    assert found[0].text == "what the recipe names, on spark1 and spark2, not complete: a download goes on from there"
-    assert "hardly read" in found[4].text
-    assert found[5].text.startswith("a relative of it (heretic)")
+    assert found[0].text == "the recipe's model, on spark1 and spark2, not complete: a download goes on from there"
+    assert "barely support" in found[4].text
+    assert found[5].text.startswith("a related model (heretic)")
     assert "--set" not in found[6].text
 
 

@@ -93,17 +93,17 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
 @pytest.mark.parametrize(
     ("rooms", "fit", "left"),
     [
-        pytest.param(pair(), Fit.TIGHT, "5.2 are left, less than the 12.0 reserve", id="beside 16 GB"),
+        pytest.param(pair(), Fit.TIGHT, "5.2 remains, below the reserve of 12.0", id="beside 16 GB"),
         pytest.param(
             [room(node, 113.0, has_desktop=False) for node in ("a", "b")],
             Fit.TIGHT,
-            "10.2 are left, less than the 12.0 reserve",
+            "10.2 remains, below the reserve of 12.0",
             id="alone, by the least that an idle one has",
         ),
         pytest.param(
             [room(node, 116.0, has_desktop=False) for node in ("a", "b")],
             Fit.FITS,
-            "13.2 are left; the reserve is 12.0",
+            "13.2 remains, the reserve is 12.0",
             id="alone on a host that holds little",
         ),
     ],
@@ -116,8 +116,8 @@ def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
     assert found.sentence.startswith(
-        "Does not fit: at 0.90 it takes 109.5 GiB of spark1's 121.7 and 47.0 more outside that share, where "
-        "109.0 can be given (113.0 available, 4.0 for the host)."
+        "Does not fit: at 0.90 the engine takes 109.5 GiB of spark1's 121.7 plus 47.0 outside its share, but only "
+        "109.0 is usable (113.0 available, 4.0 for the host)."
     )
     assert texts(found) == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
     assert "With --set gpu_memory_utilization=0.70 --set enforce_eager=true it fits" in found.sentence
@@ -202,8 +202,8 @@ def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> 
 @pytest.mark.parametrize(
     ("limit", "share", "source"),
     [
-        (0.60, 0.60, "computed: as the recipe has it; memory would allow 0.7"),
-        (0.20, 0.32, "computed: 0.32 is what weights and one context need; the recipe's is 0.20; memory would"),
+        (0.60, 0.60, "computed: as in the recipe; memory would allow 0.7"),
+        (0.20, 0.32, "computed: weights and one context need 0.32; the recipe's is 0.20; memory would"),
     ],
 )
 def test_the_recipes_share_is_the_most_but_for_what_weights_and_one_context_need(limit, share, source) -> None:
@@ -287,7 +287,7 @@ def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
 def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER), DESKTOP, made.GPT_OSS, values={})
     assert found.fit is Fit.NO
-    assert "60.7 GiB of weights on a node don't fit into 36.5" in found.sentence
+    assert "60.7 GiB of weights per node don't fit into 36.5" in found.sentence
     assert texts(found)[0] == "--set gpu_memory_utilization=0.70"
 
 
@@ -315,7 +315,7 @@ def test_another_quantisation_on_both_disks_is_a_lever() -> None:
     ):
         without = budget(asked, pair(), FP8, values={}, on_disk=[other])
         assert without.levers == ()
-        assert without.sentence.endswith("Nothing that can be set here makes it fit.")
+        assert without.sentence.endswith("No setting here makes it fit.")
 
 
 def test_two_nodes_are_offered_where_the_recipe_can() -> None:
@@ -338,11 +338,14 @@ def test_a_cache_of_its_own_size_replaces_the_share() -> None:
 def test_what_is_not_known_is_said_and_the_recipes_figures_stand_in() -> None:
     nothing = budget(order(made.recipe("x", defaults={"max_model_len": 4096})), DESKTOP, None, values={})
     assert nothing.fit is Fit.UNKNOWN
-    assert any("how large the weights are" in one for one in nothing.unknowns)
+    assert any("the size of the weights" in one for one in nothing.unknowns)
     need = Need(weights_gib=34.6, kv_bytes_per_token=10240)
     stood_in = budget(order(replace(made.QWEN_RECIPE, need=need)), DESKTOP, None, values={})
     assert stood_in.fit is Fit.FITS
-    assert [one.split(",")[0] for one in stood_in.unknowns] == ["weights by the recipe", "cache by the recipe"]
+    assert [one.split(",")[0] for one in stood_in.unknowns] == [
+        "weights as stated in the recipe",
+        "cache as stated in the recipe",
+    ]
     starved = budget(order(made.recipe("x"), gpu_memory_utilization="0.9"), [room(available_gib=60.0)], None, values={})
     assert starved.fit is Fit.NO  # that much is known
     assert budget(order(made.QWEN_RECIPE), [], made.QWEN, values={}).fit is Fit.UNKNOWN
@@ -368,12 +371,12 @@ def test_a_draft_model_is_counted_where_it_is_known_and_named_where_not() -> Non
     assert counted.cache_tokens is not None
     assert without.cache_tokens is not None
     assert counted.cache_tokens < without.cache_tokens
-    assert any("what eagle keeps of a token isn't known" in one for one in counted.unknowns)
+    assert any("the cache of eagle per token is unknown" in one for one in counted.unknowns)
     told = replace(draft, layers=1, kv_heads=8, head_size=128)
     whole = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[told])
     assert whole.unknowns == ()
     assert whole.cache_tokens is not None
     assert whole.cache_tokens < counted.cache_tokens  # its layer keeps every token too
     untold = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[ModelFacts(name="org/d", weights_bytes=None)])
-    assert any(one.startswith("org/d is loaded too") for one in untold.unknowns)
+    assert any(one.startswith("the engine also loads org/d") for one in untold.unknowns)
     assert untold.cache_tokens == without.cache_tokens

@@ -112,9 +112,9 @@ def test_the_words_of_the_real_one(showing: Showing) -> None:
     name = engine_of(showing)
     for token, changes, phase, words in (
         ("a", {"id": "ab" * 32}, GuardPhase.DISARMED, "no such container"),
-        ("b", {"name": "other"}, GuardPhase.DISARMED, f"called {name} now"),
-        ("c", {"floor": 120 * GIB}, GuardPhase.DISARMED, "below that floor already"),
-        ("d", {"floor": "x"}, GuardPhase.FAILED, "understood"),
+        ("b", {"name": "other"}, GuardPhase.DISARMED, f"now called {name}"),
+        ("c", {"floor": 120 * GIB}, GuardPhase.DISARMED, "already below that floor"),
+        ("d", {"floor": "x"}, GuardPhase.FAILED, "doesn't understand"),
         ("e", {"id": ""}, GuardPhase.DISARMED, "by order"),
         ("f", {}, GuardPhase.ARMED, ""),
         ("f", {}, GuardPhase.ARMED, ""),

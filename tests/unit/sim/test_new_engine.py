@@ -188,7 +188,7 @@ async def test_a_model_that_was_half_fetched_is_gone_on_with_and_then_copied() -
         assert (await fetch(second, wrong, "wrong"))[0].state is OutcomeState.FAILED
         good = Transfer(command=back, grows="/b", key="copy", total_bytes=10**11)
         assert (await fetch(second, good, "copy"))[0].state is OutcomeState.DONE
-        assert (await fetch(first, hf("no/such"), "none"))[0].problem.startswith("hf ended with exit code 1")
+        assert (await fetch(first, hf("no/such"), "none"))[0].problem.startswith("hf exited with code 1")
 
 
 async def test_the_same_transfer_is_followed_and_holds_no_node() -> None:
@@ -198,7 +198,7 @@ async def test_the_same_transfer_is_followed_and_holds_no_node() -> None:
         assert await line.lock("me", "a change") is None, "a fetch holds no node"
         outcome, told = await fetch(line, hf("mistralai/Mistral-Small-4-119B-2603-eagle"), "two")
         assert outcome.state is OutcomeState.DONE
-        assert any("same transfer" in one.words for one in told)
+        assert any("transfer of the same" in one.words for one in told)
         assert (await first)[0].state is OutcomeState.DONE
 
 

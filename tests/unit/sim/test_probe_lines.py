@@ -202,7 +202,7 @@ def test_under_pressure_it_leaves_processes_alone_as_the_probe_does() -> None:
 
 @pytest.mark.parametrize(
     ("heard", "reason"),
-    [(b'{"bye":1}\n', "asked to"), (b"", ""), (b"x" * 70_000, "what came in is no protocol of ours")],
+    [(b'{"bye":1}\n', "asked to"), (b"", ""), (b"x" * 70_000, "the input is not sparktop's protocol")],
 )
 def test_a_conversation_ends_as_the_probes_does(heard: bytes, reason: str) -> None:
     with pytest.raises(Departed) as caught:
@@ -215,7 +215,7 @@ def test_the_lease_ends_it_when_nothing_is_heard() -> None:
     talk.advance(1.0, 29.0)
     talk.hear(b'{"beat":1}\n', 29.0)
     talk.advance(2.0, 58.0)
-    with pytest.raises(Departed, match="nothing came for 30 s"):
+    with pytest.raises(Departed, match="nothing arrived for 30 s"):
         talk.advance(3.0, 60.0)
 
 

@@ -233,7 +233,7 @@ async def test_a_step_goes_on_without_the_line_and_is_not_begun_twice() -> None:
             assert await line.perform(
                 "run-1", "stop", Remote(operations=(stop,)), told=lambda _: None, secret=no_secret
             ) == outcome  # fmt: skip
-            assert (await line.outcome("run-1", "unknown")).state is OutcomeState.NEVER_BEGUN
+            assert (await line.outcome("run-1", "unknown")).state is OutcomeState.NOT_STARTED
             assert await line.lock("you@there", "another change") is None
             await line.close()
 

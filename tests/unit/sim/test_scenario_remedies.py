@@ -129,7 +129,7 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     run, plan = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart")
     assert run.state is RunState.FAILED
     assert "belong to no process" in " ".join(told(run))
-    assert "only a reboot gives it back" in plan.doubt
+    assert "only a reboot frees it" in plan.doubt
     assert plan.warnings[0] == plan.doubt
     waited = next(one for one in run.steps if one.state is StepState.FAILED)
     assert (waited.ended_wall_s or 0.0) - (waited.began_wall_s or 0.0) < 40, "what is lost is not waited for"
@@ -148,7 +148,7 @@ async def test_a_start_into_memory_that_is_surely_lost_is_refused(tmp_path: Path
     finding = found(stage, "sglang.process-died")
     answer = await acting.plan(acting.requests(finding, offered(finding, "safe-restart"))[0])
     assert isinstance(answer, Refusal), answer
-    assert "only a reboot gives it back" in answer.reason
+    assert "only a reboot frees it" in answer.reason
     assert answer.remedies[0] == "sparktop act reboot spark2"
     await acting.aclose()
 

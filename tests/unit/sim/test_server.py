@@ -106,7 +106,7 @@ async def test_the_probe_leaves_by_its_lease() -> None:
     async with connected() as connection:
         process = await start_probe(connection, bundle.launch(interval_s=1.0, lease_s=0.3))
         said = await process.stdout.read()
-        assert decode(said.splitlines()[-1]) == Bye(reason="nothing came for 0.3 s")
+        assert decode(said.splitlines()[-1]) == Bye(reason="nothing arrived for 0.3 s")
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])

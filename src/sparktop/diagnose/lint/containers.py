@@ -35,7 +35,7 @@ def policy(spec: LaunchSpec) -> Item | None:
 @lint(
     "rm-with-restart",
     Severity.CRITICAL,
-    "--rm and --restart exclude one another: Docker refuses to start the container",
+    "--rm and --restart together: Docker refuses to start the container",
     "docker run, all versions",
     "docker/cli, container/opts.go",
     "field report 004",
@@ -47,17 +47,17 @@ def rm_with_restart(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         [rm, restart] if spec.line_of(rm) != spec.line_of(restart) else rm,
         explanation=(
-            "Docker answers `conflicting options: cannot specify both --restart and --rm` and starts nothing. One "
-            "removes the container when it ends, the other starts it again."
+            "Docker answers `conflicting options: cannot specify both --restart and --rm` and starts nothing: --rm "
+            "removes the container when it exits, --restart starts it again."
         ),
-        remedies=[change("leave --restart out until the engine has served", removed(spec, restart))],
+        remedies=[change("remove --restart until the engine has served", removed(spec, restart))],
     )
 
 
 @lint(
     "engine-flag-before-image",
     Severity.CRITICAL,
-    "An engine's flag stands before the image's name, where Docker takes it for its own",
+    "An engine flag before the image name: Docker takes it for its own",
     "docker run, all versions",
     "Docker documentation, docker run",
     "field report 004",
@@ -70,19 +70,19 @@ def engine_flag_before_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
     moved = " ".join(f"--{item.name} {item.value or ''}".strip() for item in spec.misplaced)
     yield claim(
         spec.misplaced,
-        title=f"{names} {'stand' if many else 'stands'} before the image's name, where Docker takes it for its own",
+        title=f"{names} before the image name: Docker takes {'them' if many else 'it'} for its own",
         explanation=(
-            "Everything before the image's name is Docker's, everything after it the engine's. Docker ends with "
-            f"`unknown flag: --{spec.misplaced[0].name}` and starts nothing."
+            "Docker reads everything before the image name as its own options. It exits with `unknown flag: "
+            f"--{spec.misplaced[0].name}` and starts nothing."
         ),
-        remedies=[change("put it after the image's name", removed(spec, *spec.misplaced), f"+ IMAGE ... {moved}")],
+        remedies=[change("move it after the image name", removed(spec, *spec.misplaced), f"+ IMAGE ... {moved}")],
     )
 
 
 @lint(
     "restart-before-proven",
     Severity.INFO,
-    "A restart policy before the engine has served once",
+    "A restart policy on an engine that hasn't served yet",
     "containers of engines on GB10",
     "field report 001",
     "field report 004",
@@ -93,13 +93,13 @@ def restart_before_proven(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     yield claim(
         item,
-        title=f"restart: {item.value} before the engine has served once",
+        title=f"restart: {item.value} on an engine that hasn't served yet",
         explanation=(
-            "An engine that runs out of memory after minutes of loading is started again at once and for ever: Docker "
-            "waits at most a minute, and not for memory. Set it once a first request has come back, and know that "
-            "`docker stop` is what ends it."
+            "If the engine runs out of memory while it loads, Docker starts it again, over and over, without waiting "
+            "for memory; only `docker stop` breaks that loop. Set the policy once the engine has answered a first "
+            "request."
         ),
-        remedies=[change("no policy until it has served", replaced(spec, item, _no_value(spec, item)))],
+        remedies=[change("set no policy until the engine has served", replaced(spec, item, _no_value(spec, item)))],
     )
 
 
@@ -112,7 +112,7 @@ def _no_value(spec: LaunchSpec, item: Item) -> str:
 @lint(
     "model-cache-mount",
     Severity.INFO,
-    "The model is downloaded again with every new container",
+    "Every new container downloads the model again",
     "containers that serve a model of the Hugging Face hub",
     "field report 001",
 )
@@ -130,19 +130,19 @@ def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     yield claim(
         None,
-        title="No mount holds the model's files: they are downloaded again with every new container",
+        title="No mount holds the model's files: every new container downloads them again",
         explanation=(
-            "The hub's cache is inside the container and goes with it. A bind of ~/.cache/huggingface keeps it, and a "
-            "download beforehand keeps many gigabytes out of the start."
+            "The Hugging Face cache is inside the container and is deleted with it. Mount ~/.cache/huggingface to "
+            "keep it; download the model beforehand to start faster."
         ),
-        remedies=[change("bind the cache", with_option(spec, "mount", f"~/.cache/huggingface{target}"))],
+        remedies=[change("mount the cache", with_option(spec, "mount", f"~/.cache/huggingface{target}"))],
     )
 
 
 @lint(
     "gpus-not-requested",
     Severity.CRITICAL,
-    "The container asks for no GPU",
+    "The container requests no GPU",
     "Docker where `nvidia` is not the default runtime",
     "Docker documentation, GPU access",
 )
@@ -162,19 +162,19 @@ def gpus_not_requested(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         None,
         explanation=(
-            "Without --gpus all (`gpus: all`, or a device reservation) the engine finds no CUDA device and stops. Only "
-            "where nvidia is Docker's default runtime does it get one all the same."
+            "Without --gpus all (`gpus: all`, or a device reservation) the engine finds no CUDA device and exits. It "
+            "gets one only where nvidia is Docker's default runtime."
         ),
         severity=Severity.WARNING,
         settles="`docker info --format '{{.DefaultRuntime}}'`",
-        remedies=[change("ask for the GPU", with_option(spec, "gpus", "all"))],
+        remedies=[change("request the GPU", with_option(spec, "gpus", "all"))],
     )
 
 
 @lint(
     "ipc-or-shm",
     Severity.INFO,
-    "Shared memory (/dev/shm) has Docker's 64 MB",
+    "Shared memory (/dev/shm) is limited to Docker's 64 MB",
     "containers of vLLM and SGLang",
     "vLLM documentation, using Docker",
 )
@@ -188,17 +188,17 @@ def ipc_or_shm(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         None,
         explanation=(
-            "The engine's processes pass tensors through /dev/shm. vLLM's and SGLang's own guides ask for --ipc=host, "
-            "or a larger --shm-size; one process may get by without."
+            "The engine's processes pass tensors through /dev/shm. The guides of vLLM and SGLang require --ipc=host "
+            "or a larger --shm-size; an engine with one process may work without."
         ),
-        remedies=[change("share the host's", with_option(spec, "ipc", "host"))],
+        remedies=[change("share the host's memory (--ipc=host)", with_option(spec, "ipc", "host"))],
     )
 
 
 @lint(
     "image-not-pinned",
     Severity.INFO,
-    "The image's tag moves: tomorrow's version may ignore today's flags and variables",
+    "The image's tag is not fixed: a later version may ignore these flags and variables",
     "every image of an engine",
     "vLLM 0.19.0 to 0.33.0, envs.py",
 )
@@ -209,19 +209,20 @@ def image_not_pinned(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     yield claim(
         spec.image,
-        title=f"The tag {tag} moves: another version may ignore these flags and variables",
+        title=f"The tag {tag} is not fixed: a later version may ignore these flags and variables",
         explanation=(
-            "vLLM and SGLang drop variables with a warning at most and rename flags between releases, so a tag that "
-            "moves silently loses what protects this start. What depends on the version can't be checked here either."
+            "vLLM and SGLang rename flags between releases and drop variables, with a warning at most. A later pull "
+            "can silently disable what protects this start. sparktop can't check version-dependent settings here "
+            "either."
         ),
-        remedies=[Remedy(title="name the version that was tried, or the image's digest")],
+        remedies=[Remedy(title="name the version you tested, or the image's digest")],
     )
 
 
 @lint(
     "secret-in-argv",
     Severity.WARNING,
-    "A secret stands on the command line, where every user of the machine can read it",
+    "A secret on the command line: every user of the machine can read it",
     "every engine",
     "field report 001",
     is_live=True,
@@ -234,17 +235,18 @@ def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         if spec.engine is EngineKind.VLLM and item.name == "api-key":
             variable = with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}")
             edits = (removed(spec, item), *(() if spec.kind is SourceKind.RUNNING else (variable,)))
-            remedies = [change("give it in the environment: VLLM_API_KEY", *edits)]
+            remedies = [change("set it in the environment: VLLM_API_KEY", *edits)]
         elif item.name == "hf-token":
-            remedies = [change("give it in the environment: HF_TOKEN", removed(spec, item))]
+            remedies = [change("set it in the environment: HF_TOKEN", removed(spec, item))]
         else:
-            remedies = [Remedy(title="listen on 127.0.0.1 and let a reverse proxy ask for the key")]
+            remedies = [Remedy(title="listen on 127.0.0.1 and let a reverse proxy check the key")]
         yield claim(
             item,
-            title=f"--{item.name} puts a secret on the command line, where every user of the machine can read it",
+            title=f"--{item.name} puts a secret on the command line: every user of the machine can read it",
             explanation=(
-                "`ps`, /proc and `docker inspect` show command lines, and they end in histories and in logs; a shell's "
-                "variable is filled in before that. The engine reads the same from its environment."
+                "`ps`, /proc and `docker inspect` show command lines, and shell histories and logs keep them. A "
+                "shell variable doesn't help: the shell replaces it by its value. The engine reads the same setting "
+                "from its environment."
             ),
             remedies=remedies,
             subject=item.name,
@@ -254,7 +256,7 @@ def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "api-without-key",
     Severity.INFO,
-    "The API listens on every network and asks for no key",
+    "The API listens on every network and requires no key",
     "every engine",
     "field report 001",
 )
@@ -279,14 +281,14 @@ def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         host,
         explanation=(
-            "Whoever reaches this machine's port can use the model, and its unauthenticated endpoints. On a network of "
-            "your own that may be meant; a key costs nothing."
+            "Anyone who reaches this machine's port can use the model and its unauthenticated endpoints. That may be "
+            "fine on your own network; a key costs nothing."
         ),
-        settles="" if spec.knows_environment else "whether VLLM_API_KEY is set where it runs",
+        settles="" if spec.knows_environment else "whether VLLM_API_KEY is set where the engine runs",
         remedies=[
-            change("ask for a key", with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}"))
+            change("require a key", with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}"))
             if spec.engine is EngineKind.VLLM
-            else Remedy(title="listen on 127.0.0.1 and let a reverse proxy ask for the key")
+            else Remedy(title="listen on 127.0.0.1 and let a reverse proxy check the key")
         ],
     )
 
@@ -294,8 +296,8 @@ def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "loopback-in-container",
     Severity.WARNING,
-    "The API listens on the container's own loopback, which no published port reaches",
-    "SGLang (default 127.0.0.1) in a container with a network of its own",
+    "The API listens on the container's loopback: no published port reaches it",
+    "SGLang (default 127.0.0.1) in a container with its own network",
     "SGLang 0.5.12, server_args.py",
     is_live=True,
 )
@@ -310,12 +312,12 @@ def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         host,
         explanation=(
-            "The container has a network of its own, and 127.0.0.1 there is not the machine's: a published port leads "
-            "to an interface nobody listens on. SGLang's default is 127.0.0.1."
+            "The container has its own network, so its 127.0.0.1 is not the machine's: the published port leads to "
+            "an interface where nothing listens. SGLang listens on 127.0.0.1 by default."
         ),
         remedies=[
             change(
-                "listen on all of the container's interfaces, and publish to the address that is meant",
+                "listen on all of the container's interfaces, and publish only to the address you want",
                 (replaced(spec, host, "0.0.0.0") if host else with_flag(spec, "host", "0.0.0.0")),  # noqa: S104
             )
         ],

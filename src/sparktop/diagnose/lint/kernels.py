@@ -33,7 +33,7 @@ _ON_PURPOSE = r"eager|cuda.?graph|graph.?capture|memory spike|capture"
 @lint(
     "enforce-eager",
     Severity.WARNING,
-    "--enforce-eager on one Spark costs more than half of the speed",
+    "--enforce-eager on one Spark costs more than half the speed",
     "vLLM on one node; not for gpt-oss or MXFP4 on a stock image, where it is a remedy",
     "field report 002",
     "field report 000",
@@ -48,14 +48,14 @@ def enforce_eager(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         explanation=(
-            "It turns CUDA graphs and compilation off. On one Spark 59 tok/s became 26, and a model that fits needs no "
-            "such thing: graphs are captured at the start, inside the memory that was set aside."
+            "It turns off CUDA graphs and compilation: on one Spark, 59 tok/s fell to 26. A model that fits doesn't "
+            "need it: vLLM captures graphs at the start, inside the memory it reserved."
         ),
-        distinction=(
-            "Across two nodes, or for a model that wedges on its first request, a comment with the reason quiets this.",
-        ),
+        distinction=("If you need it (two nodes, or a model that hangs on its first request), say so in a comment.",),
         remedies=[
-            change("take it out", removed(spec, item), cost="a minute or two more to start, some memory for graphs")
+            change(
+                "remove it", removed(spec, item), cost="the start takes a minute or two longer; graphs take some memory"
+            )
         ],
     )
 
@@ -75,10 +75,10 @@ def sglang_graphs_off(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         explanation=(
-            "--disable-cuda-graph is the way out of a capture that never ends between two nodes. On one node graphs "
-            "are captured without trouble, and decoding without them is slower."
+            "--disable-cuda-graph is the fix for a capture that hangs between two nodes. On one node SGLang captures "
+            "graphs without trouble, and decoding without them is slower."
         ),
-        remedies=[change("take it out", removed(spec, item), cost="some minutes more to start")],
+        remedies=[change("remove it", removed(spec, item), cost="the start takes some minutes longer")],
     )
 
 
@@ -107,16 +107,16 @@ def nvfp4_moe_backend(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.flag("moe-backend")
     settles = OPEN if spec.is_open else ""
     if spec.version is None:
-        settles = f"{_VERSION}: it holds up to 0.22"
+        settles = f"{_VERSION}: this applies up to 0.22"
     elif not spec.knows_environment and not item:
         settles = "the log's line `Using '...' NvFp4 MoE backend`"
     yield claim(
         item,
         severity=Severity.INFO if spec.version is None else None,
         explanation=(
-            "Left to itself vLLM up to 0.22 takes the CUTLASS FP4 path for the experts, which is broken on SM 12.1: "
-            "answers read well and are wrong, and no log says so. `--moe-backend marlin` (4-bit weights, 16-bit "
-            "arithmetic) is what NVIDIA's own guide for the Spark sets, with `VLLM_USE_FLASHINFER_MOE_FP4=0`."
+            "By default vLLM up to 0.22 uses the CUTLASS FP4 kernels for the experts, which are broken on SM 12.1: "
+            "answers look right and are wrong, and no log says so. NVIDIA's own guide for the Spark sets "
+            "`--moe-backend marlin` (4-bit weights, 16-bit arithmetic) and `VLLM_USE_FLASHINFER_MOE_FP4=0`."
         ),
         settles=settles,
         remedies=[
@@ -136,8 +136,8 @@ def _is_curated(spec: LaunchSpec) -> bool:
 @lint(
     "flashinfer-attention-fp8",
     Severity.INFO,
-    "FlashInfer attention with an FP8 model has been reported to be inaccurate on Blackwell",
-    "vLLM with an FP8 model; the report upstream is of data-centre Blackwell, NVIDIA and others use it on Sparks",
+    "FlashInfer attention with an FP8 model was reported inaccurate on Blackwell",
+    "vLLM with an FP8 model; the upstream report is about data-centre Blackwell, NVIDIA and others use it on Sparks",
     "field report 002",
     "vllm-project/vllm#35138",
 )
@@ -151,8 +151,8 @@ def flashinfer_attention_fp8(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
         item,
         explanation=(
             "One report found FlashInfer attention inaccurate with FP8 models and sets `--attention-backend "
-            "TRITON_ATTN`; the issue upstream is of data-centre Blackwell and open. NVIDIA's guides and community "
-            "recipes run FlashInfer on Sparks. Worth knowing if answers look wrong; no reason to change what works."
+            "TRITON_ATTN`. The upstream issue is about data-centre Blackwell and still open. NVIDIA's guides and "
+            "community recipes use FlashInfer on Sparks. Change it only if answers look wrong."
         ),
         remedies=[
             change("if answers look wrong: --attention-backend TRITON_ATTN", replaced(spec, item, "TRITON_ATTN"))
@@ -163,7 +163,7 @@ def flashinfer_attention_fp8(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
 @lint(
     "attention-sinks",
     Severity.CRITICAL,
-    "gpt-oss needs attention sinks, which the forced FlashInfer backend of a stock image doesn't have",
+    "gpt-oss needs attention sinks, and FlashInfer in a stock image has none",
     "vLLM up to 0.22 in NVIDIA's and vLLM's own images, with gpt-oss",
     "field report 001",
 )
@@ -177,13 +177,13 @@ def attention_sinks(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         severity=Severity.WARNING if is_unknown else None,
-        settles=f"{_VERSION}: it holds up to 0.22" if is_unknown else "",
+        settles=f"{_VERSION}: this applies up to 0.22" if is_unknown else "",
         explanation=(
-            "The start ends with `attention sinks not supported`: the FlashInfer in these images can't do them, and a "
-            "forced backend leaves vLLM no other choice. Recipes that force it were written for a patched build."
+            "The start fails with `attention sinks not supported`: FlashInfer in these images lacks them, and the "
+            "flag forbids another backend. Recipes with this flag need a patched build."
         ),
         remedies=[
-            change("let vLLM choose", removed(spec, item)),
+            change("remove it: vLLM then chooses a backend", removed(spec, item)),
             change("or set --attention-backend TRITON_ATTN", replaced(spec, item, "TRITON_ATTN")),
         ],
     )
@@ -192,8 +192,8 @@ def attention_sinks(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "mxfp4-checkpoint",
     Severity.CRITICAL,
-    "--quantization mxfp4 can load only gpt-oss checkpoints",
-    "vLLM 0.19 (NVIDIA's 26.03 and 26.04); later versions not tried, 0.33 splits the methods",
+    "--quantization mxfp4 loads only gpt-oss checkpoints",
+    "vLLM 0.19 (NVIDIA's 26.03 and 26.04); later versions untested, 0.33 splits the methods",
     "field report 002",
 )
 def mxfp4_checkpoint(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
@@ -207,14 +207,15 @@ def mxfp4_checkpoint(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         [item, *([spec.model] if spec.model else [])],
         severity=None if is_known else Severity.WARNING,
-        settles="" if is_known else f"{_VERSION}: it is known of 0.19",
+        settles="" if is_known else f"{_VERSION}: known for 0.19",
         explanation=(
-            "The loader knows only gpt-oss's layout, experts as three-dimensional packed tensors. Any other checkpoint "
-            "ends in an IndexError in fused_moe/layer.py; nothing quantises to MXFP4 while loading."
+            "The loader knows only the layout of gpt-oss: experts as three-dimensional packed tensors. Any other "
+            "checkpoint fails with an IndexError in fused_moe/layer.py. vLLM quantises nothing to MXFP4 while "
+            "loading."
         ),
         remedies=[
-            change("leave it out: the checkpoint says how it is quantised", removed(spec, item)),
-            Remedy(title="or name the checkpoint's own: --quantization fp8, --quantization gptq_marlin"),
+            change("remove it: the checkpoint says how it is quantised", removed(spec, item)),
+            Remedy(title="or set the checkpoint's own method: --quantization fp8, --quantization gptq_marlin"),
         ],
     )
 
@@ -222,7 +223,7 @@ def mxfp4_checkpoint(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "mxfp4-stock-image",
     Severity.WARNING,
-    "MXFP4 on a stock image is a risk on SM 12.1: it may load and then hang on the first request",
+    "MXFP4 on a stock image may load, then hang on the first request (SM 12.1)",
     "vLLM in NVIDIA's and vLLM's own images: worked on 26.04 (0.19), hung on 26.05 (0.21)",
     "field report 001",
     "field report 002",
@@ -240,15 +241,15 @@ def mxfp4_stock_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         spec.model or None,
         explanation=(
-            "gpt-oss comes in MXFP4, whose kernels for SM 12.1 are young: on NVIDIA's 26.05 image it loaded, idled at "
-            "74 GB, and the first request took 47 GB more in six seconds and the host with it; on 26.04 it is reported "
-            "to work. That a model loads says nothing of its first request."
+            "gpt-oss comes in MXFP4, and its kernels for SM 12.1 are new. On NVIDIA's 26.05 image it loaded, idled "
+            "at 74 GB, then the first request took 47 GB in six seconds and the host hung. 26.04 is reported to "
+            "work. A model that loads may still fail on its first request."
         ),
-        settles="a first short request while available memory is watched from another machine, ready to stop it",
+        settles="a short first request, while you watch available memory from elsewhere, ready to stop the engine",
         remedies=[
-            Remedy(title="prefer an FP8 or NVFP4 model that fits with room to spare", cost="another model"),
+            Remedy(title="use an FP8 or NVFP4 model that leaves memory free", cost="a different model"),
             change("or set --moe-backend marlin", with_flag(spec, "moe-backend", "marlin"), cost="some speed"),
-            Remedy(title="or, at the last, --enforce-eager", cost="half of the speed"),
+            Remedy(title="as a last resort, --enforce-eager", cost="half the speed"),
         ],
     )
 
@@ -256,7 +257,7 @@ def mxfp4_stock_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "fastsafetensors-ngc",
     Severity.CRITICAL,
-    "--load-format fastsafetensors ends in an ImportError in NVIDIA's image",
+    "--load-format fastsafetensors fails with an ImportError in NVIDIA's image",
     "NVIDIA's images 26.03 and 26.04; vllm/vllm-openai and community images have the package",
     "field report 002",
 )
@@ -279,17 +280,17 @@ def fastsafetensors_ngc(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         if judgement.is_problem
         else "docker run --rm --entrypoint python3 IMAGE -c 'import fastsafetensors'",
         explanation=(
-            "The package isn't in NVIDIA's vLLM images 26.03 and 26.04, so the engine stops while loading. Recipes "
-            "that use it are for vllm/vllm-openai or a community image, which have it."
+            "NVIDIA's vLLM images 26.03 and 26.04 lack the package, so the engine exits while loading. Recipes with "
+            "this flag are for vllm/vllm-openai or a community image, which have it."
         ),
-        remedies=[change("leave it out", removed(spec, item), cost="loading is slower, serving the same")],
+        remedies=[change("remove it", removed(spec, item), cost="slower loading; serving is the same")],
     )
 
 
 @lint(
     "performance-mode-throughput",
     Severity.WARNING,
-    "--performance-mode throughput with a MoE model has gone with frozen desktops",
+    "--performance-mode throughput with a MoE model may freeze the desktop",
     "vLLM with a MoE model on a Spark that also runs a desktop",
     "field report 000",
     "vLLM 0.19.0, engine/arg_utils.py",
@@ -306,20 +307,20 @@ def performance_mode_throughput(spec: LaunchSpec, claim: Claim) -> Iterable[Find
         item,
         severity=Severity.WARNING if has_desktop else Severity.INFO,
         explanation=(
-            "One Spark's desktop froze under a MoE model until this, `--optimization-level 3` and the MoE backend were "
-            "changed together. The report blames FlashInfer's throughput kernels; in vLLM's source the flag doesn't "
-            "choose a MoE backend at all, it doubles the limits of a batch. For a single user it gains nothing, and "
-            "without it shapes and memory stay smaller."
+            "One Spark's desktop froze under a MoE model until its owner changed this flag, `--optimization-level 3` "
+            "and the MoE backend together. The report blames FlashInfer's throughput kernels. In vLLM's source the "
+            "flag chooses no MoE backend: it doubles the batch limits. A single user gains nothing, and memory use "
+            "is lower without it."
         ),
-        settles="" if has_desktop else "whether a desktop runs on the same Spark; a headless one has nothing to freeze",
-        remedies=[change("take it out", removed(spec, item), cost="throughput of many users at once")],
+        settles="" if has_desktop else "whether a desktop runs on the same Spark",
+        remedies=[change("remove it", removed(spec, item), cost="throughput with many users")],
     )
 
 
 @lint(
     "sglang-graphs-two-nodes",
     Severity.WARNING,
-    "SGLang over two nodes captures CUDA graphs, which has deadlocked on Sparks",
+    "SGLang on two nodes captures CUDA graphs, which has deadlocked on Sparks",
     "SGLang on two nodes; seen on 0.5.12",
     "field report 003",
     "sgl-project/sglang#19991",
@@ -340,13 +341,12 @@ def sglang_graphs_two_nodes(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
     yield claim(
         spec.flag("nnodes") or spec.flag("tensor-parallel-size"),
         explanation=(
-            "The capture runs collective operations inside graphs, and the two ranks may wait for one another for "
-            "ever: 0 of 36 sizes after 34 minutes, at 96 % SM and idle power. `--disable-cuda-graph` skips it "
-            f"(from 0.5.23: `{flags}`; the old flag still works there). The variable SGLANG_DISABLE_CUDA_GRAPH has "
-            "never done anything."
+            "The capture runs collective operations inside graphs, and the two ranks may deadlock: 0 of 36 sizes "
+            f"after 34 minutes, at 96 % SM and idle power. `--disable-cuda-graph` skips it (from 0.5.23: `{flags}`; "
+            "the old flag still works there). The variable SGLANG_DISABLE_CUDA_GRAPH does nothing in any version."
         ),
-        settles=OPEN if spec.is_open else "a capture bar that stands at 0 for more than five minutes, at low power",
-        remedies=[change("capture no graphs", *edits, cost="some speed of decoding")],
+        settles=OPEN if spec.is_open else "a capture bar at 0 for more than five minutes, at low power",
+        remedies=[change("turn graphs off", *edits, cost="some decode speed")],
     )
 
 
@@ -354,7 +354,7 @@ def sglang_graphs_two_nodes(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
     "vllm-graphs-two-nodes",
     Severity.WARNING,
     "Full CUDA graphs across two nodes have hung or slowed vLLM on Sparks",
-    "vLLM on two nodes with NCCL before 2.30.4; needed for MiniMax models",
+    "vLLM on two nodes with NCCL before 2.30.4; MiniMax models need the fix",
     "field report 003",
     "vllm-project/vllm#52504",
     "eugr/spark-vllm-docker#35",
@@ -371,23 +371,24 @@ def vllm_graphs_two_nodes(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if item is None:
         remedies.append(
             change(
-                "run without graphs, compilation kept",
+                "turn graphs off, keep compilation",
                 with_flag(spec, "compilation-config", '{"cudagraph_mode": "NONE"}'),
-                cost="some speed, where graphs would have worked",
+                cost="some speed, if graphs would have worked",
             )
         )
     else:
         remedies.append(Remedy(title='set "cudagraph_mode": "NONE" in --compilation-config', cost="some speed"))
-    remedies.append(Remedy(title="or try PIECEWISE, which has not hung; it cost 12 to 20 % in one report"))
+    remedies.append(Remedy(title="or try PIECEWISE, which has not hung; in one report it cost 12 to 20 % of the speed"))
     remedies.append(Remedy(title="or use an image with NCCL 2.30.4 and try one request before relying on it"))
     yield claim(
         item or spec.flag("tensor-parallel-size") or spec.flag("nnodes"),
         severity=None if is_minimax and is_moe(spec) else Severity.INFO,
         explanation=(
-            "The default captures full graphs with the collective operations between the nodes in them. With NCCL "
-            "before 2.30.4 that has hung (FULL), while PIECEWISE and NONE ran; for MiniMax models NONE is what holds."
+            "By default vLLM captures full graphs, with the collective operations between the nodes in them. With "
+            "NCCL before 2.30.4 FULL has hung, while PIECEWISE and NONE worked; for MiniMax models only NONE is "
+            "reliable."
         ),
-        settles=OPEN if spec.is_open else "the image's NCCL version, and a first request that comes back",
+        settles=OPEN if spec.is_open else "the image's NCCL version, and a first request that is answered",
         remedies=remedies,
     )
 
@@ -395,7 +396,7 @@ def vllm_graphs_two_nodes(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "dist-timeout-absent",
     Severity.INFO,
-    "Two nodes that load at different speeds may run into the rank time-out",
+    "Two nodes that load at different speeds may hit the rank timeout",
     "SGLang on two nodes",
     "field report 003",
 )
@@ -405,9 +406,9 @@ def dist_timeout_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         None,
         explanation=(
-            "Without --dist-timeout the ranks wait as long as torch does, 10 minutes over NCCL. One Spark that reads "
-            "its weights from a slower disk, or swaps, made the other give up and the whole start fail."
+            "Without --dist-timeout a rank waits for the other as long as torch's default, 10 minutes over NCCL. One "
+            "Spark with a slower disk, or one that swapped, made the other give up and the start failed."
         ),
         settles=OPEN if spec.is_open else "",
-        remedies=[change("give them half an hour", with_flag(spec, "dist-timeout", "1800"))],
+        remedies=[change("set the timeout to half an hour", with_flag(spec, "dist-timeout", "1800"))],
     )

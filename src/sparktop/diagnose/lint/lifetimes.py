@@ -84,7 +84,7 @@ def lifetimes() -> tuple[Lifetime, ...]:
 @lint(
     "variable-without-effect",
     Severity.WARNING,
-    "A variable is set that this version of the engine doesn't read",
+    "A variable that this version of the engine doesn't read",
     "by variable and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
     "vLLM envs.py",
     "SGLang environ.py",
@@ -110,7 +110,7 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             item,
             title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
             severity=_severity_of(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
-            explanation=f"{reason} The log warns of such a variable at most, and what it was set for is lost.",
+            explanation=f"{reason} The engine starts without it, at most with a warning in the log.",
             settles="" if is_sure else _settles(row),
             remedies=_remedies(row, spec, item, is_gone=is_gone),
             subject=item.name,
@@ -119,11 +119,11 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
 
 
 def _why(row: Lifetime, name: str) -> str:
-    instead = f" `{row.replacement}` is what takes its place." if row.replacement else ""
+    instead = f" `{row.replacement}` replaces it." if row.replacement else ""
     if row.never:
-        return f"No released {name} reads it; it is a fork's, or a mistake that recipes copy.{instead}"
+        return f"No released {name} reads it: it comes from a fork, or from a recipe that copied a mistake.{instead}"
     if row.works_to:
-        return f"{name} reads it up to {row.works_to} and no more in {row.gone_from}.{instead}"
+        return f"{name} reads it up to {row.works_to}, and no longer in {row.gone_from}.{instead}"
     return f"{name} {row.gone_from} and later don't read it.{instead}"
 
 
@@ -143,19 +143,19 @@ def _severity_of(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
 
 
 def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> list[Remedy]:
-    title = "take it out"
+    title = "remove it"
     has_replacement = row.replacement and not (
         row.replacement_from and spec.version and not at_least(spec, row.replacement_from)
     )
     if has_replacement and is_gone:
-        title = f"say it with {row.replacement} {row.value}".rstrip() + ", and take the variable out"
+        title = f"set {row.replacement} {row.value}".rstrip() + ", and remove the variable"
     return [change(title, removed(spec, item))] if is_gone or row.idle_from else []
 
 
 @lint(
     "flag-unknown-to-version",
     Severity.CRITICAL,
-    "A flag or value is given that this version of the engine doesn't have",
+    "A flag or value that this version of the engine doesn't have",
     "by flag and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
     "vLLM engine/arg_utils.py",
     "SGLang server_args.py",
@@ -170,7 +170,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         fix = (
             change(f"use {row.instead}", renamed(spec, item, row.instead))
             if row.instead
-            else change("take it out", removed(spec, item))
+            else change("remove it", removed(spec, item))
         )
         yield claim(
             item,
@@ -203,7 +203,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
 @lint(
     "deprecated",
     Severity.INFO,
-    "A flag or variable still works and is on its way out",
+    "A flag or variable is deprecated: it still works",
     "by name and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
     "vLLM envs.py",
     "SGLang server_args.py",
@@ -220,7 +220,7 @@ def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         yield claim(
             item,
             title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
-            explanation=f"It still does what it says. `{row.replacement}` is what takes its place.",
+            explanation=f"It still works. `{row.replacement}` replaces it.",
             subject=item.name,
             references=row.sources,
         )

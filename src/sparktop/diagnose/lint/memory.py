@@ -37,7 +37,7 @@ SAFE_FRACTION = 0.75
 FRACTION_LIMIT = {1: 0.88, 2: 0.85}
 
 
-OPEN = "what the arguments that come from elsewhere hold: see the running engine's command line"
+OPEN = "the arguments that are set outside this file: see the running engine's command line"
 
 
 LARGE_SHM_BYTES = 32 << 30
@@ -53,7 +53,7 @@ _NVIDIA_AT_090 = re.compile(r"nemotron-?3-super")
 @lint(
     "gpu-memory-utilization-high",
     Severity.CRITICAL,
-    "--gpu-memory-utilization leaves the host too little of the memory it shares with the GPU",
+    "--gpu-memory-utilization leaves the host too little memory",
     "vLLM on GB10 (unified memory), all versions",
     "field report 002",
     "field report 001",
@@ -69,34 +69,36 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
     limit = LONG_CONTEXT_UTILISATION if is_long else WARN_UTILISATION
     if value <= limit or value > 1:
         return
-    severity, title = Severity.WARNING, f"{_UTILISATION} {item.value} is above {limit:.2f}, which has held on GB10"
+    severity, title = (
+        Severity.WARNING,
+        f"{_UTILISATION} {item.value} is above {limit:.2f}, the highest that is stable on GB10",
+    )
     if value > HIGHEST_UTILISATION:
-        severity, title = Severity.CRITICAL, f"{_UTILISATION} {item.value} leaves the host too little of its own memory"
+        severity, title = Severity.CRITICAL, f"{_UTILISATION} {item.value} leaves the host too little memory"
     elif value == HIGHEST_UTILISATION and _NVIDIA_AT_090.search(model_name(spec)):
         severity = Severity.INFO
     reason = (
-        "On two Sparks with 128k of context and more, Xid 43 errors ended only at 0.82."
+        "On two Sparks with a context of 128k or more, Xid 43 errors stopped only at 0.82."
         if is_long
-        else "0.90 is the most that has worked anywhere, 0.85 to 0.87 the range that held for most models."
+        else "0.90 is the highest that ever worked; 0.85 to 0.87 is stable for most models."
     )
     yield claim(
         [item, *([long] if is_long and (long := spec.flag("max-model-len")) else [])],
         title=title,
         severity=severity,
         explanation=(
-            "On a Spark it is a fraction of all 128 GB that CPU and GPU share, not of a card's own memory: what vLLM "
-            f"takes, the kernel, sshd and Docker lack. {reason} A host without memory stops answering SSH while it "
-            "still answers ping."
+            "On a Spark it is a fraction of all 128 GB that CPU and GPU share: the kernel, sshd and Docker get only "
+            f"what vLLM leaves. {reason} A host without memory stops answering SSH while it still answers ping."
         ),
         remedies=[
             change(
-                f"lower it to {limit:.2f}, or work out what is available before the start less 12 to 20 GiB",
+                f"lower it to {limit:.2f}, or to what is available before the start less 12 to 20 GiB",
                 replaced(spec, item, f"{limit:.2f}"),
-                cost="KV cache: fewer tokens held at once",
+                cost="a smaller KV cache: fewer tokens at once",
             ),
             Remedy(
-                title=f"begin with {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
-                cost="KV cache; raise it step by step while available memory is watched",
+                title=f"start with {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
+                cost="a smaller KV cache; raise it step by step and watch available memory",
             ),
         ],
     )
@@ -105,7 +107,7 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
 @lint(
     "gpu-memory-utilization-absent",
     Severity.WARNING,
-    "Without --gpu-memory-utilization vLLM takes nine tenths of the memory it shares with the host",
+    "Without --gpu-memory-utilization vLLM takes 90 % of the memory it shares with the host",
     "vLLM on GB10 (unified memory); the default is 0.90 up to 0.19 and 0.92 from 0.22.1",
     "field report 001",
     "vLLM 0.19.0 and 0.22.1, config/cache.py",
@@ -122,16 +124,16 @@ def gpu_memory_utilization_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Fi
         None,
         title=f"Without {_UTILISATION} vLLM takes {default} of the memory it shares with the host",
         explanation=(
-            f"The default, {default} (0.90 up to vLLM 0.19, 0.92 from 0.22.1), is meant for a card with memory of its "
-            "own. On a Spark it is a fraction of all 128 GB: about 10 GB are left to the kernel, sshd and Docker, and "
-            "a host in that state stopped answering SSH."
+            f"The default, {default} (0.90 up to vLLM 0.19, 0.92 from 0.22.1), is meant for a GPU with its own "
+            "memory. On a Spark it is a fraction of all 128 GB: about 10 GB are left for the kernel, sshd and "
+            "Docker. One such host stopped answering SSH."
         ),
         settles=OPEN if spec.is_open else "",
         remedies=[
             change(
-                f"say how much: {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
+                f"set it: {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
                 with_flag(spec, "gpu-memory-utilization", f"{SAFE_UTILISATION:.2f}"),
-                cost="KV cache: fewer tokens held at once",
+                cost="a smaller KV cache: fewer tokens at once",
             )
         ],
     )
@@ -151,19 +153,23 @@ def mem_fraction_static_high(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
     limit = FRACTION_LIMIT[min(spec.nodes, 2)]
     if spec.engine is EngineKind.VLLM or item is None or item.number is None or item.number < limit:
         return
-    where = "on two Sparks one of them ran into swap at 0.85" if spec.nodes > 1 else "0.88 died in warm-up (exit 137)"
+    where = (
+        "on two Sparks one of them swapped at 0.85"
+        if spec.nodes > 1
+        else "an engine at 0.88 died in warm-up (exit 137)"
+    )
     yield claim(
         item,
         title=f"--mem-fraction-static {item.value} leaves the host too little headroom",
         explanation=(
-            f"The fraction is of the memory that CPU and GPU share: {where}. Warm-up and the first requests need "
-            "memory beyond it. 0.75 is what held, and what NVIDIA's own guide for the Spark uses."
+            f"It is a fraction of the memory that CPU and GPU share: {where}. Warm-up and the first requests need "
+            "memory besides it. 0.75 is stable, and NVIDIA's own guide for the Spark sets it."
         ),
         remedies=[
             change(
                 f"lower it to {SAFE_FRACTION}",
                 replaced(spec, item, str(SAFE_FRACTION)),
-                cost="KV cache: fewer tokens held at once",
+                cost="a smaller KV cache: fewer tokens at once",
             )
         ],
     )
@@ -186,15 +192,15 @@ def mem_fraction_static_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Findi
     yield claim(
         None,
         explanation=(
-            "SGLang then works the fraction out from the GPU's memory less a reserve of 10 GiB, which is about 0.9 on "
-            "a Spark: as if the GPU had that memory to itself. At 0.88 an engine died in warm-up (exit 137)."
+            "SGLang then computes the fraction from the GPU's memory less a reserve of 10 GiB: about 0.9 on a Spark, "
+            "as if no host shared that memory. At 0.88 an engine died in warm-up (exit 137)."
         ),
         settles=OPEN if spec.is_open else "",
         remedies=[
             change(
-                f"say how much: {SAFE_FRACTION}",
+                f"set it: {SAFE_FRACTION}",
                 with_flag(spec, "mem-fraction-static", str(SAFE_FRACTION)),
-                cost="KV cache: fewer tokens held at once",
+                cost="a smaller KV cache: fewer tokens at once",
             )
         ],
     )
@@ -203,8 +209,8 @@ def mem_fraction_static_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Findi
 @lint(
     "sglang-flashinfer-memory",
     Severity.INFO,
-    "SGLang's FlashInfer attention takes some 2 GB more at the start than Triton's",
-    "SGLang on GB10, where memory is tight",
+    "SGLang's FlashInfer attention takes about 2 GB more at the start than Triton's",
+    "SGLang on GB10, where memory is short",
     "field report 004",
 )
 def sglang_flashinfer_memory(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
@@ -214,12 +220,12 @@ def sglang_flashinfer_memory(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
     yield claim(
         item,
         explanation=(
-            "--attention-backend flashinfer sets up buffers of about 2 GB beside the model. It works, and NVIDIA's own "
-            "guide uses it too; it matters only where memory is tight at the start."
+            "--attention-backend flashinfer allocates buffers of about 2 GB besides the model. It works, and "
+            "NVIDIA's own guide sets it too; it matters only where memory is short at the start."
         ),
-        distinction=("The MoE runner is another part: --moe-runner-backend flashinfer_cutlass is not concerned.",),
+        distinction=("This is not about the MoE runner (--moe-runner-backend flashinfer_cutlass).",),
         remedies=[
-            change("where memory is tight: --attention-backend triton", replaced(spec, item, "triton")),
+            change("where memory is short: --attention-backend triton", replaced(spec, item, "triton")),
         ],
     )
 
@@ -227,7 +233,7 @@ def sglang_flashinfer_memory(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
 @lint(
     "memory-limit-without-effect",
     Severity.INFO,
-    "Docker's memory limit doesn't bind what CUDA allocates",
+    "Docker's memory limit doesn't limit what CUDA allocates",
     "every container on GB10",
     "docker/cli; NVIDIA GB10 unified memory",
 )
@@ -237,19 +243,19 @@ def memory_limit_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Find
         return
     yield claim(
         item,
-        title=f"The memory limit of {item.value} doesn't bind what CUDA allocates",
+        title=f"The memory limit of {item.value} doesn't limit what CUDA allocates",
         explanation=(
-            "What an engine holds through CUDA is the driver's, outside the container's memory group: the limit bounds "
-            "the rest of the process and its page cache, not the model and not the KV cache."
+            "The driver holds CUDA memory outside the container's memory cgroup. The limit applies to the rest of "
+            "the process and its page cache, not to the model or the KV cache."
         ),
-        remedies=[Remedy(title="bound the engine itself: --gpu-memory-utilization, or --mem-fraction-static")],
+        remedies=[Remedy(title="limit the engine itself: --gpu-memory-utilization, or --mem-fraction-static")],
     )
 
 
 @lint(
     "shm-size-large",
     Severity.INFO,
-    "A large shared-memory file system comes out of the same pool as the model",
+    "A large /dev/shm takes memory from the model",
     "containers on GB10 (unified memory)",
     "Docker documentation, --shm-size",
 )
@@ -260,10 +266,10 @@ def shm_size_large(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     yield claim(
         item,
-        title=f"shm-size {item.value} may take that much of the memory the model needs",
+        title=f"shm-size {item.value} may take that much memory from the model",
         explanation=(
-            "What is written to shared memory is held in memory, and on a Spark that is the GPU's too. It "
-            "takes no more than that, but nothing keeps it from growing to its size."
+            "Files in shared memory are memory, and on a Spark the GPU uses the same memory. They take only what is "
+            "written, but nothing stops them before this size."
         ),
         remedies=[change("16 GB are enough for one engine", replaced(spec, item, "16g"))],
     )

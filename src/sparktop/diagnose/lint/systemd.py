@@ -48,7 +48,7 @@ def _restarts(spec: LaunchSpec) -> Item | None:
 @lint(
     "restart-sec",
     Severity.WARNING,
-    "The unit starts the engine again before the memory of the last run is free",
+    "The unit restarts the engine before the memory of the last run is free",
     "systemd units of engines on GB10",
     "field report 004",
 )
@@ -63,16 +63,16 @@ def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     edit = replaced(spec, item, "60") if item else "+ RestartSec=60"
     yield claim(
         item or restarts,
-        title=f"RestartSec={item.value} is too soon" if item else "Without RestartSec the restart comes after 0.1 s",
+        title=f"RestartSec={item.value} is too soon"
+        if item
+        else "Without RestartSec systemd restarts the engine after 0.1 s",
         explanation=(
-            "On unified memory it can take more than a minute until the memory of an engine that ended is free again. "
-            "Started before that, it runs out of memory (exit 137), and so does the next."
+            "On unified memory it can take over a minute until the memory of an engine that exited is free. An "
+            "engine started before that runs out of memory (exit 137), and so does the next."
         ),
         remedies=[
             change("wait a minute", edit),
-            Remedy(
-                title="and wait for memory itself: an ExecStartPre that polls MemAvailable, with TimeoutStartSec=600"
-            ),
+            Remedy(title="and wait for free memory: an ExecStartPre that polls MemAvailable, with TimeoutStartSec=600"),
         ],
     )
 
@@ -80,7 +80,7 @@ def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "start-limit-section",
     Severity.WARNING,
-    "StartLimitIntervalSec stands in [Service], where systemd ignores it",
+    "StartLimitIntervalSec is in [Service], where systemd ignores it",
     "systemd 230 and later",
     "systemd.unit(5)",
     "field report 004",
@@ -93,9 +93,9 @@ def start_limit_section(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         items,
         explanation=(
-            "StartLimitIntervalSec belongs in [Unit], StartLimitBurst with it. In [Service] systemd logs that it "
-            "ignores the unknown key, and StartLimitBurst then counts starts within 10 seconds, its default: an engine "
-            "that takes minutes to fail is restarted for ever."
+            "StartLimitIntervalSec and StartLimitBurst belong in [Unit]. In [Service] systemd logs the key as "
+            "unknown and counts starts within its default of 10 seconds. An engine that takes minutes to fail never "
+            "reaches that limit: systemd restarts it for ever."
         ),
         remedies=[
             change(
@@ -111,7 +111,7 @@ def start_limit_section(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "start-limit-absent",
     Severity.WARNING,
-    "Nothing ends a loop of restarts",
+    "Nothing stops a restart loop",
     "systemd units of engines that restart by themselves",
     "systemd.unit(5)",
     "field report 004",
@@ -125,17 +125,18 @@ def start_limit_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         restarts,
         explanation=(
-            "systemd's default, five starts within 10 seconds, is never reached by an engine that takes minutes to "
-            "fail: it is restarted for ever, each time with less memory. Three starts in ten minutes end the loop."
+            "An engine that takes minutes to fail never reaches systemd's default limit, five starts within 10 "
+            "seconds. systemd restarts it for ever, each time with less memory. A limit of three starts in ten "
+            "minutes stops the loop."
         ),
-        remedies=[change("end the loop", "+ [Unit]", "+ StartLimitIntervalSec=600", "+ StartLimitBurst=3")],
+        remedies=[change("limit the restarts", "+ [Unit]", "+ StartLimitIntervalSec=600", "+ StartLimitBurst=3")],
     )
 
 
 @lint(
     "start-timeout",
     Severity.WARNING,
-    "systemd ends the wait for memory before it is over",
+    "systemd cuts the wait for memory short",
     "systemd units with a waiting ExecStartPre",
     "systemd.service(5)",
     "field report 004",
@@ -158,13 +159,12 @@ def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     edit = replaced(spec, limit, str(suggested_s)) if limit else f"+ TimeoutStartSec={suggested_s}"
     yield claim(
         [item, *([limit] if limit else [])],
-        title=f"systemd ends a wait of up to {wait_s:.0f} s after {limit_s:.0f} s",
+        title=f"systemd cuts a wait of up to {wait_s:.0f} s short after {limit_s:.0f} s",
         explanation=(
-            f"TimeoutStartSec ({'90 s where it is not given' if limit is None else limit.value}) counts ExecStartPre "
-            "too. When memory takes longer to come free, systemd kills the wait and the start has failed, which is "
-            "just the case the wait is for."
+            f"TimeoutStartSec ({'default 90 s' if limit is None else limit.value}) counts ExecStartPre too. When "
+            "memory takes longer than that, systemd kills the wait and the start fails, just when the wait is needed."
         ),
-        remedies=[change("give the start more time than the wait", edit)],
+        remedies=[change("raise the start timeout above the wait", edit)],
     )
 
 
@@ -196,12 +196,12 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         yield claim(
             item,
             severity=Severity.CRITICAL if is_needed and item.name != "PartOf" else None,
-            title=f"{item.name}=nvidia-gpu-reset.target names a target that a Spark doesn't have",
+            title=f"{item.name}=nvidia-gpu-reset.target: a Spark has no such target",
             explanation=(
-                "The unit can't start: what it requires isn't there."
+                "The unit can't start: it requires a target that doesn't exist."
                 if is_needed and item.name != "PartOf"
-                else "systemd says nothing and orders nothing: it looks like protection and is none."
+                else "systemd ignores it without a warning: it looks like protection, but does nothing."
             ),
-            remedies=[change("take it out", edit)],
+            remedies=[change("remove it", edit)],
             subject=item.name,
         )

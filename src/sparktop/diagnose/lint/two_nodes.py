@@ -31,7 +31,7 @@ SETS_NETWORK = (Launcher.EUGR, Launcher.SPARKRUN)
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
-ELSEWHERE = "the variables that are set elsewhere: see the running engine's environment"
+ELSEWHERE = "the variables that are set outside this file: see the running engine's environment"
 
 
 def has_two(spec: LaunchSpec) -> bool:
@@ -42,8 +42,8 @@ def has_two(spec: LaunchSpec) -> bool:
 @lint(
     "host-network",
     Severity.CRITICAL,
-    "An engine over two nodes needs the host's network",
-    "containers of an engine over two nodes",
+    "An engine on two nodes needs the host's network",
+    "containers of an engine on two nodes",
     "field report 002",
     is_live=True,
 )
@@ -57,10 +57,10 @@ def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     yield claim(
         item,
-        title=f"An engine over {spec.nodes} nodes is not on the host's network",
+        title=f"An engine on {spec.nodes} nodes is not on the host's network",
         explanation=(
-            "On Docker's bridge the other node can't reach the ports that NCCL, Gloo and Ray choose, and RDMA doesn't "
-            "pass it at all: the ranks never meet. `--network host` (`network_mode: host`) is required."
+            "Through Docker's bridge the other node can't reach the ports that NCCL, Gloo and Ray choose, and RDMA "
+            "doesn't work at all: the ranks can't connect. Set `--network host` (`network_mode: host`)."
         ),
         remedies=[
             change(
@@ -78,8 +78,8 @@ def _knows_communication(spec: LaunchSpec) -> bool:
 @lint(
     "nccl-ib-hca",
     Severity.WARNING,
-    "NCCL isn't told which RDMA devices to use",
-    "engines over two Sparks; NVIDIA's own two-node guide leaves it to NCCL",
+    "NCCL_IB_HCA doesn't name the RDMA devices",
+    "engines on two Sparks; NVIDIA's own two-node guide leaves it to NCCL",
     "field report 002",
 )
 def nccl_ib_hca(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
@@ -101,9 +101,9 @@ def nccl_ib_hca(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         title="NCCL_IB_HCA is not set: NCCL chooses RDMA devices itself",
         severity=Severity.INFO if is_nvidias or not judgement.is_certain else None,
         explanation=(
-            "Each cable of a Spark shows as two RDMA devices, and ports without a cable are there too. Left to choose, "
-            "NCCL has hung without an error or a line of log. The names depend on the port that has the cable: take "
-            "those that are up on this machine, not another's."
+            "A Spark shows each cable as two RDMA devices, and ports without a cable too. When NCCL chose by itself, "
+            "it has hung without an error or a log line. The names depend on the port with the cable: name the "
+            "devices that are up on this machine, not another's."
         ),
         settles="" if judgement.is_certain else ELSEWHERE,
         remedies=[
@@ -118,8 +118,8 @@ def nccl_ib_hca(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "socket-ifname",
     Severity.WARNING,
-    "NCCL and Gloo aren't told which network connects the two Sparks",
-    "engines over two Sparks",
+    "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME don't name the network between the two Sparks",
+    "engines on two Sparks",
     "field report 002",
     "vllm-project/vllm#40991",
 )
@@ -134,14 +134,14 @@ def socket_ifname(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         title=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
         severity=None if spec.knows_environment else Severity.INFO,
         explanation=(
-            "Without it the rendezvous takes whatever interface comes first, the office network or Wi-Fi rather than "
-            "the cable between the two Sparks, and the ranks wait for one another or crawl. The interface's name may "
-            "differ from host to host: each node gets its own."
+            "Without them the ranks connect through the first interface, which may be the office network or Wi-Fi "
+            "instead of the cable between the two Sparks. They then wait for one another, or run slowly. The "
+            "interface may have another name on each node."
         ),
         settles="" if spec.knows_environment else ELSEWHERE,
         remedies=[
             change(
-                "name the interface that has the cable, on each node its own",
+                "name the interface with the cable, on each node its own",
                 with_variables(spec, missing, "<interface with the cable>"),
             )
         ],
@@ -151,8 +151,8 @@ def socket_ifname(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "nccl-gid-index",
     Severity.WARNING,
-    "NCCL_IB_GID_INDEX is fixed to a number that differs between machines",
-    "engines over two Sparks",
+    "NCCL_IB_GID_INDEX is fixed, but differs between machines",
+    "engines on two Sparks",
     "field report 002",
     "NCCL documentation, NCCL_IB_GID_INDEX",
 )
@@ -166,12 +166,12 @@ def nccl_gid_index(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         title=f"NCCL_IB_GID_INDEX={item.value} is a guess until `show_gids` says so",
         severity=Severity.INFO if is_tuned else None,
         explanation=(
-            "Which index holds RoCE v2 over IPv4 depends on the addresses an interface has had: 3 on many machines, "
-            "not on all, and not for ever. A wrong one gives no connection, or one that times out. NCCL finds it "
-            "itself where the variable is left out."
+            "The index of RoCE v2 over IPv4 depends on the addresses that the interface has had: 3 on many machines, "
+            "but not on all, and it may change. With a wrong index NCCL doesn't connect, or times out. Without the "
+            "variable NCCL finds the index itself."
         ),
-        settles="`show_gids` on both nodes: the index with RoCE v2 and the cable's IPv4 address",
-        remedies=[change("leave it to NCCL", removed(spec, item))],
+        settles="`show_gids` on both nodes: the index of RoCE v2 with the cable's IPv4 address",
+        remedies=[change("remove it: NCCL finds the index", removed(spec, item))],
     )
 
 
@@ -184,7 +184,7 @@ def _is_tcp(spec: LaunchSpec) -> bool:
     "nccl-ib-disabled",
     Severity.WARNING,
     "NCCL_IB_DISABLE=1 sends the traffic between two Sparks over TCP",
-    "engines over two Sparks",
+    "engines on two Sparks",
     "NCCL documentation, NCCL_IB_DISABLE",
     "field report 002",
 )
@@ -195,8 +195,8 @@ def nccl_ib_disabled(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         explanation=(
-            "Without RDMA the two nodes exchange over TCP, about 2 GB/s instead of 20 and more, with several times the "
-            "latency of each step. It is a way to look for a fault, not to serve."
+            "Without RDMA the two nodes communicate over TCP: about 2 GB/s instead of 20 or more, and several times "
+            "the latency in each step. It helps to find a fault, but not to serve."
         ),
         remedies=[change("let NCCL use RDMA", removed(spec, item))],
     )
@@ -219,7 +219,7 @@ def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
     "rdma-devices",
     Severity.WARNING,
     "The container has no RDMA devices: NCCL falls back to TCP without an error",
-    "containers of an engine over two Sparks",
+    "containers of an engine on two Sparks",
     "NVIDIA developer forum, thread 366325",
     "field report 002",
 )
@@ -230,10 +230,10 @@ def rdma_devices(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         None,
         explanation=(
-            "RDMA goes through /dev/infiniband. Without it NCCL says `NET/IB : No device found` at its INFO level only "
-            "and takes TCP, at about a tenth of the speed."
+            "RDMA needs /dev/infiniband. Without it NCCL logs `NET/IB : No device found` (at level INFO only) and "
+            "uses TCP, at about a tenth of the speed."
         ),
-        remedies=[change("pass the devices in", with_option(spec, "device", "/dev/infiniband"))],
+        remedies=[change("pass the devices to the container", with_option(spec, "device", "/dev/infiniband"))],
     )
 
 
@@ -241,7 +241,7 @@ def rdma_devices(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     "memlock",
     Severity.INFO,
     "RDMA may not be allowed to lock the memory it needs",
-    "containers of an engine over two Sparks",
+    "containers of an engine on two Sparks",
     "NCCL documentation, troubleshooting",
 )
 def memlock(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
@@ -252,12 +252,12 @@ def memlock(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         explanation=(
-            "RDMA registers memory, which counts against the memlock limit; Docker's default is small unless the "
-            "daemon's own is raised. `ibv_reg_mr` then fails, or NCCL takes TCP."
+            "Memory that RDMA registers counts against the memlock limit, and Docker's default is small unless its "
+            "daemon has a higher one. `ibv_reg_mr` then fails, or NCCL uses TCP."
         ),
         remedies=[
             change(
-                "lift the limit",
+                "remove the limit",
                 (
                     replaced(spec, item, "memlock=-1")
                     if item and item.value_span
@@ -297,9 +297,9 @@ def ray_memory_monitor(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         title="RAY_memory_monitor_refresh_ms=0 is not set: Ray may kill the engine's workers",
         severity=None if judgement.is_certain else Severity.INFO,
         explanation=(
-            "Ray looks every 250 ms and kills workers when 95 % of the memory are used. On a Spark the model itself "
-            "fills the memory that Ray looks at, so a healthy engine is what it kills. The variable must be 0 where "
-            "`ray start` runs, on both nodes."
+            "Every 250 ms Ray checks the memory, and kills workers when 95 % are used. On a Spark the model itself "
+            "fills that memory, so Ray kills a healthy engine. Set the variable to 0 where `ray start` runs, on both "
+            "nodes."
         ),
         settles="" if judgement.is_certain else ELSEWHERE,
         remedies=[
@@ -314,7 +314,7 @@ def ray_memory_monitor(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "ray-missing",
     Severity.CRITICAL,
-    "NVIDIA's images have no Ray from 26.05 on",
+    "NVIDIA's images from 26.05 on have no Ray",
     "NVIDIA's vLLM images from 26.05 on",
     "NVIDIA/dgx-spark-playbooks",
 )
@@ -332,7 +332,7 @@ def ray_missing(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         explanation=(
-            "Ray was dropped from the image: `--distributed-executor-backend ray` ends in `No module named 'ray'`. "
+            "The image no longer has Ray: `--distributed-executor-backend ray` fails with `No module named 'ray'`. "
             "NVIDIA's own two-node guide installs it when the container starts."
         ),
         remedies=[

@@ -145,7 +145,7 @@ def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LintRule:
         if key in values:
             values[key] = values[key].lstrip("-").replace("_", "-")
     if sum(bool(values.get(key)) for key in ("flag", "variable", "option")) != 1:
-        raise ConfigError(f"{place}: it wants one of `flag`, `variable` and `option`")
+        raise ConfigError(f"{place}: the rule needs exactly one of `flag`, `variable` and `option`")
     values["severity"] = rule_file.choice(values["severity"], "severity", Severity, place)
     if "if_unknown" in values:
         values["if_unknown"] = rule_file.choice(values["if_unknown"], "if_unknown", Severity, place)
@@ -156,30 +156,30 @@ def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LintRule:
     )
     values["value"] = _value(row, values["op"], place, compiles=compiles)
     if row.get("nodes", 0) not in (0, 1, 2) or isinstance(row.get("nodes"), bool):
-        raise ConfigError(f"{place}: `nodes` is 1 (one only) or 2 (two and more)")
+        raise ConfigError(f"{place}: `nodes` must be 1 (one node only) or 2 (two or more)")
     values["nodes"] = row.get("nodes", 0)
     unparsed = _RANGE.sub("", values.get("versions", "")).replace(",", "").strip()
     if unparsed or (values.get("versions") == ""):
-        raise ConfigError(f"{place}: `versions` wants a range", hint='as ">=0.19, <0.23"')
+        raise ConfigError(f"{place}: `versions` must be a range", hint='for example ">=0.19, <0.23"')
     if compiles:
         rule_file.check_regex(values.get("model", ""), "model", place)
     if not values["examples"]:
-        raise ConfigError(f"{place}: `examples` wants at least one command line it finds something in")
+        raise ConfigError(f"{place}: `examples` needs at least one command line that the rule matches")
     return LintRule(user=user, remedies=rule_file.remedies(row, place, keys=_REMEDY), **values)
 
 
 def _value(row: Mapping[str, Any], operator: str, place: str, *, compiles: bool) -> str:
     if operator not in OPERATORS:
-        raise ConfigError(f"{place}: `op` is one of {', '.join(OPERATORS)}")
+        raise ConfigError(f"{place}: `op` must be one of {', '.join(OPERATORS)}")
     value = row.get("value")
     if operator in ("present", "absent"):
         if value is not None:
             raise ConfigError(f'{place}: `op = "{operator}"` takes no `value`')
         return ""
     if value is None or isinstance(value, bool | list | dict):
-        raise ConfigError(f'{place}: `op = "{operator}"` wants a `value`, a text or a number')
+        raise ConfigError(f'{place}: `op = "{operator}"` needs a `value`, a text or a number')
     if operator in ("above", "below") and not isinstance(value, int | float):
-        raise ConfigError(f'{place}: `op = "{operator}"` wants a number as `value`')
+        raise ConfigError(f'{place}: `op = "{operator}"` needs a number as `value`')
     if operator == "matches" and compiles:
         rule_file.check_regex(str(value), "value", place)
     return str(value)
@@ -195,7 +195,7 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             if rule.if_unknown is None:
                 return
             severity = rule.if_unknown
-            settles = settles or f"the engine's version: it holds for {rule.versions}"
+            settles = settles or f"the engine's version: the rule applies to {rule.versions}"
         elif not _in_range(spec.version, rule.versions):
             return
     item = spec.flag(rule.flag) if rule.flag else spec.variable(rule.variable) or spec.option(rule.option)
@@ -204,7 +204,7 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if item is None and (spec.is_open or not _is_surely_known(rule, spec)):
         if not rule.flag:
             return
-        settles = settles or "what the arguments that come from elsewhere hold"
+        settles = settles or "the arguments that are set outside this file"
     value = (item.value or "") if item else ""
     remedies = rule.remedies
     if (edit := _edit(rule, spec, item)) is not None:

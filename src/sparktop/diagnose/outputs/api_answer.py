@@ -82,11 +82,11 @@ def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> F
         confidence=Confidence.CONFIRMED if is_cut else Confidence.SUSPECTED,
         title=CONTENT_NULL.title,
         explanation=(
-            "A reasoning model thinks before it answers, and what it thinks counts against `max_tokens`. Where they "
-            "run out before the thinking ends, `content` is null and all the text stands in the reasoning field. The "
-            "engine works; the request allows too little."
+            "A reasoning model thinks before it answers, and its thinking counts against `max_tokens`. If the tokens "
+            "run out first, `content` is null and all the text is in the reasoning field. The engine works; the "
+            "request allows too few tokens."
         ),
-        settles="" if is_cut else "`finish_reason`: `length` says that the tokens ran out",
+        settles="" if is_cut else "`finish_reason`: `length` means that the tokens ran out",
         evidence=(Evidence(source=source, line=line, text=", ".join(observations)),),
         remedies=(
             Remedy(title="Allow more tokens", steps=("`max_tokens` of 1024 or more in the request",), cost="time"),
@@ -96,7 +96,7 @@ def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> F
                     '`"chat_template_kwargs": {"enable_thinking": false}` in the request (Qwen3 and others)',
                     "`/no_think` in the prompt for models that know it",
                 ),
-                cost="the quality that reasoning gives",
+                cost="answers may be worse without reasoning",
             ),
         ),
         references=CONTENT_NULL.sources,

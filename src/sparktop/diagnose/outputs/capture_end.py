@@ -16,7 +16,7 @@ from sparktop.text.expression import expression
 UNFINISHED = Rule(
     id="engine.graph-capture-unfinished",
     kind=RuleKind.DOCUMENT,
-    title="The log ends while CUDA graphs are captured",
+    title="The log ends during CUDA graph capture",
     severity=Severity.WARNING,
     scope="vLLM and SGLang logs as a whole",
     sources=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
@@ -65,16 +65,16 @@ def _finding(done: int, total: int, text: str, line: int, source: str) -> Findin
         rule=UNFINISHED.id,
         severity=UNFINISHED.severity,
         confidence=Confidence.SUSPECTED,
-        title=f"The log ends while CUDA graphs are captured, at {done} of {total}",
+        title=f"The log ends during CUDA graph capture, at {done} of {total}",
         explanation=(
-            "Nothing came after this progress bar, and the bar isn't full. If the engine has been here for more than "
-            "about five minutes, the capture hangs: on several ranks or nodes they spin in an NCCL collective inside "
-            "the graph and wait for one another for ever. JIT compilation of the first graph takes two or three "
-            "minutes and looks the same; so does a log that was only copied too early."
+            "The log ends with this progress bar, which isn't full. If the engine has been here for over five "
+            "minutes, the capture hangs: several ranks wait for one another in an NCCL collective inside the graph. "
+            "Compiling the first graph takes two or three minutes and looks the same; so does a log that was copied "
+            "too early."
         ),
         settles=(
-            "Whether the count moves within five minutes, and the GPU's power: near idle with the SM busy is a "
-            "deadlock, power as in real work is compilation."
+            "Whether the count changes within five minutes, and the GPU's power: near idle power with the SM busy is "
+            "a deadlock, the power of real work is compilation."
         ),
         evidence=(Evidence(source=source, text=sanitise_line(text.strip(), limit=400), line=line),),
         remedies=(
@@ -89,8 +89,8 @@ def _finding(done: int, total: int, text: str, line: int, source: str) -> Findin
                 change=WITHOUT_GRAPHS,
             ),
             Remedy(
-                title="Take NCCL 2.30.4 or later, and leave out `--enable-symm-mem`",
-                cost="a newer image",
+                title="Use NCCL 2.30.4 or later, and remove `--enable-symm-mem`",
+                cost="needs a newer image",
             ),
         ),
         references=UNFINISHED.sources,

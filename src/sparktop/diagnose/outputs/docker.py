@@ -68,8 +68,8 @@ def _container_findings(entry: Mapping[str, Any], source: str, line: int) -> Ite
         yield Finding(
             rule="restart.docker-refused",
             severity=Severity.CRITICAL,
-            title=f"{name} was created and could not be started",
-            explanation=f"Docker made the container and failed to start it: {error}",
+            title=f"{name} was created, but Docker couldn't start it",
+            explanation=f"Docker created the container and failed to start it: {error}",
             evidence=evidence,
             references=("Docker Engine API: State.Error",),
             subject=name,
@@ -86,11 +86,11 @@ def _restart_too_soon(name: str, state: Mapping[str, Any], evidence: tuple[Evide
         yield Finding(
             rule="restart.too-soon",
             severity=Severity.INFO,
-            title=f"{name} was started {gap_s:.0f} s after it ended",
+            title=f"{name} was started {gap_s:.0f} s after it exited",
             explanation=(
-                "After an engine ends, the memory it held comes back over seconds to minutes on a Spark. An engine "
-                "started before that measures too little, or dies of it with exit code 137. Where that happened, wait "
-                "until MemAvailable stands still before the next start."
+                "On a Spark, the memory of an engine that exited becomes free over seconds to minutes. An engine "
+                "started before that measures too little memory, or is killed with exit code 137. If that happened, "
+                "wait until MemAvailable stops rising before the next start."
             ),
             evidence=evidence,
             references=("field report 004",),
@@ -111,7 +111,7 @@ def _parsed_time(text: Any) -> datetime | None:
 UNHEALTHY = Rule(
     id="restart.unhealthy",
     kind=RuleKind.DOCUMENT,
-    title="A container is up and its health check fails",
+    title="A container is up, but its health check fails",
     severity=Severity.WARNING,
     scope="docker ps, docker compose ps",
     sources=("Docker: HEALTHCHECK",),
@@ -163,10 +163,10 @@ def _row_findings(line: str, header: str, number: int, source: str) -> Iterator[
         yield Finding(
             rule=UNHEALTHY.id,
             severity=UNHEALTHY.severity,
-            title=f"{name} is up and its health check fails",
+            title=f"{name} is up, but its health check fails",
             explanation=(
-                "The container runs, and the command that checks it fails or takes too long. For vLLM that is a server "
-                "that doesn't listen (yet), or an engine that died behind it; while a large model loads it is expected."
+                "The container runs, but its health check fails or times out. With vLLM, the server isn't listening "
+                "(yet), or the engine behind it died. While a large model loads this is expected."
             ),
             evidence=evidence,
             references=UNHEALTHY.sources,

@@ -17,7 +17,7 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 GPU_ERROR = Rule(
     id="driver.gpu-error",
     kind=RuleKind.DOCUMENT,
-    title="A GPU reports ERR! for some of its figures",
+    title="A GPU reports ERR! for some figures",
     severity=Severity.CRITICAL,
     scope="nvidia-smi's table",
     sources=("NVIDIA: nvidia-smi documentation",),
@@ -33,7 +33,7 @@ ECC_ERRORS = Rule(
 LOW_POWER = Rule(
     id="gpu.busy-at-low-power",
     kind=RuleKind.DOCUMENT,
-    title="The GPU is busy at idle's power: spinning, or starved of power",
+    title="The GPU is busy at idle power: it may be spinning, or short of power",
     severity=Severity.WARNING,
     scope="nvidia-smi's table on GB10",
     sources=("vllm-project/vllm#46097", "Blackwellboy/model-serving-minefield", "field report 003"),
@@ -41,7 +41,7 @@ LOW_POWER = Rule(
 SLOWED_DOWN = Rule(
     id="gpu.slowed-down",
     kind=RuleKind.DOCUMENT,
-    title="The GPU is slowed down by heat or by its supply",
+    title="The GPU is slowed down by heat or by its power supply",
     severity=Severity.WARNING,
     scope="nvidia-smi -q",
     sources=("NVIDIA: nvidia-smi documentation",),
@@ -87,17 +87,19 @@ def _card_findings(
         yield Finding(
             rule=GPU_ERROR.id,
             severity=GPU_ERROR.severity,
-            title=f"GPU {index} ({name}) reports ERR! for some of its figures",
+            title=f"GPU {index} ({name}) reports ERR! for some figures",
             explanation=(
-                "The driver still lists the GPU and can't read its sensors: it has failed or is hung. The kernel log "
-                "has the reason as an Xid or an RmInitAdapter line."
+                "The driver still lists the GPU but can't read its sensors: the GPU has failed or hangs. The kernel "
+                "log shows why: an Xid or an RmInitAdapter line."
             ),
             evidence=(name_evidence, evidence),
             remedies=(
                 Remedy(
                     title="Read the kernel log", steps=("journalctl -k -b | grep -i -e xid -e nvrm",), cost="nothing"
                 ),
-                Remedy(title="Reboot", cost="everything that runs; a few minutes", action="reboot"),
+                Remedy(
+                    title="Reboot", cost="interrupts everything on this Spark; takes a few minutes", action="reboot"
+                ),
             ),
             references=GPU_ERROR.sources,
             subject=index,
@@ -108,12 +110,16 @@ def _card_findings(
             severity=ECC_ERRORS.severity,
             title=f"GPU {index} ({name}) has {ecc} uncorrectable ECC errors since it was last reset",
             explanation=(
-                "Its memory gave wrong data that couldn't be corrected: what used it then has failed or computed "
-                "with it. "
-                "A reset clears the count and remaps the rows; if it comes back, the hardware wants replacing (RMA)."
+                "Its memory returned wrong data that couldn't be corrected: programs that used it have failed, or "
+                "computed with it. A reset clears the count and remaps the rows. If the errors return, have the "
+                "hardware replaced (RMA)."
             ),
             evidence=(name_evidence,),
-            remedies=(Remedy(title="Reset the GPU or reboot", cost="everything that uses the GPU", action="reboot"),),
+            remedies=(
+                Remedy(
+                    title="Reset the GPU or reboot", cost="interrupts everything that uses the GPU", action="reboot"
+                ),
+            ),
             references=ECC_ERRORS.sources,
             subject=index,
         )
@@ -128,26 +134,27 @@ def _busy_at_low_power(index: str, busy: int, power_w: int, evidence: tuple[Evid
         rule=LOW_POWER.id,
         severity=LOW_POWER.severity,
         confidence=Confidence.SUSPECTED,
-        title=f"The GPU is {busy} % busy at {power_w} W: it may be spinning, or starved of power",
+        title=f"The GPU is {busy} % busy at {power_w} W: it may be spinning, or short of power",
         explanation=(
-            "Decoding draws some 31 to 45 W on GB10. Busy at a third of that is one of two things: kernels that wait "
-            "on one another and compute nothing (tokens stand still, the SM clock near 2.4 GHz), or a power supply "
-            "that has throttled the machine (tokens flow at half speed, the SM clock pinned at 500 to 850 MHz). The "
-            "memory column's 0 % says nothing: that counter never moves on GB10."
+            "Decoding draws about 31 to 45 W on GB10. A busy GPU at a third of that has one of two causes. Either "
+            "kernels wait for one another and compute nothing: no tokens, SM clock near 2.4 GHz. Or the power supply "
+            "throttles the machine: tokens at half speed, SM clock pinned at 500 to 850 MHz. The memory column's 0 % "
+            "means nothing: that counter never moves on GB10."
         ),
         settles=(
-            "`nvidia-smi --query-gpu=clocks.sm,power.draw,utilization.gpu --format=csv -l 1` and, beside it, whether "
-            "the engine's token counters move"
+            "`nvidia-smi --query-gpu=clocks.sm,power.draw,utilization.gpu --format=csv -l 1`, and whether the "
+            "engine's token counters move meanwhile"
         ),
         evidence=evidence,
         remedies=(
             Remedy(
-                title="At 500 to 850 MHz: shut down and unplug the supply from wall and unit for 60 s or more",
-                cost="everything that runs; some minutes",
+                title="At 500 to 850 MHz: shut down, then unplug the power supply from the wall and the Spark for at "
+                "least 60 s",
+                cost="interrupts everything on this Spark; takes some minutes",
             ),
             Remedy(
-                title="At 2.4 GHz with no tokens: restart the engine, on two nodes both ranks together",
-                cost="the requests it holds; the time to load",
+                title="At 2.4 GHz with no tokens: restart the engine (on two nodes, both ranks together)",
+                cost="interrupts its requests; the engine loads again",
                 action="safe-restart",
             ),
         ),
@@ -167,15 +174,17 @@ def _slowdown(evidence: list[Evidence]) -> Iterator[Finding]:
         title=f"The GPU is slowed down: {reasons}",
         explanation=(
             "The hardware lowers its clocks "
-            + ("because the supply asks for it." if is_power_brake else "to stay within its temperature limit.")
-            + " Work goes on, more slowly."
+            + ("because the power supply demands it." if is_power_brake else "to stay below its temperature limit.")
+            + " Work continues, but slower."
         ),
         evidence=tuple(evidence[:4]),
         remedies=(
             Remedy(
-                title="Check the power supply and its cable" if is_power_brake else "Give it air, or cap the clock",
+                title="Check the power supply and its cable"
+                if is_power_brake
+                else "Improve its airflow, or cap the clock",
                 steps=() if is_power_brake else ("sudo nvidia-smi -lgc 300,2100",),
-                cost="" if is_power_brake else "some speed; undone by a reboot",
+                cost="" if is_power_brake else "some speed; a reboot reverts it",
             ),
         ),
         references=SLOWED_DOWN.sources,

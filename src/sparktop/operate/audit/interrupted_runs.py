@@ -35,7 +35,7 @@ _HALFWAY = {
 }
 """Ends of a run that may leave something behind: (verb after the plan's title, words before the time)."""
 _GONE_HERE = "the console was gone from here on"
-_BY_ITSELF = "; what the node had begun of it, it has finished or undone by itself"
+_BY_ITSELF = "; the node has completed or reverted that step by itself"
 Entry = Mapping[str, Any]
 
 
@@ -326,7 +326,7 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
     elif interrupted.was_closed:
         how = f"Its console was closed at {when}"
     else:
-        how = f"Its console ended without a word after {when}"
+        how = f"Its console died after {when}"
     remains_text = "; ".join(leftover.text for leftover in remains)
     return replace(
         interrupted.run,
@@ -398,13 +398,13 @@ def _unfinished(container: Container, node: str) -> Leftover | None:
     name = shlex.quote(container.name)
     if container.status == "created":
         return Leftover(
-            node=node, text=f"{container.name} on {node} was made and never started", commands=(f"docker rm {name}",)
+            node=node, text=f"{container.name} on {node} was created and never started", commands=(f"docker rm {name}",)
         )
     if container.status in ("running", "paused", "restarting") and container.restart_policy in _NO_POLICY:
         text = f"{container.name} on {node} runs, not proven and without a restart policy"
         return Leftover(node=node, text=text, commands=(f"docker stop {name}",))
     if container.status in ("exited", "dead"):
-        return Leftover(node=node, text=f"{container.name} on {node}, which it had started, has ended", commands=())
+        return Leftover(node=node, text=f"{container.name} on {node}, which it had started, has exited", commands=())
     return None
 
 

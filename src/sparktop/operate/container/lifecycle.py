@@ -39,7 +39,7 @@ def grace_option(text: str) -> float:
     if not text:
         return GRACE_S
     if not text.isdecimal() or not 1 <= int(text) <= GRACE_LONGEST_S:
-        raise ValueError(f"seconds between 1 and {GRACE_LONGEST_S:.0f} are wanted for the grace, not {text[:20]!r}")
+        raise ValueError(f"the grace must be between 1 and {GRACE_LONGEST_S:.0f} seconds, not {text[:20]!r}")
     return float(text)
 
 

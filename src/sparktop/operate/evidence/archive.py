@@ -169,8 +169,8 @@ def _write(bodies: Mapping[str, str], folder: Path, stem: str) -> Path:
             raise
     except OSError as error:
         raise SparktopError(
-            f"the evidence could not be written to {folder}: {error.strerror or error}",
-            hint="make room there, or set XDG_STATE_HOME to another folder",
+            f"can't write the evidence to {folder}: {error.strerror or error}",
+            hint="free disk space there, or set XDG_STATE_HOME to another folder",
         ) from error
     return target
 

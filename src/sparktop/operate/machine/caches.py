@@ -69,7 +69,7 @@ def _steps(name: str, node: NodeView | None, request: Request) -> Iterator[Step]
         node=name,
         act=Remote(operations=(Command(argv=SYNC, limit_s=SYNC_LIMIT_S),)),
         limit_s=SYNC_LIMIT_S + 10,
-        verifies="sync returns; if a disk hangs, you are told, and clean pages are dropped anyway",
+        verifies="sync returns; if a disk hangs, sparktop says so and drops the clean pages anyway",
         on_failure=OnFailure.GO_ON,
     )
     cache = f", {gib(node.sample.memory.page_cache_bytes)} of page cache" if node is not None and node.sample else ""

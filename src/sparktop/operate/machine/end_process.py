@@ -152,11 +152,11 @@ def _process_refusal(
     name = sanitise.name(stat.command)
     if stat.has_ended:
         return _refuse(
-            f"{name} (pid {pid}) has ended already and waits for its parent, pid {stat.parent_pid}, to take note",
-            f"end or restart pid {stat.parent_pid}; the memory that is missing is held by something else",
+            f"{name} (pid {pid}) has exited already and is a zombie until its parent, pid {stat.parent_pid}, reaps it",
+            f"stop or restart pid {stat.parent_pid}; another process holds the missing memory",
         )
     if process is not None and not stat.is_same(process):
-        return _refuse(f"pid {pid} is now another process: the one that was seen has ended", "look again, and choose")
+        return _refuse(f"pid {pid} is now another process: the one you chose has exited", "look again, then choose")
     if row.pid == 1 or _SYSTEM_PROCESS.match(stat.command):
         return _refuse(f"{name} (pid {pid}) keeps {node.name} running and reachable")
     is_drawing = stat.command in COMPOSITORS or _DESKTOP.match(stat.command) is not None
@@ -227,7 +227,7 @@ def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessSt
     if engine is not None:
         running = engine.metrics.running if engine.metrics else None
         requests_text = f" with {running:.0f} requests running" if running else ""
-        yield f"It is part of {engine.name}{requests_text}. `stop-engine` ends all of it in order."
+        yield f"It is part of {engine.name}{requests_text}. `stop-engine` stops the whole engine in order."
     container = _container_of(node, process)
     if (
         container is not None

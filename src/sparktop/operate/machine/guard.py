@@ -163,7 +163,7 @@ def _step(node: str, order: GuardOrder, count: int) -> Step:
         act=order,
         limit_s=ARM_LIMIT_S,
         verifies="the probe reports that it is armed, for this container by id and name",
-        undone_by="M disarms it; so does leaving, unless it was told to stay",
+        undone_by="M disarms it; so does quitting, unless you armed it to stay",
     )
 
 

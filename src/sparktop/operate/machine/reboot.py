@@ -184,7 +184,8 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
     for engine in living(node):
         yield f"{_end_text(engine)} {_comeback_text(engine, is_restarted=engine in restarted)}"
         for other in other_ranks(rank_of(engine, node), picture):
-            yield f"{other.engine.name} on {other.node.name} is a rank of it and will hang: stop or restart it too."
+            name = f"{other.engine.name} on {other.node.name}"
+            yield f"{name} is a rank of the same engine and will hang: stop or restart it too."
     logins = logged_in(survey, node.name)
     if logins is None:
         yield f"Who is logged in could not be asked: {survey.problem(who_ask(node.name)) or 'no answer'}."

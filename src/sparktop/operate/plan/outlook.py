@@ -35,8 +35,8 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
         lost = lost_memory(picture, starter.node)
         if lost is not None and reachable < starter.target.target_bytes:
             why = (
-                f"{starter.name} needs {gib(starter.target.target_bytes)} on {starter.node}, and at most "
-                f"{gib(reachable)} can be available: the rest is held by nobody, and only a reboot gives it back"
+                f"{starter.name} needs {gib(starter.target.target_bytes)} on {starter.node}, but at most "
+                f"{gib(reachable)} can become available: no process holds the rest, and only a reboot frees it"
             )
             if lost.confidence is Confidence.CONFIRMED:
                 node, name = shlex.quote(starter.node), shlex.quote(starter.name)

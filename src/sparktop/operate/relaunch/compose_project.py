@@ -235,7 +235,7 @@ def _file_texts(rank_change: RankChange, files: Sequence[str], survey: Survey) -
         ask = FileText(node=node, path=path)
         text = survey.value(ask)
         if path == "-":
-            raise UnusableProject("its compose file came on standard input: there is no copy of it")
+            raise UnusableProject("its compose file came on standard input: there is no copy")
         if not isinstance(text, str):
             why = survey.problem(ask) or "it doesn't exist"
             raise UnusableProject(

@@ -67,7 +67,7 @@ def _systemd(rank_change: RankChange) -> Iterator[str]:
         shown = shown_value(name, value)
         yield f"  variable: {name}={shown}" if shown is not None else f"  without the variable {name}"
     if rank_change.change.flags:
-        yield f"  the engine's part of it: {command_line(rank_change)}"
+        yield f"  the engine's command: {command_line(rank_change)}"
     yield f"{systemctl} restart {unit}"
 
 

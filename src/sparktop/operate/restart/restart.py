@@ -95,7 +95,7 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     targets = "; ".join(f"{starter.node}: {_target_text(starter.target)}" for starter in starters)
     return (
         f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again.{took} "
-        f"It starts only when there is memory for it: {targets}. If that memory doesn't come back, nothing is started."
+        f"It starts only when there is memory for it: {targets}. Otherwise nothing is started."
     )
 
 
@@ -194,5 +194,5 @@ def _limit_option(text: str) -> float:
     if not text:
         return MEMORY_LIMIT_S
     if not text.isdecimal() or not 10 <= int(text) <= MEMORY_LONGEST_S:
-        raise ValueError(f"seconds between 10 and {MEMORY_LONGEST_S:.0f} are wanted for memory_limit_s")
+        raise ValueError(f"memory_limit_s must be between 10 and {MEMORY_LONGEST_S:.0f} seconds")
     return float(text)

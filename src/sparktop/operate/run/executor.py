@@ -160,7 +160,7 @@ class PlanExecution:
                 await self._finish(RunState.REFUSED, f"{taken}.", hint=taken.hint)
                 return False
             except NoLine as why:
-                await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that has ended, then plan again")
+                await self._finish(RunState.REFUSED, f"{why}.", hint="wait until that is done, then plan again")
                 return False
             except TransportError as error:
                 await self._finish(RunState.REFUSED, f"{node}: {error.message}.", hint=error.hint or "")

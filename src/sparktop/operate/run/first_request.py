@@ -49,7 +49,7 @@ async def smoke(
     engine = await seen_engine(picture, node, test.engine)
     if engine is None or engine.endpoint is None:
         return RequestResult(
-            ok=False, detail=f"no endpoint of {test.engine} is seen on {node}: nothing could be asked of it"
+            ok=False, detail=f"sparktop sees no endpoint of {test.engine} on {node}, so it couldn't send a request"
         )
     watch = MemoryWatch(picture, nodes_of(picture(), node, test.engine), test.floor_bytes)
 
@@ -178,8 +178,8 @@ class MemoryWatch:
                 and self._fired_before.get(node, -1.0) != guard.since_wall_s
             ):
                 return _failure(
-                    f"the guard on {node} has ended it: {guard.detail or 'memory was running out'}. As it is, it "
-                    "loads but can't serve"
+                    f"the guard on {node} has killed it: {guard.detail or 'memory was running out'}. With these "
+                    "settings it loads but can't serve"
                 )
             values = [view.sample.memory.available_bytes] if view.sample else []
             history = view.available_history

@@ -70,7 +70,7 @@ def unreachable_refusal(request: Request, picture: FleetState) -> Refused | None
                 f"{name} can't be reached now ({view.link.state}{why}). sparktop reconnects by itself.",
                 (
                     *((view.link.hint,) if view.link.hint else ()),
-                    "collect evidence: what was last seen of it is saved",
+                    "collect evidence: saves the last data seen from this node",
                     "when it is back, arm the guard: it acts on the Spark, without the connection",
                 ),
             )
@@ -101,7 +101,7 @@ def plan_refusal(
         if node in (busy or {}):
             return Refused(
                 f"{node} is in use by this session: {(busy or {})[node]}.",
-                ("wait until that has ended, or abort it first",),
+                ("wait until that is done, or abort it first",),
             )
     age_s = now_s - plan.seen_monotonic_s
     if age_s > PLAN_MAX_AGE_S:

@@ -27,7 +27,7 @@ class NodeTaken(Exception):
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
-        self.hint = hint or "wait until that has ended, then plan again"
+        self.hint = hint or "wait until that is done, then plan again"
 
 
 class NodeLocks:

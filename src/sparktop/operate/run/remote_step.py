@@ -1,6 +1,6 @@
 """One step on a node's runner, through lost connections: begun once, its outcome found out however long that takes.
 
-A step whose connection broke is asked about, never begun again, unless the node knows nothing of it. A step in
+A step whose connection broke is asked about, never started again, unless the node knows nothing of it. A step in
 progress is completed when the operator aborts; only a step that only downloads is ended.
 """
 
@@ -105,7 +105,7 @@ class RemoteStep:
     def _continues_text(self) -> str:
         if self._fetches:
             return "goes on by itself, and the next run follows it"
-        return "completes or reverts by itself what it has begun"
+        return "completes or reverts this step by itself"
 
     async def _outcome(self, secret: AskSecret) -> Outcome:
         """The step's outcome on the node, waited for."""
@@ -125,11 +125,13 @@ class RemoteStep:
                 if outcome.progress is not None:
                     self._listener.result(outcome.progress)
                 await self._context.pause(ASK_AGAIN_S)
-            elif outcome.state is OutcomeState.NEVER_BEGUN:
+            elif outcome.state is OutcomeState.NOT_STARTED:
                 self._is_begun = False
                 not_begun += 1
                 if not_begun >= BEGIN_AT_MOST:
-                    raise NoLine(f"{self._step.node} was told to begin it {not_begun} times, and says it never did")
+                    raise NoLine(
+                        f"{self._step.node} was asked {not_begun} times to start it, and says it never started"
+                    )
                 self._listener.found("it did not start there")
                 await self._context.pause(RETRY_S)
             else:

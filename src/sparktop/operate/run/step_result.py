@@ -120,7 +120,7 @@ def _left_note(outcome: Outcome, step: Step) -> str:
 
 def _undo_problems(results: Sequence[OperationResult]) -> str:
     problems = [result.problem or f"exit {result.code}" for result in results if result.is_undo and not result.ok]
-    return f" It could not be reverted: {'; '.join(problems)}." if problems else " Not all of it could be reverted."
+    return f" It could not be reverted: {'; '.join(problems)}." if problems else " A part could not be reverted."
 
 
 FULL_BYTES = 256 * 1024 * 1024

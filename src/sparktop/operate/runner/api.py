@@ -23,7 +23,7 @@ class OutcomeState(StrEnum):
     """An operation failed; `undone` says how the undo went."""
     RUNNING = "running"
     """After a broken link: the step is still running."""
-    NEVER_BEGUN = "never begun"
+    NOT_STARTED = "not started"
     """After a broken link: the node has never seen the step, which may therefore be started."""
     GONE = "gone"
     """The node has rebooted, or the step's process was killed: what it did must be checked."""

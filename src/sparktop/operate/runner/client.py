@@ -350,9 +350,9 @@ class RunnerLine:
         return self._outcome_of_this_boot(run_id, step_id, codec.outcome_of(words))
 
     def _outcome_of_this_boot(self, run_id: str, step_id: str, outcome: Outcome) -> Outcome:
-        """The outcome, corrected for a reboot: a journal doesn't outlive a boot, so "never begun" is GONE then."""
+        """The outcome, corrected for a reboot: a journal doesn't outlive a boot, so "not started" is GONE then."""
         boot_id = self._begun.get((run_id, step_id), self.boot_id)
-        if outcome.state is OutcomeState.NEVER_BEGUN and boot_id != self.boot_id:
+        if outcome.state is OutcomeState.NOT_STARTED and boot_id != self.boot_id:
             return Outcome(state=OutcomeState.GONE, problem=f"{self._node} was rebooted meanwhile")
         return outcome
 

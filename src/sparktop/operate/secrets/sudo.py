@@ -73,14 +73,14 @@ def root_refusal(privileges: Privileges | None, argvs: Sequence[Sequence[str]], 
         )
     if privileges.sudo == "tty":
         return Refused(
-            f"sudo on {node} wants a terminal (requiretty), and there is none here",
+            f"sudo on {node} needs a terminal (requiretty), and a runner has none",
             (
                 f"on {node}: sudo visudo -f {SUDOERS_FILE}   # with the line: Defaults:{user} !requiretty",
                 f"or in a terminal on {node}: {_by_hand(argvs)}",
             ),
         )
     return Refused(
-        f"sudo on {node} does not permit this to {user}",
+        f"sudo on {node} doesn't allow this for {user}",
         (
             f"by an administrator, on {node}: sudo visudo -f {SUDOERS_FILE}",
             *(f"with the line: {line}" for line in sudoers_lines(privileges.user, argvs)),

@@ -195,10 +195,10 @@ def judge_guard(order: GuardOrder, picture: FleetState, node: str, since: Since)
         return waiting("the probe is asked")
     if state.phase is GuardPhase.ARMED:
         if state.container_id != order.container_id or state.until_wall_s is not None:
-            return waiting("an earlier guard is armed yet")
+            return waiting("an earlier guard is still armed")
         return met(f"armed: {guard_text(state)}", ratio=None)
     if state.phase is GuardPhase.FIRED:
-        return failed(f"it has ended {state.container_name} already: {state.detail}")
+        return failed(f"it has already killed {state.container_name}: {state.detail}")
     return failed(state.detail or "the probe could not arm it")
 
 

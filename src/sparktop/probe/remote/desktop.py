@@ -75,11 +75,11 @@ def parse_bus_message(data: bytes) -> tuple[int, int, int | None, str] | None:
         return None
     order = {0x6C: "<", 0x42: ">"}.get(data[0])
     if order is None:
-        raise ValueError("what came is no D-Bus message")
+        raise ValueError("the answer is not a D-Bus message")
     body, _, fields = struct.unpack_from(order + "III", data, 4)
     length = 16 + fields + (-fields % 8) + body
     if length > _MESSAGE_BYTES:
-        raise ValueError("a D-Bus message too large to be an answer")
+        raise ValueError("the D-Bus answer is too large")
     if len(data) < length:
         return None
     answers, error, at = None, "", 16
@@ -102,7 +102,7 @@ def parse_bus_message(data: bytes) -> tuple[int, int, int | None, str] | None:
                 break  # no field that we need
             at += -at % 8
     except (struct.error, IndexError) as failure:
-        raise ValueError("what came is no D-Bus message") from failure
+        raise ValueError("the answer is not a D-Bus message") from failure
     return length, data[1], answers, error
 
 
@@ -122,7 +122,7 @@ class SessionBus:
             while b"\r\n" not in self.pending and len(self.pending) < 4096:
                 self._more(deadline)
             if not self.pending.startswith(b"OK "):
-                raise BusError("its session bus doesn't let us in")
+                raise BusError("its session bus rejected the login")
             self.pending = self.pending.partition(b"\r\n")[2]
             self.socket.sendall(b"BEGIN\r\n")
             self.call(_BUS, "/org/freedesktop/DBus", "Hello", (), deadline)
@@ -177,7 +177,7 @@ class Desktop:
         """Since when it waits in the kernel (state D) and hasn't run (seconds since boot)."""
         self.ticks = -1
         self.answers: bool | None = None
-        self.reason = "not asked yet"
+        self.reason = "not checked yet"
 
     def look(self, pids: Iterable[int], *, ask: bool) -> Iterator[dict[str, Any]]:
         """The `desktop` message; where the first call gets no answer, a second message after another call."""
@@ -214,7 +214,7 @@ class Desktop:
         self._drop_bus()
         self.watched = self.silent_since = self.blocked_since = self.answers = None
         self.ticks = -1
-        self.reason = "not asked yet"
+        self.reason = "not checked yet"
 
     def _choose(self, pids: Iterable[int]) -> dict[str, Any] | None:
         """The compositor to watch: this user's first, a session's before a login screen's, then by COMPOSITORS."""
@@ -260,7 +260,7 @@ class Desktop:
     def _ask(self, row: dict[str, Any]) -> None:
         question = _QUESTIONS.get(row["comm"])
         if row["uid"] != os.getuid():
-            self._unasked(f"its session bus is user {row['uid']}'s: log in as that user to have it asked")
+            self._unasked(f"its session bus belongs to user {row['uid']}: log in as that user to check it")
             return
         if question is None:
             self._unasked(f"{row['comm']} has no name on a session bus")
@@ -274,7 +274,7 @@ class Desktop:
                 self.bus = SessionBus(self._address(row), deadline)
                 self.bus_of = row["key"]
         except TimeoutError:
-            self._unasked("its session bus itself doesn't answer")
+            self._unasked("its session bus doesn't answer")
             return
         except (OSError, ValueError, BusError) as error:
             self._unasked(f"its session bus: {error}")
@@ -292,7 +292,7 @@ class Desktop:
             self._unasked(str(error))
             return
         if error_name:  # the bus, or the thread that reads it, has answered instead
-            self._unasked(f"{name} can't be asked: {error_name}")
+            self._unasked(f"{name} gave an error: {error_name}")
             return
         self.answers, self.reason, self.silent_since = True, "", None
 

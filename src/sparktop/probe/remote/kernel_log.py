@@ -30,7 +30,7 @@ _JOURNAL = ["journalctl", "-b", "-o", "json", "--no-pager", "-q", "--output-fiel
 _TETHER = '"$@" & p=$!; exec >/dev/null 2>&1; read -r x; kill "$p"'
 """Shell that kills a follower when its standard input closes: ours closes however this child ends, and root's too."""
 DENIED = (
-    "this user may not read the kernel log; to permit it: `sudo usermod -aG systemd-journal $USER`, then log in again"
+    "this user may not read the kernel log; to allow it: `sudo usermod -aG systemd-journal $USER`, then log in again"
 )
 _encode_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -132,7 +132,7 @@ def kernel_child(control: int, data: int) -> None:
         for source, argv in kernel_sources():
             tell_state(data, "ok", source)
             followed, after = True, _follow(control, data, source, argv, after)
-            tell_state(data, "failed", f"{source} ended; it is started again in a minute")
+            tell_state(data, "failed", f"{source} exited; it restarts in a minute")
             break
         if not followed:
             try:

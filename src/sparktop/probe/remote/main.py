@@ -124,7 +124,7 @@ class Probe:
         self.heard_at = time.monotonic()
         *lines, self.input = (self.input + chunk).split(b"\n")
         if len(self.input) > LINE_BYTES:
-            self.leave("what came in is no protocol of ours")
+            self.leave("the input is not sparktop's protocol")
         for line in lines:
             try:
                 message = json.loads(line)
@@ -140,7 +140,7 @@ class Probe:
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 continue
             except (OSError, ImportError) as error:  # the guard lacks something of this machine's
-                failure = {"kind": "guard", "phase": "failed", "detail": f"it can't be armed here: {error}"}
+                failure = {"kind": "guard", "phase": "failed", "detail": f"the guard can't be armed here: {error}"}
                 self.outbox.put("guard", failure)
 
     def guarding(self) -> Guard:
@@ -193,7 +193,7 @@ class Probe:
         worker.cost_s = 0.0
         worker.start_at = time.monotonic() + RESPAWN_S
         if worker.state[0] in ("", "ok", "stuck", "paused"):
-            self.collector(worker, "failed", "this part of the probe ended; it is started again in a minute")
+            self.collector(worker, "failed", "this part of the probe exited; it restarts in a minute")
 
     # samples
 
@@ -260,7 +260,7 @@ class Probe:
         if worker.asked_at is not None:
             if now - worker.asked_at > worker.deadline_s and not worker.is_stuck:
                 worker.is_stuck = True
-                detail = f"no answer within {worker.deadline_s:g} s; it is left alone until it answers"
+                detail = f"no answer within {worker.deadline_s:g} s; not asked again until it answers"
                 self.collector(worker, "stuck", detail, worker.asked_boot)
             return
         if now < worker.due_at:
@@ -291,7 +291,7 @@ class Probe:
         except OSError as error:  # no memory for a fork, or no more processes
             worker.pid = 0
             worker.start_at = time.monotonic() + RESPAWN_S
-            self.collector(worker, "failed", f"this part of the probe couldn't be started: {error}")
+            self.collector(worker, "failed", f"this part of the probe couldn't start: {error}")
             return
         self.poll.register(worker.data, select.POLLIN)
 
@@ -362,7 +362,7 @@ class Probe:
                 if select.select([0], [], [], 0)[0]:  # this process was stopped; the console did write
                     self.hear()
                 else:
-                    self.leave(f"nothing came for {self.lease_s:g} s")
+                    self.leave(f"nothing arrived for {self.lease_s:g} s")
             if now >= self.tick_at:
                 self.tick(now)
                 tending = True

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _NVML_GAPS = {2: "failed", 3: "not supported", 4: "no permission", 6: "not found", 10: "timed out", 13: "not supported"}
 """Why a field is missing, by NVMLError.value (nvml.h); 13 is FUNCTION_NOT_FOUND, an older driver."""
 _NVML_STATES = {
-    4: ("denied", "NVML gives no permission: is this user allowed to open /dev/nvidia*?"),
-    9: ("failed", "the NVIDIA kernel driver isn't loaded: `sudo modprobe nvidia`, or look for it in the kernel log"),
-    12: ("missing", "libnvidia-ml.so.1 is not there: no NVIDIA driver is installed"),
+    4: ("denied", "NVML denies access: may this user open /dev/nvidia*?"),
+    9: ("failed", "the NVIDIA kernel driver isn't loaded: `sudo modprobe nvidia`, or check the kernel log"),
+    12: ("missing", "libnvidia-ml.so.1 is missing: no NVIDIA driver is installed"),
     18: ("failed", "NVIDIA driver and library versions differ, as after an update: reboot this machine"),
 }
 """Why NVML can't be read at all, by NVMLError.value: (collector state, sentence)."""

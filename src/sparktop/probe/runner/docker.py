@@ -110,7 +110,7 @@ class DockerEngine:
             line.socket.sendall(head.encode("ascii") + b"\r\n" + (body or b""))
             return line.answer(keep)
         except TimeoutError:
-            raise DockerLost(f"Docker gave no answer within {seconds:.0f} s", sent=sent, late=True) from None
+            raise DockerLost(f"Docker didn't answer within {seconds:.0f} s", sent=sent, late=True) from None
         except FileNotFoundError:
             raise DockerLost(f"there is no Docker Engine here (no {self.path})", sent=False) from None
         except PermissionError:
@@ -118,7 +118,7 @@ class DockerEngine:
         except ConnectionRefusedError:
             raise DockerLost("the Docker Engine is not running", sent=False) from None
         except (OSError, ValueError) as error:
-            raise DockerLost(f"the line to the Docker Engine broke ({error})", sent=sent) from None
+            raise DockerLost(f"the connection to the Docker Engine broke ({error})", sent=sent) from None
         finally:
             line.socket.close()
 
@@ -147,7 +147,7 @@ class EngineLine:
     def _until(self, mark: bytes, limit: int) -> bytes:
         while mark not in self.pending:
             if len(self.pending) > limit or not self._more():
-                raise ValueError("it ended in the middle of an answer")
+                raise ValueError("the answer is cut off")
         taken, _, self.pending = self.pending.partition(mark)
         return taken
 
@@ -158,7 +158,7 @@ class EngineLine:
             lines = self._until(b"\r\n\r\n", HEAD_BYTES).decode("latin-1").split("\r\n")
             words = lines[0].split()
             if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-                raise ValueError("what answers is no Docker Engine")
+                raise ValueError("what answers is not a Docker Engine")
             status = int(words[1])
         pairs = (line.partition(":") for line in lines[1:])
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -182,7 +182,7 @@ class EngineLine:
         """Read so many bytes of the body; False when `keep` bytes are there."""
         while size > 0:
             if not self.pending and not self._more():
-                raise ValueError("it ended in the middle of an answer")
+                raise ValueError("the answer is cut off")
             piece, self.pending = self.pending[:size], self.pending[size:]
             size -= len(piece)
             self.body += piece

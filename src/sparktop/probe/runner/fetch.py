@@ -33,9 +33,9 @@ WALK_SHARE = 20
 REST_AT_MOST_S = 30.0
 """Between two measurements, at most."""
 PROGRESS_BYTES = 1024
-FOLLOWS = "waiting for the same transfer of another run"
-ENDED = "it was ended at the operator's word; what has come stays, and it goes on from there next time"
-ENDED_PULL = "it was ended at the operator's word; what Docker keeps of it is not fetched again"
+FOLLOWS = "waiting for another run's transfer of the same"
+ENDED = "the operator stopped it; the part that arrived stays, and the next try continues from there"
+ENDED_PULL = "the operator stopped it; Docker keeps complete layers and won't pull them again"
 
 
 class ToEnd(Exception):
@@ -106,13 +106,13 @@ class FetchWork(StepWork):
                         result["was_done"] = not stream.is_begun
                         break
                     if stream.is_begun and not stream.broke:
-                        raise Failed(f"Docker says that {image} has come, and doesn't have it")
+                        raise Failed(f"Docker reports {image} as pulled, but doesn't have it")
                     meter.stop_if_wanted()
                     result["code"], problem = stream.pull(until, meter.stop_if_wanted)
                 except DockerLost as lost:
                     stream.broke = True
                     if lost.late or time.monotonic() >= until:
-                        raise Failed(f"{image} has not come within {limit:g} s") from None
+                        raise Failed(f"{image} didn't arrive within {limit:g} s") from None
                     await self._await_engine(str(lost))
                     await self.rest(TELL_S)
                 else:
@@ -132,7 +132,7 @@ class FetchWork(StepWork):
     async def _transfer(self, operation: Words, result: Words) -> None:
         command = operation["command"]
         if command.get("root"):
-            raise Unable("nothing is fetched as root; nothing was done")
+            raise Unable("sparktop downloads nothing as root; nothing was done")
         total = operation.get("total")
         growth = Growth(os.path.expanduser(str(operation["grows"])), total if isinstance(total, int) else None)
         meter = Meter(self, int(result["index"]), growth.progress)
@@ -190,7 +190,7 @@ class FetchWork(StepWork):
                     raise
                 if time.monotonic() >= until:
                     raise Failed(
-                        f"the same transfer of another run has gone on for {limit:g} s, and is not over"
+                        f"another run has been transferring the same for {limit:g} s, and isn't done"
                     ) from None
                 time.sleep(TELL_S / 4)
             except BaseException:
@@ -277,7 +277,7 @@ class Growth:
         took = time.monotonic() - began
         if size is None:
             self.next_at = began + 1e9
-            return None, self.total, "its folder is too large to be measured"
+            return None, self.total, "its folder is too large to measure"
         self.next_at = began + min(REST_AT_MOST_S, took * WALK_SHARE)
         self.brought = max(0, size - (self.first or 0))
         return (size if self.total else self.brought), self.total, ""

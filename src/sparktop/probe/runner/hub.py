@@ -59,7 +59,7 @@ class HubAsker:
         """A model's files, parameters and configs at a revision."""
         answer: Words = {"status": 0, "problem": "", "gated": "", "revision": "", "files": [], "config": None}
         if not self.hub.startswith(("https://", "http://")):
-            return {**answer, "problem": f"{self.hub[:200]} is no address of a hub"}
+            return {**answer, "problem": f"{self.hub[:200]} is not the address of a hub"}
         at = self.quote(repo, safe="/")
         commit = self.quote(revision, safe="")
         status, data, problem = self.get(f"{self.hub}/api/models/{at}/revision/{commit}?blobs=true", HUB_BYTES)
@@ -70,7 +70,7 @@ class HubAsker:
             words = json.loads(data)
             siblings = [sibling for sibling in words.get("siblings") or () if isinstance(sibling, dict)]
         except (ValueError, RecursionError, AttributeError, TypeError):
-            return {**answer, "status": 0, "problem": f"{self.hub} says what no hub does"}
+            return {**answer, "status": 0, "problem": f"{self.hub} doesn't answer like a hub"}
         tensors = words.get("safetensors")
         answer["gated"] = words.get("gated") or ""
         answer["revision"] = str(words.get("sha") or "")[:64]
@@ -91,7 +91,7 @@ class HubAsker:
                 try:
                     answer[key] = shortened(json.loads(data))
                 except (ValueError, RecursionError):
-                    answer["problem"] = f"{name} of {repo} is no JSON"
+                    answer["problem"] = f"{name} of {repo} is not JSON"
             elif status in (401, 403):
                 answer["status"], answer["problem"] = status, problem
                 break
@@ -103,7 +103,7 @@ class HubAsker:
         """(HTTP status, body, problem); status 0: no answer."""
         left = self.until - time.monotonic()
         if left <= 0:
-            return 0, b"", f"{self.hub} takes too long"
+            return 0, b"", f"{self.hub} takes too long to answer"
         headers = {"User-Agent": "sparktop", "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = "Bearer " + self.token
@@ -113,19 +113,19 @@ class HubAsker:
                 while len(data) <= limit and (piece := reply.read(65536)):
                     data += piece
                     if time.monotonic() > self.until:
-                        return 0, b"", f"{self.hub} takes too long"
+                        return 0, b"", f"{self.hub} takes too long to answer"
                 if len(data) > limit:
-                    return 0, b"", f"{self.hub} says more than can be read here"
+                    return 0, b"", f"{self.hub} gave too long an answer"
                 return int(reply.status), data, ""
         except self.http_error as error:
             code = error.headers.get("X-Error-Code") or ""
             said = error.headers.get("X-Error-Message") or error.reason or ""
             return int(error.code), b"", " ".join(f"{code} {said}".split())[:300]
         except TimeoutError:
-            return 0, b"", f"{self.hub} gave no answer in time"
+            return 0, b"", f"{self.hub} didn't answer in time"
         except self.url_error as error:
             return 0, b"", f"{self.hub} can't be reached from here: {str(error.reason)[:200]}"
         except (OSError, ValueError, UnicodeError) as error:
-            return 0, b"", f"{self.hub} can't be asked: {type(error).__name__}"
+            return 0, b"", f"the request to {self.hub} failed: {type(error).__name__}"
         except Exception as error:  # http.client's own errors aren't OSErrors
-            return 0, b"", f"{self.hub} can't be asked: {type(error).__name__}"
+            return 0, b"", f"the request to {self.hub} failed: {type(error).__name__}"

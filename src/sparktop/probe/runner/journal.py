@@ -4,7 +4,7 @@ A journal is a file of JSON lines in a folder of this user alone, in tmpfs that 
 /run/user/UID and a user's files in /dev/shm). Its writer holds a flock on it: a journal without an end that nobody
 holds is one whose step was killed. It has no request bodies, file contents or environments; outputs are masked.
 
-    {"begun": {run, step, boot, wall, pid}}   {"result": {...}}   {"end": {state, problem, undone, saved}}
+    {"started": {run, step, boot, wall, pid}}   {"result": {...}}   {"end": {state, problem, undone, saved}}
     {"barred": started}    asked about before it was begun: a runner that started before `started` (seconds since boot)
                            won't begin it
 
@@ -36,7 +36,7 @@ KEPT_FILES = 50
 JOURNAL_BYTES = 8 << 20
 LOCK_NAME = "sparktop.lock"
 GROUP_LOCK_NAME = "sparktop.docker.lock"
-TOO_LATE = "it came too late: the console has asked about it on a newer connection"
+TOO_LATE = "it arrived too late: the console has already asked for its result on a newer connection"
 
 
 class Unable(Exception):
@@ -85,7 +85,7 @@ def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
     Raises:
         Unable: it can't be created in any of the roots.
     """
-    problem, hint = "there is no place for it", ""
+    problem, hint = "there is no place to write it", ""
     for path in (path for root in roots for path in _folder_paths(root)):
         try:
             try:
@@ -101,8 +101,8 @@ def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
         if status.st_uid == os.getuid() and status.st_mode & 0o077 == 0:
             return path, folder
         os.close(folder)
-        problem = f"{path} belongs to somebody else"
-    raise Unable(f"no journal can be kept ({problem}), and without one nothing is done", hint)
+        problem = f"{path} belongs to another user"
+    raise Unable(f"the runner can't keep a journal ({problem}), and does nothing without one", hint)
 
 
 def _folder_paths(root: str) -> list[str]:
@@ -169,7 +169,7 @@ class Journals:
                 try:
                     fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     words = {"run": run, "step": step, "boot": self.boot, "wall": time.time(), "pid": os.getpid()}
-                    append(journal, {"begun": words})
+                    append(journal, {"started": words})
                 except OSError:
                     os.close(journal)
                     os.unlink(name, dir_fd=self.folder)
@@ -178,7 +178,7 @@ class Journals:
             finally:
                 fcntl.flock(self.folder, fcntl.LOCK_UN)
         except OSError as error:
-            problem = f"its journal can't be written ({self.path}: {error.strerror}); nothing was done"
+            problem = f"the runner can't write its journal ({self.path}: {error.strerror}); nothing was done"
             raise Unable(problem, full_hint(error, f"{self.path}/")) from None
 
     def forget(self, run: str, step: str) -> None:
@@ -186,7 +186,7 @@ class Journals:
         os.unlink(file_name(run, step), dir_fd=self.folder)
 
     def outcome(self, run: str, step: str) -> Words:
-        """A step's outcome, as in the protocol; a step that was never begun is barred from older runners."""
+        """A step's outcome, as in the protocol; a step that never started is barred from older runners."""
         name = file_name(run, step)
         try:
             self._hold_folder()
@@ -201,11 +201,11 @@ class Journals:
                         append(barred, {"barred": self.started})
                     finally:
                         os.close(barred)
-                    return {"state": "never begun"}
+                    return {"state": "not started"}
             finally:
                 fcntl.flock(self.folder, fcntl.LOCK_UN)
         except OSError as error:
-            raise Unable(f"its journal can't be read ({self.path}: {error.strerror})") from None
+            raise Unable(f"the runner can't read its journal ({self.path}: {error.strerror})") from None
         return outcome_of(lines, boot=self.boot, is_held=held, progress=self._progress(name) if held else None)
 
     def end(self, run: str, step: str) -> Words:
@@ -215,7 +215,7 @@ class Journals:
             try:
                 mark(self.folder, file_name(run, step)[:-5] + ".ending")
             except OSError as error:
-                raise Unable(f"it can't be told to end ({self.path}: {error.strerror})") from None
+                raise Unable(f"the runner can't stop it ({self.path}: {error.strerror})") from None
         return outcome
 
     def _progress(self, name: str) -> Words | None:
@@ -237,7 +237,7 @@ class Journals:
                 return
             except BlockingIOError:
                 time.sleep(0.01)
-        raise OSError(errno.EBUSY, "another runner keeps it busy")
+        raise OSError(errno.EBUSY, "another runner is using it")
 
     def _barred(self, name: str) -> float | None:
         _, lines = self._read(name)
@@ -287,13 +287,13 @@ def outcome_of(lines: list[Words], *, boot: str, is_held: bool, progress: Words 
     """The outcome that a journal's lines tell, on the machine's present `boot`; `is_held`: its step still runs."""
     results = [line["result"] for line in lines if isinstance(line.get("result"), dict)]
     ends = [line["end"] for line in lines if isinstance(line.get("end"), dict)]
-    begun = lines[0].get("begun") if lines else None
+    begun = lines[0].get("started") if lines else None
     if ends:
         return {"results": results, **ends[-1]}
     if is_held:
         return {"state": "running", "results": results, "progress": progress}
     rebooted = isinstance(begun, dict) and begun.get("boot") != boot
-    problem = "the node was rebooted in the middle of it" if rebooted else "what did it was killed in the middle"
+    problem = "the node rebooted during this step" if rebooted else "the process that ran this step was killed"
     return {"state": "gone", "results": results, "problem": problem}
 
 
@@ -398,10 +398,10 @@ class NodeLock:
                 _make_groups(root, group)
                 locks = _open_groups(root, group)
             if not locks:
-                raise OSError(errno.EPERM, "it can't be given to the group docker")
+                raise OSError(errno.EPERM, "can't set its group to docker")
         except OSError as error:
             where = f"{root}/{GROUP_LOCK_NAME}"
-            problem = f"the node's lock can't be opened ({where}: {error.strerror}); nothing was done"
+            problem = f"can't open the node's lock ({where}: {error.strerror}); nothing was done"
             raise Unable(problem, full_hint(error, where)) from None
         return locks
 
@@ -488,7 +488,7 @@ def _open_for_all(root: str) -> int:
     """The lock file that every user can open."""
     path = f"{root}/{LOCK_NAME}"
     plain = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    problem, hint = "it is not there", ""
+    problem, hint = "it doesn't exist", ""
     # First without O_CREAT: fs.protected_regular refuses that for another user's file.
     for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
         try:
@@ -499,17 +499,17 @@ def _open_for_all(root: str) -> int:
             continue
         if os.fstat(lock).st_mode & 0o170000 != 0o100000:
             os.close(lock)
-            problem, hint = "it is no file", _lock_hint(path)
+            problem, hint = "it is not a file", _lock_hint(path)
             break
         if flags & os.O_CREAT:
             os.fchmod(lock, 0o666)  # whatever the umask: another user must be able to lock it
         return lock
-    raise Unable(f"the node's lock can't be opened ({path}: {problem}); nothing was done", hint)
+    raise Unable(f"can't open the node's lock ({path}: {problem}); nothing was done", hint)
 
 
 def _lock_hint(path: str) -> str:
     """What helps where a link, a FIFO, a folder or a file of nobody else's stands in the lock's place."""
-    return f"see what it is and whose: ls -ld {path}; then remove it: sudo rm -r {path}"
+    return f"check what it is and whose: ls -ld {path}; then remove it: sudo rm -r {path}"
 
 
 def _is_for_all(folder: str) -> bool:

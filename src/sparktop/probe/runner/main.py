@@ -18,7 +18,7 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
     {"id", "end": {run, step}}         stop a step that fetches (below), whichever runner began it: its operation fails,
                                        ended: true; no other operation can be stopped. The reply is its outcome now
     {"id", "outcome": {run, step}}     the outcome of a step; from then on no runner older than this one may begin a
-                                       step that was never begun
+                                       step that never started
     {"id", "get": {path, seconds, limit, from_end}}      GET of the Docker Engine ("?query" included); limit: bytes;
                                        a log comes without Docker's frames
     {"id", "output": {argv, seconds, limit, from_end}}                   standard output of a read-only command
@@ -53,7 +53,7 @@ From the runner (`kind` says which):
                 bytes: what a pull or a transfer has fetched
     progress    id, index, done, total (bytes or null), words: of a pull or a transfer, about once a second
     ask secret  id, wrong: sudo asks for the password of a step's operation; `wrong` were wrong so far
-    outcome     id, state (done, failed, running, never begun, gone), results [as in result, without id], problem,
+    outcome     id, state (done, failed, running, not started, gone), results [as in result, without id], problem,
                 undone (true, false, null), saved {name: id}, progress (the newest, of one that is running)
                 answers `step` when it has ended, or at once where it was begun before; answers `outcome` at once
     chunk       id, text: a piece of an answer, at most 32 KiB of the original
@@ -189,7 +189,7 @@ class Requests:
         """Handle the requests that are complete with this piece of input."""
         *lines, self.input = (self.input + chunk).split(b"\n")
         if len(self.input) > INPUT_BYTES:
-            self.leave("what came in is no protocol of ours")
+            self.leave("the input is not sparktop's protocol")
         for line in lines:
             try:
                 request = json.loads(line)
@@ -330,7 +330,9 @@ class Runner(Requests):
             try:
                 self.watch(Child(number, lambda data, control: self.answer(request, data, control)))  # noqa: B023 - now
             except OSError as error:
-                self.tell({"id": number, "kind": "refused", "problem": f"no further process here: {error.strerror}"})
+                self.tell(
+                    {"id": number, "kind": "refused", "problem": f"can't start another process: {error.strerror}"}
+                )
 
     def answer(self, request: Words, data: int, control: int) -> None:
         load(*QUESTION_PARTS)
@@ -338,7 +340,7 @@ class Runner(Requests):
         try:
             Question(tell, docker=self.docker, control=control).answer(request)
         except Exception as error:  # the console waits for an answer
-            tell({"kind": "refused", "problem": f"the runner failed at it: {type(error).__name__}: {error}"})
+            tell({"kind": "refused", "problem": f"the runner failed: {type(error).__name__}: {error}"})
 
     # steps
 
@@ -377,7 +379,7 @@ class Runner(Requests):
             child = Child(number, body, tuple(keep))
         except OSError as error:
             journals.forget(run, step)
-            raise Unable(f"no process could be started for it ({error.strerror}); nothing was done") from None
+            raise Unable(f"can't start a process for this step ({error.strerror}); nothing was done") from None
         finally:
             os.close(journal)
         child.step, child.holds_node = (run, step), not fetches_all
@@ -413,7 +415,9 @@ class Runner(Requests):
             except Unable as unable:
                 self.tell({"id": child.number, "kind": "refused", "problem": str(unable)})
         elif status:
-            self.tell({"id": child.number, "kind": "refused", "problem": "what looked for the answer was killed"})
+            self.tell(
+                {"id": child.number, "kind": "refused", "problem": "the process that looked up the answer was killed"}
+            )
         self.ask_waiting()
 
     # the loop
@@ -455,4 +459,4 @@ class Runner(Requests):
                 if select.select([0], [], [], 0)[0]:  # this process was stopped; the console did write
                     self.hear()
                 else:
-                    self.leave(f"nothing came for {self.lease_s:g} s")
+                    self.leave(f"nothing arrived for {self.lease_s:g} s")

@@ -132,7 +132,7 @@ class ModelFolders:
             for inner in self.names(inside):
                 left -= 1
                 if left < 0 or self.late():
-                    self.problem(f"{folder} holds more than was looked through")
+                    self.problem(f"{folder} has more entries than sparktop reads")
                     return
                 inmost = os.path.join(inside, inner)
                 if not inner.startswith(".") and self.is_folder_in(inmost, real) and self.is_model(inmost):
@@ -144,7 +144,7 @@ class ModelFolders:
             return False
         inside = is_within(os.path.realpath(path), real)
         if not inside:
-            self.problem(f"{path} is a link that leads out of {real}: left out, engines would not see it")
+            self.problem(f"{path} is a link out of {real}: ignored, because engines can't see its target")
         return inside
 
     def is_model(self, folder: str) -> bool:
@@ -204,7 +204,7 @@ class ModelFolders:
         begun: list[str], partial_bytes: int, folder_bytes: int | None = None, is_empty: bool = False,
     ) -> None:  # fmt: skip
         if len(self.models) >= MODELS_AT_MOST or self.late():
-            self.problem("there are more models than were looked at")
+            self.problem("there are more models than sparktop reads")
             return
         real = os.path.realpath(path)
         if real in self.taken:
@@ -283,7 +283,7 @@ class ModelFolders:
         try:
             config = shortened(json.loads(text))
         except (ValueError, RecursionError):
-            self.problem(f"{path} is no JSON")
+            self.problem(f"{path} is not JSON")
             return None
         size = len(json.dumps(config))
         if not isinstance(config, dict) or size > self.config_room:
@@ -300,7 +300,7 @@ class ModelFolders:
             unread = len(weights)
             for name, path in weights.items():
                 if self.late():
-                    self.problem("not every file's header was read: there was no time")
+                    self.problem("some file headers are unread: the time ran out")
                     break
                 sizes, ends = header_of(path)
                 if sizes is None:

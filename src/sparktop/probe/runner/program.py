@@ -203,8 +203,8 @@ class Program:
 def start_problem(argv: list[str], error: Exception) -> str:
     """Why a program couldn't be started."""
     if isinstance(error, FileNotFoundError):
-        return f"there is no program {argv[0]} on this machine"
-    return f"{argv[0]} can't be started: {getattr(error, 'strerror', None) or error}"
+        return f"this machine has no program {argv[0]}"
+    return f"{argv[0]} can't start: {getattr(error, 'strerror', None) or error}"
 
 
 class AsRoot:
@@ -248,7 +248,7 @@ class AsRoot:
         while wrong < PASSWORDS_AT_MOST:
             password = self.secret(wrong)
             if password is None:
-                raise Unable("no password was given for sudo; nothing was done")
+                raise Unable("sudo got no password; nothing was done")
             for form in self.forms:
                 if not still():
                     return 0
@@ -294,7 +294,7 @@ class AsRoot:
     def _refusal(self) -> str:
         """Why sudo ran nothing, by its own words: "password", or a sentence; empty: it ran the program."""
         if _NEEDS_TTY.search(self.said):
-            return "sudo wants a terminal on this machine (requiretty), and there is none here"
+            return "sudo needs a terminal on this machine (requiretty), and a runner has none"
         if _DENIED.search(self.said):
-            return "sudo does not permit this to the user who is logged in; nothing was done"
+            return "sudo doesn't allow this for the user who is logged in; nothing was done"
         return "password" if _NEEDS_PASSWORD.search(self.said) else ""

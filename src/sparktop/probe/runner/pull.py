@@ -38,7 +38,7 @@ def as_reference(image: str) -> tuple[str, str]:
     """
     found = _REFERENCE.fullmatch(image)
     if found is None or ".." in image or re.fullmatch("[0-9a-f]{64}", image) or image.startswith("sha256:"):
-        raise Unable(f"{image[:200]!r} names no image in a registry; nothing was done")
+        raise Unable(f"{image[:200]!r} is not an image in a registry; nothing was done")
     return found["name"], found["digest"] or found["tag"] or "latest"
 
 
@@ -57,7 +57,7 @@ def login_for(name: str) -> tuple[str, str]:
     except FileNotFoundError:
         return "", ""
     except (OSError, ValueError, RecursionError):
-        return "", f"{folder}/config.json can't be read: no login was used"
+        return "", f"can't read {folder}/config.json: pulled without a login"
     config = config if isinstance(config, dict) else {}
     registry = registry_of(name)
     auths = config.get("auths")
@@ -75,7 +75,7 @@ def login_for(name: str) -> tuple[str, str]:
         with_whom = str(helper or config["credsStore"])[:60]
         return (
             "",
-            f"no login was used: that for {registry} lies with a credential helper ({with_whom}), which isn't asked",
+            f"pulled without a login: that for {registry} is in a credential helper ({with_whom}), which isn't asked",
         )
     return "", ""
 
@@ -231,7 +231,7 @@ class _Pulling(EngineLine):
     def _take(self, size: int) -> bool:
         while size > 0:
             if not self.pending and not self._more():
-                raise ValueError("it ended in the middle of an answer")
+                raise ValueError("the answer is cut off")
             piece, self.pending = self.pending[:size], self.pending[size:]
             size -= len(piece)
             self.body = (self.body + piece)[-LINE_BYTES:] if not self.layers.layers else bytearray()

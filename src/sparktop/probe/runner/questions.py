@@ -72,7 +72,7 @@ def output_answer(
         problem = f"{argv[0]} took more than {seconds:g} s"
     elif code:
         why = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-        problem = f"{argv[0]} ended with {code}" + (f": {why[0][:300]}" if why[0] else "")
+        problem = f"{argv[0]} exited with {code}" + (f": {why[0][:300]}" if why[0] else "")
     if problem and not said:
         return no_answer(problem, code=code)
     return answer_of(said, code=code, problem=problem, cut=cut)

@@ -153,14 +153,14 @@ class StepWork:
         }  # fmt: skip
         try:
             if began >= self.deadline:
-                raise Failed(f"the step's time ({float(self.request['limit']):g} s) was over before this began")
+                raise Failed(f"the step's time limit ({float(self.request['limit']):g} s) was over before this started")
             await self._do(operation, result, is_undo=is_undo)
         except Failed as failure:
             result.update(ok=False, problem=mask_text(str(failure)), code=failure.code, output=failure.output)
         except Unable as unable:
             result.update(ok=False, problem=str(unable), untouched=True)
         except Exception as error:  # whatever it is, earlier operations must be undone
-            result.update(ok=False, problem=f"the runner failed at it: {type(error).__name__}: {mask_text(str(error))}")
+            result.update(ok=False, problem=f"the runner failed: {type(error).__name__}: {mask_text(str(error))}")
         result["seconds"] = round(self.now() - began, 3)
         try:
             self.keep({"result": result})
@@ -197,7 +197,7 @@ class StepWork:
         if not well:
             name = str(command["argv"][0]).rpartition("/")[2]
             said = last_line(output)
-            raise Failed(f"{name} ended {_exit(code)}" + (f": {said}" if said else ""), code=code, output=output)
+            raise Failed(f"{name} exited {_exit(code)}" + (f": {said}" if said else ""), code=code, output=output)
 
     async def _run(self, command: Words, *, fails: bool) -> tuple[bool, int | None, str]:
         """(whether its exit code is accepted, the code, its output)."""
@@ -217,7 +217,7 @@ class StepWork:
                 os.unlink(content, dir_fd=self.folder)
         output = kept(said)
         if code is None and fails:
-            what = "it would not be ended and may still run" if left else "it was ended"
+            what = "it couldn't be killed and may still run" if left else "it was killed"
             name = argv[0].rpartition("/")[2]
             raise Failed(f"{name} took more than {seconds:g} s: {what}", output=output)
         return code in (command.get("accepts") or [0]), code, output
@@ -247,12 +247,12 @@ class StepWork:
             while b"\n" not in self.heard:
                 left = SECRET_S - (self.now() - began)
                 if left <= 0:
-                    raise Unable("nobody gave the password for sudo in time; nothing was done")
+                    raise Unable("sudo got no password in time; nothing was done")
                 if not select.select([self.answers], [], [], left)[0]:
                     continue
                 chunk = os.read(self.answers, 65536)
                 if not chunk:
-                    raise Unable("the link broke while sudo asked for the password; nothing was done")
+                    raise Unable("the connection broke while sudo asked for the password; nothing was done")
                 self.heard += chunk
             line, _, self.heard = self.heard.partition(b"\n")
             answer = json.loads(line)
@@ -280,16 +280,16 @@ class StepWork:
                 return
             except PermissionError:
                 if not order.get("root"):
-                    raise Failed(f"process {pid} is another user's") from None
+                    raise Failed(f"process {pid} belongs to another user") from None
                 argv = ["/usr/bin/kill", "-s", str(order.get("signal") or "TERM"), str(pid)]
                 root = AsRoot(argv, 10.0, self._secret)
                 code = root.run(lambda: started_ticks(pid) == started)
                 if code != 0 and started_ticks(pid) == started:
                     output = kept(root.said)
-                    raise Failed(f"kill ended {_exit(code)}: {last_line(output)}", code=code, output=output) from None
+                    raise Failed(f"kill exited {_exit(code)}: {last_line(output)}", code=code, output=output) from None
             within = min(float(order.get("ends_within") or 0.0), self.deadline - self.now())
             if within > 0 and not select.select([process], [], [], within)[0] and order.get("must_end"):
-                raise Failed(f"process {pid} is still there after {within:g} s{_held_by(pid)}")
+                raise Failed(f"process {pid} still exists after {within:g} s{_held_by(pid)}")
         finally:
             if process >= 0:
                 os.close(process)
@@ -308,7 +308,7 @@ class StepWork:
         path = self._filled(str(call["path"]))
         if path is None:
             if not is_undo:
-                raise Failed(f"an earlier call did not give what {str(call['path'])[:100]} needs")
+                raise Failed(f"an earlier call didn't return what {str(call['path'])[:100]} needs")
             result["was_done"] = True  # what it would undo was never done
             return
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
@@ -332,7 +332,7 @@ class StepWork:
                         result["was_done"] = True
                         return
                     if lost.late or repeats == 0 or not (done_when or method == "GET"):
-                        unknown = "" if done_when else "; whether it was done is not known"
+                        unknown = "" if done_when else "; whether it was done is unknown"
                         raise Failed(f"{lost}{unknown}") from None
                     repeats -= 1
                 if self.now() >= self.deadline:
@@ -379,7 +379,7 @@ class StepWork:
         """(whether the expectation holds, the answer, how it differs)."""
         path = self._filled(str(expect["path"]))
         if path is None:
-            return False, None, "what it asks about was never made"
+            return False, None, "the object it checks was never created"
         where, _, query = path.partition("?")
         pairs = dict(part.partition("=")[::2] for part in query.split("&") if part)
         status, body = await self.ask("GET", where, pairs, seconds=10.0)
@@ -427,7 +427,7 @@ def _names_in(path: str) -> list[str]:
 def _exit(code: int | None) -> str:
     if code is None:
         return "without an exit code"
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return f"on signal {-code}" if code < 0 else f"with code {code}"
 
 
 def _held_by(pid: int) -> str:

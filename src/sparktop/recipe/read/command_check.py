@@ -52,8 +52,10 @@ def check_command(fields: Fields, recipe: Recipe) -> CommandFacts:
     _check_environment(fields, recipe)
     if not recipe.command.strip():
         if not recipe.defaults and recipe.model:
-            text = "missing, and no `defaults` to make one from"
-            fields.add("command", text, kind=ProblemKind.MISSING, remedy="`vllm serve {model} --port {port}`, for one")
+            text = "missing, and there are no `defaults` to build one from"
+            fields.add(
+                "command", text, kind=ProblemKind.MISSING, remedy="for example `vllm serve {model} --port {port}`"
+            )
         _note_typos(fields, recipe)
         return CommandFacts()
     try:
@@ -65,8 +67,8 @@ def check_command(fields: Fields, recipe: Recipe) -> CommandFacts:
     idle = sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED)
     section = fields.section("defaults")
     for name in idle:
-        note = "the command doesn't take it: it changes nothing"
-        section.add(name, note, kind=ProblemKind.NOTE, remedy=f"write {{{name}}} into the command, or take it out")
+        note = "the command doesn't use it, so it has no effect"
+        section.add(name, note, kind=ProblemKind.NOTE, remedy=f"write {{{name}}} into the command, or remove it")
     return CommandFacts(
         is_ray=value_of(argv, "--distributed-executor-backend") == "ray",
         served_name=value_of(argv, "--served-model-name") or "",
@@ -79,7 +81,7 @@ def _note_typos(fields: Fields, recipe: Recipe) -> None:
     section = fields.section("defaults")
     for name in section:
         if meant := parameters.nearest_parameter(name, recipe.engine):
-            note = f"becomes --{name.replace('_', '-')}, which isn't known here"
+            note = f"becomes --{name.replace('_', '-')}, a flag that sparktop doesn't know"
             section.add(name, note, kind=ProblemKind.NOTE, nearest=meant)
 
 
@@ -105,22 +107,22 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
         remedy = (
             "vllm serve, sglang serve, python3 -m sglang.launch_server, python3 -m vllm.entrypoints.openai.api_server"
         )
-        fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"it knows {remedy}")
+        fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"known servers: {remedy}")
     elif engine is not recipe.engine and "runtime" in fields:
-        text = f"the command starts {_NAMES[engine]}, and `runtime` says {_NAMES[recipe.engine]}"
+        text = f"the command starts {_NAMES[engine]}, but `runtime` says {_NAMES[recipe.engine]}"
         fields.add("runtime", text)
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
-        fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="leave it out: the launch writes it")
+        fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="remove it: the launch adds it")
     if value_of(argv, "--runner") == "pooling" or value_of(argv, "--task") in _NO_CHAT or has(argv, "--is-embedding"):
-        text = "it serves embeddings or ranks, and a launch proves itself by an answer in words"
-        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="sparkrun launches it")
+        text = "it serves embeddings or a ranking, but sparktop proves a launch by a chat answer"
+        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="launch it with sparkrun")
     tensor, pipeline, data = (_size(argv, f"{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
     ranks = tensor * pipeline * (data if recipe.engine is EngineKind.VLLM else 1)
     is_said = any(p.kind is ProblemKind.UNSUPPORTED and p.key in _NODE_COUNTS for p in fields.sheet.problems)
     if ranks > 2 and not is_said:
-        text = f"it takes {ranks} Sparks, and sparktop launches on one or two"
-        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may do on two")
+        text = f"it needs {ranks} Sparks, but sparktop launches on one or two"
+        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on two")
 
 
 def _size(argv: tuple[str, ...], flag: str) -> int:

@@ -77,7 +77,9 @@ def _models(fields: Fields) -> tuple[str, ...]:
     names = fields.texts("models")
     for name in names:
         if "{" not in name and not is_repo(name) and not is_path(name):
-            fields.add("models", f"`{shown(name)}` can't be one", remedy="Hugging Face's names are organisation/model")
+            fields.add(
+                "models", f"`{shown(name)}` is not a model name", remedy="a Hugging Face name is organisation/model"
+            )
     return names
 
 
@@ -85,7 +87,7 @@ def _node_environment(fields: Fields) -> dict[str, str]:
     values = {name: fields.text(name, is_any=True) for name in fields}
     for name in values:
         if not VARIABLE.fullmatch(name):
-            fields.add(name, "no name for a variable", remedy="letters, digits and _")
+            fields.add(name, "not a variable name", remedy="use letters, digits and _")
     return values
 
 
@@ -109,7 +111,7 @@ def _requires(fields: Fields) -> Requirement:
         equal_memory_gib=default.equal_memory_gib if equal_memory_gib is None else equal_memory_gib,
     )
     if requires.driver and not requires.driver.replace(".", "").isdecimal():
-        fields.add("driver", "wants a branch or a version of the driver", remedy='for instance "580"')
+        fields.add("driver", "must be a driver branch or version", remedy='for example "580"')
     fields.finish()
     return requires
 
@@ -133,7 +135,7 @@ def _expected(fields: Fields) -> Expected:
     expected = Expected(**figures, source=fields.text("source").strip())
     low, high = expected.tokens_s, expected.tokens_s_most
     if high is not None and (low is None or high < low):
-        fields.add("tokens_s_most", "is the upper end of a range, and `tokens_s` its lower one")
+        fields.add("tokens_s_most", "is the upper end of a range and needs `tokens_s`, the lower end")
     fields.finish()
     return expected
 
@@ -142,9 +144,9 @@ def _muted(fields: Fields) -> Muted | None:
     muted = Muted(rule=fields.word("rule"), reason=fields.text("reason").strip())
     fields.finish()
     if not muted.rule:
-        fields.add("rule", "missing: which rule of the linter", kind=ProblemKind.MISSING)
+        fields.add("rule", "missing: name the lint rule", kind=ProblemKind.MISSING)
     if not muted.reason:
-        fields.add("reason", "missing: a rule is muted only with its reason", kind=ProblemKind.MISSING)
+        fields.add("reason", "missing: say why you mute the rule", kind=ProblemKind.MISSING)
     return muted if muted.rule and muted.reason else None
 
 
@@ -157,6 +159,6 @@ def _provenance(fields: Fields) -> Provenance | None:
     )
     fields.finish()
     if not provenance.source:
-        fields.add("source", "missing: where it comes from", kind=ProblemKind.MISSING)
+        fields.add("source", "missing: say where it comes from", kind=ProblemKind.MISSING)
         return None
     return provenance

@@ -107,7 +107,7 @@ class Sheet:
         if isinstance(node, yaml.ScalarNode):
             return scalar_of(node)
         if not node.tag.startswith(_TAG) or "/" in node.tag:
-            raise ValueError(f"the tag {shown(node.tag, 30)} isn't YAML's own")
+            raise ValueError(f"the tag {shown(node.tag, 30)} is not a standard YAML tag")
         if isinstance(node, yaml.SequenceNode):
             return [self.plain(item, depth + 1) for item in node.value]
         return {key.text: self.plain(value, depth + 1) for key, value in pairs(node)}
@@ -132,14 +132,14 @@ def scalar_of(node: yaml.ScalarNode) -> Scalar | None:
     if kind == "float":
         real = float(_constructor.construct_yaml_float(node))
         if not math.isfinite(real):
-            raise ValueError("the number isn't finite")
+            raise ValueError("the number is not finite")
         return Figure.of(real, str(node.value))
     if kind in ("str", "timestamp", "value", "merge"):
         text = str(node.value)
         if forbidden := next((char for char in text if _is_forbidden(char)), ""):
-            raise ValueError(f"there is a control character in it (U+{ord(forbidden):04X})")
+            raise ValueError(f"it has a control character (U+{ord(forbidden):04X})")
         return text
-    raise ValueError(f"the tag {shown(node.tag)} isn't YAML's own")
+    raise ValueError(f"the tag {shown(node.tag)} is not a standard YAML tag")
 
 
 def _is_forbidden(char: str) -> bool:
@@ -168,10 +168,10 @@ class Fields:
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             start = key.start_mark.index
             if not isinstance(key, yaml.ScalarNode):
-                self.sheet.add(start, self.path, "a key that is no text", kind=ProblemKind.WRONG)
+                self.sheet.add(start, self.path, "a key must be a text", kind=ProblemKind.WRONG)
             elif key.value in seen:
-                text = "the key stands here a second time: YAML readers differ in which they take"
-                self.sheet.add(start, self.dotted(key.value), text, kind=ProblemKind.TWICE, remedy="keep one of them")
+                text = "the key is here a second time, and YAML readers differ in which one they use"
+                self.sheet.add(start, self.dotted(key.value), text, kind=ProblemKind.TWICE, remedy="keep one")
             else:
                 seen.add(key.value)
 
@@ -215,7 +215,7 @@ class Fields:
         try:
             return self.sheet.plain(node)
         except Endless:
-            self.add(name, "too many values, or too deep, for a recipe", remedy="write it out without anchors")
+            self.add(name, "too many values, or too deeply nested, for a recipe", remedy="write it without anchors")
         except ValueError as error:
             self.add(name, shown(error))
         return None
@@ -239,7 +239,7 @@ class Fields:
         """A text without white space, such as the name of a model or an image."""
         value = self.text(name, is_any=is_any).strip()
         if value.startswith("-") or any(char.isspace() for char in value):
-            self.add(name, f"`{shown(value)}` is no name", remedy="it has no spaces, and no dash in front")
+            self.add(name, f"`{shown(value)}` is not a name", remedy="use no spaces and no leading dash")
             return ""
         return value
 
@@ -263,7 +263,7 @@ class Fields:
         if value is None:
             return None
         if value != int(value):
-            self.add(name, f"{value:g} is no whole number")
+            self.add(name, f"{value:g} is not a whole number")
             return None
         return int(value)
 
@@ -291,7 +291,7 @@ class Fields:
         """One of the choices; empty where the key is missing."""
         value = self.text(name).strip()
         if value and value not in choices:
-            text = f"`{shown(value)}` is none of {', '.join(choices)}"
+            text = f"`{shown(value)}` is not one of {', '.join(choices)}"
             self.add(name, text, nearest=nearest(value, choices))
             return ""
         return value
@@ -329,7 +329,7 @@ class Fields:
             location = (elsewhere or {}).get(name, "")
             nearest_key = "" if location else nearest(name, self._read_names)
             known_keys = (
-                f"known here: {', '.join(sorted(self._read_names))}" if len(self._read_names) <= MAX_NAMED else ""
+                f"known keys: {', '.join(sorted(self._read_names))}" if len(self._read_names) <= MAX_NAMED else ""
             )
             if nearest_key:
                 self.sheet.is_there(self.dotted(nearest_key))
@@ -342,7 +342,7 @@ class Fields:
             )
 
     def _add_wrong_type(self, name: str, expected: str, node: yaml.Node) -> None:
-        self.add(name, f"wants {expected}, and has {_description(node)}")
+        self.add(name, f"must be {expected}, but is {_description(node)}")
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -93,26 +93,35 @@ def read(text: str, path: str) -> Reading:
     text = text.removeprefix("\ufeff")
     document = Document(path, text)
     if "\0" in text:
-        return unreadable(path, 1, "binary, no recipe")
+        return unreadable(path, 1, "a binary file, not a recipe")
     if len(text) > MAX_CHARS:
-        return unreadable(path, 1, f"{len(text) // 1000:,} kB are no recipe", "a recipe is a YAML file of a few kB")
+        return unreadable(
+            path, 1, f"{len(text) // 1000:,} kB: too large for a recipe", "a recipe is a YAML file of a few kB"
+        )
     try:
         root = root_of(document)
     except UnreadableYaml as error:
         return unreadable(path, error.line, error.what, error.hint or "")
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
-        return unreadable(path, 1, "the file is empty", "a recipe names at least `model`, `container` and a `command`")
+        return unreadable(path, 1, "the file is empty", "a recipe needs at least `model`, `container` and `command`")
     if not isinstance(root, yaml.MappingNode):
-        return unreadable(path, document.line_of(root.start_mark.index), "no mapping of keys, so no recipe")
+        return unreadable(path, document.line_of(root.start_mark.index), "not a recipe: it is not a mapping of keys")
     sheet = Sheet(document)
     fields = Fields(sheet, root)
     if not _RECIPE_KEYS & set(fields):
         return unreadable(
-            path, document.line_of(root.start_mark.index), "none of its keys is a recipe's", "a recipe names `model`"
+            path,
+            document.line_of(root.start_mark.index),
+            "it has no key of a recipe",
+            "a recipe needs at least `model`",
         )
     if following := _NEXT_DOCUMENT.search(text, root.end_mark.index):
         sheet.add(
-            following.start(), "", "a second document begins here", kind=ProblemKind.BROKEN, remedy="one recipe a file"
+            following.start(),
+            "",
+            "a second document begins here",
+            kind=ProblemKind.BROKEN,
+            remedy="write one recipe in each file",
         )
     recipe = read_recipe(fields, PurePath(path).stem, path)
     if not any(problem.is_error for problem in sheet.problems):

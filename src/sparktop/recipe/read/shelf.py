@@ -97,9 +97,9 @@ def unreadable_folders() -> tuple[str, ...]:
 
 def _why_unreadable(folder: Path, error: OSError) -> str:
     if isinstance(error, NotADirectoryError):
-        return f"{shown(folder)} is a file, where the folder of your recipes belongs: move it away"
+        return f"{shown(folder)} is a file, but must be the folder of your recipes: move the file away"
     why = (error.strerror or type(error).__name__).lower()
-    return f"{shown(folder)} can't be read ({why}), so your recipes in it are not listed: ls -ld {shown(folder)}"
+    return f"{shown(folder)} can't be read ({why}), so the list lacks your recipes: ls -ld {shown(folder)}"
 
 
 def entry(name: str) -> Entry:
@@ -120,9 +120,9 @@ def entry(name: str) -> Entry:
     lower = {each.lower(): each for each in by_id}
     near = [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
     near = near or [each for each in by_id if name and name.lower() in each.lower()][:3]
-    hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list names all"
+    hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list shows all"
     if os.path.isfile(name):
-        hint = f"to take the file: ./{sanitise.line(name)}"
+        hint = f"for the file of that name: ./{sanitise.line(name)}"
     hint = "\n".join((hint, *unreadable_folders()))
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
 
@@ -132,9 +132,9 @@ def _no_file(name: str, path: Path) -> UsageError:
     if os.path.isdir(path):
         return UsageError(f"{shown_name} is a folder", hint=f"name the files in it: {shown_name.rstrip('/')}/*.yaml")
     if os.path.lexists(path):
-        return UsageError(f"{shown_name} is no file that can be read", hint=f"ls -l {shown_name}")
+        return UsageError(f"{shown_name} is not a readable file", hint=f"ls -l {shown_name}")
     ids = {entry_.id for entry_ in entries()}
-    hint = f"did you mean the recipe {path.stem}?" if path.stem in ids else "sparktop recipes list names all"
+    hint = f"did you mean the recipe {path.stem}?" if path.stem in ids else "sparktop recipes list shows all"
     return UsageError(f"{shown_name}: there is no such file", hint=hint)
 
 
@@ -166,17 +166,17 @@ def read_file(path: Path) -> Reading:
         # Non-blocking: opening a FIFO would otherwise block every command.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return unreadable(shown, 1, "no file of text: a FIFO, a device or the like")
+                return unreadable(shown, 1, "not a text file: a FIFO, a device or the like")
             raw = file.read(MAX_CHARS * 4 + 1)
     except OSError as error:
         return unreadable(shown, 1, f"it can't be read: {error.strerror or error}")
     if len(raw) > MAX_CHARS * 4:
-        return unreadable(shown, 1, f"more than {MAX_CHARS * 4 // 1000} kB are no recipe")
+        return unreadable(shown, 1, f"more than {MAX_CHARS * 4 // 1000} kB: too large for a recipe")
     encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or no UTF-8")
+        return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8")
     return read(text, shown)
 
 

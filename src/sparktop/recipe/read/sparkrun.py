@@ -29,7 +29,7 @@ def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tup
     """Narrow the node range by `solo_only` and `cluster_only`, which version 2 still accepts."""
     solo, cluster = fields.flag("solo_only"), fields.flag("cluster_only")
     if solo and cluster:
-        fields.add("cluster_only", "`solo_only` says the opposite", remedy="keep one of them")
+        fields.add("cluster_only", "`solo_only` says the opposite", remedy="keep one")
     if cluster:
         least = max(least or 1, 2)
     if solo:
@@ -46,15 +46,15 @@ def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> s
     if not is_local and not build_args:
         return ""
     build_command = f"./build-and-copy.sh -t {container} {' '.join(build_args)}".strip()
-    text = f"`{shown(container)}` has to be on every node already: sparktop builds no image"
+    text = f"`{shown(container)}` must already be on every node: sparktop builds no image"
     fields.add(
         "build_args" if build_args else "container",
         text,
         kind=ProblemKind.NOTE,
         remedy=f"build it: {shown(build_command, 160)}",
     )
-    instructions = f"{shown(build_command, 160)} in spark-vllm-docker, for every node alike"
-    return f"The image {shown(container)} is built, not pulled: {instructions}."
+    instructions = f"run {shown(build_command, 160)} in spark-vllm-docker, for every node"
+    return f"The image {shown(container)} can't be pulled: {instructions}."
 
 
 TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
@@ -85,15 +85,15 @@ def read_options(fields: Fields) -> dict[str, object]:
     for name, same in _FIXED_OPTIONS.items():
         value = fields.text(name, same[0]).strip()
         if value not in same:
-            text = f"`{shown(value)}` is for other machines than a Spark with Docker"
-            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="take it out")
+            text = f"`{shown(value)}` doesn't work on a Spark with Docker"
+            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="remove it")
     for name in _UNCONTAINED_OPTIONS:
         if fields.text(name):
             text = "is for engines without a container; sparktop starts containers"
-            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="take it out")
+            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="remove it")
     if options.get("restart_policy") not in (None, "", "no") and options.get("auto_remove") is True:
-        text = "a container that Docker removes when it ends can't be restarted by it"
-        fields.add("restart_policy", text, remedy="set `auto_remove: false`, or leave the policy out")
+        text = "`auto_remove` deletes the container when it exits, so Docker can't restart it"
+        fields.add("restart_policy", text, remedy="set `auto_remove: false`, or remove the policy")
     for name, option in options.items():
         if not any(problem.key == fields.dotted(name) for problem in fields.sheet.problems):
             _check_option(fields, name, option)
@@ -184,7 +184,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     refuse_unsupported(fields)
     command = fields.text("command").strip("\n")
     model = _model(fields, command)
-    container = _required_name(fields, "container", _IMAGE, "an image is named registry/name:tag")
+    container = _required_name(fields, "container", _IMAGE, "an image name is registry/name:tag")
     config = fields.section("runtime_config")
     build_args = _build_args(fields, config)
     extension = recipe_extension.read_extension(config.section("sparktop"))
@@ -228,9 +228,9 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         metadata=metadata,
     )
     config.node("dashboard")
-    config.finish(meant="sparktop's own keys stand under runtime_config.sparktop")
+    config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
-    fields.finish(elsewhere=meant, meant="a parameter of the engine's stands under `defaults`")
+    fields.finish(elsewhere=meant, meant="engine parameters go under `defaults`")
     return _with_command_facts(fields, recipe)
 
 
@@ -258,8 +258,8 @@ def _dialect(fields: Fields) -> Dialect:
     if version in ("1", "1.0"):
         return Dialect.EUGR
     if version not in ("2", "2.0"):
-        text = f"`{shown(version)}` is a version that isn't known here"
-        fields.add("recipe_version", text, remedy='known are "2" (sparkrun) and "1" (spark-vllm-docker)')
+        text = f"sparktop doesn't know version `{shown(version)}`"
+        fields.add("recipe_version", text, remedy='known versions: "2" (sparkrun) and "1" (spark-vllm-docker)')
     return Dialect.SPARKRUN
 
 
@@ -267,7 +267,7 @@ def _model(fields: Fields, command: str) -> str:
     """`model`, or the model that the command serves where it is missing, as version 1 allows."""
     if not fields.text("model") and (served := _SERVED.search(command)):
         return served[1]
-    return _required_name(fields, "model", _MODEL, "Hugging Face's names are organisation/model")
+    return _required_name(fields, "model", _MODEL, "a Hugging Face name is organisation/model")
 
 
 def _required_name(fields: Fields, name: str, form: re.Pattern[str], remedy: str) -> str:
@@ -277,7 +277,7 @@ def _required_name(fields: Fields, name: str, form: re.Pattern[str], remedy: str
             fields.add(name, "missing", kind=ProblemKind.MISSING, remedy=remedy)
         return ""
     if not form.match(value):
-        fields.add(name, f"`{shown(value)}` can't be one", remedy=remedy)
+        fields.add(name, f"`{shown(value)}` is not a valid name", remedy=remedy)
     return value
 
 
@@ -289,11 +289,11 @@ def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
     if runtime in RUNTIMES:
         return RUNTIMES[runtime], runtime
     if runtime in OTHER_RUNTIMES:
-        text = f"{OTHER_RUNTIMES[runtime]} is an engine that sparktop doesn't launch"
-        remedy = "sparktop launches vLLM and SGLang; `sparkrun run` launches this one"
+        text = f"sparktop doesn't launch {OTHER_RUNTIMES[runtime]}"
+        remedy = "it launches vLLM and SGLang; use `sparkrun run` for this recipe"
         fields.add("runtime", text, kind=ProblemKind.UNSUPPORTED, remedy=remedy)
     else:
-        text = f"`{shown(runtime)}` is no runtime that is known"
+        text = f"sparktop doesn't know the runtime `{shown(runtime)}`"
         meant = nearest(runtime, RUNTIMES)
         fields.add("runtime", text, nearest=meant, remedy="" if meant else f"known: {', '.join(RUNTIMES)}")
     return EngineKind.VLLM, runtime
@@ -320,21 +320,22 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
         least = max(least or 1, 2)
     low = least or 1
     if most is not None and most < low:
-        fields.add("max_nodes", f"{most} is less than the {low} that it takes at the least")
+        fields.add("max_nodes", f"{most} is less than its minimum of {low}")
     needed = 1
     for name in _PARALLEL:
         value = defaults.get(name)
         needed *= value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 4096 else 1
     where = "min_nodes" if low >= needed else next(n for n in reversed(_PARALLEL) if int(defaults.get(n) or 1) > 1)
     if max(low, needed) > MOST_NODES:
-        text = f"it takes {max(low, needed)} Sparks, and sparktop launches on one or two"
+        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on one or two"
         holder = fields if where == "min_nodes" else fields.section("defaults")
-        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may do on two")
+        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on two")
     low = min(max(low, 1), MOST_NODES)
     high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
     if most is not None and needed > most:
         text = (
-            f"`tensor_parallel` and the like come to {needed}, and it may run on {most} at the most: each is taken as 1"
+            f"`tensor_parallel` and the like need {needed} Sparks, but the recipe allows at most {most}: sparktop "
+            "sets each to 1"
         )
         fields.add("max_nodes" if "max_nodes" in fields else "solo_only", text, kind=ProblemKind.NOTE)
     return low, high
@@ -346,7 +347,7 @@ def _defaults(fields: Fields) -> dict[str, Scalar]:
     for name in section:
         value = section.plain(name)
         if not _PARAMETER.match(name):
-            section.add(name, "no name for a parameter", remedy="letters, digits and _")
+            section.add(name, "not a parameter name", remedy="use letters, digits and _")
         elif isinstance(value, dict | list):
             values[name] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         elif isinstance(value, str) and "{{" in value:
@@ -354,7 +355,7 @@ def _defaults(fields: Fields) -> dict[str, Scalar]:
         elif value is not None:
             values[name] = value
         if name in _TOP_LEVEL_KEYS:
-            section.add(name, "stands at the recipe's top", remedy=f"take it out, and name it there as `{name}`")
+            section.add(name, "belongs at the top of the recipe", remedy=f"move it there as `{name}`")
         if name in values and (why := parameters.default_problem(name, text_of(values[name]))):
             section.add(name, why)
     return values
@@ -367,21 +368,21 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
     for name in section:
         value = section.plain(name)
         if not _VARIABLE.match(name):
-            section.add(name, "no name for a variable", remedy="letters, digits and _")
+            section.add(name, "not a variable name", remedy="use letters, digits and _")
         elif isinstance(value, dict | list):
-            section.add(name, "wants a text", remedy="write a list or a mapping in quotes")
+            section.add(name, "must be a text", remedy="write a list or a mapping in quotes")
         elif value is None:
             if not any(problem.key == section.dotted(name) for problem in section.sheet.problems):
-                section.add(name, "has no value", remedy='"" is an empty one')
+                section.add(name, "has no value", remedy='for an empty value write ""')
         else:
             if isinstance(value, bool):
-                note = f"is handed on as `{value}`, as Python writes it"
-                section.add(name, note, kind=ProblemKind.NOTE, remedy='"1" or "true" in quotes stays as it is')
+                note = f"is passed as `{value}`, the way Python writes it"
+                section.add(name, note, kind=ProblemKind.NOTE, remedy='in quotes, "1" or "true" is passed unchanged')
             text = str(value)
             if is_secret(name, text) and "$" not in text and "{" not in text:
-                note = "a secret is written here, for everybody who reads the file"
-                mend = f"write ${name} in its place, and set that in your environment or a .env file"
-                section.add(name, note, kind=ProblemKind.NOTE, remedy=mend)
+                note = "this is a secret, readable for everybody who has the file"
+                remedy = f"write ${name} instead, and set it in your environment or a .env file"
+                section.add(name, note, kind=ProblemKind.NOTE, remedy=remedy)
             if match := _WHOLE_VARIABLE.match(text):
                 text = f"${match[1] or match[2]}"
             translated = _translate_fields(section, name, text)
@@ -396,8 +397,8 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
     translations["model_path"] = "{model}"
     for match in _LAUNCH.finditer(text):
         if match[1] == "launch" and match[2] not in translations:
-            problem = f"`{{launch.{shown(match[2])}}}` is known to sparkrun's launcher only"
-            section.add(name, problem, kind=ProblemKind.UNSUPPORTED, remedy="write its value out")
+            problem = f"only sparkrun's launcher knows `{{launch.{shown(match[2])}}}`"
+            section.add(name, problem, kind=ProblemKind.UNSUPPORTED, remedy="write the value instead")
             return None
     return _LAUNCH.sub(lambda match: translations[match[2]] if match[1] == "launch" else f"{{{match[2]}}}", text)
 
@@ -433,9 +434,11 @@ def _proof(section: Fields, proof: Proof, *, ours_wins: bool) -> Proof:
     section.text("inference_style")
     for name in ("inference_timeout_s", "inference_style"):
         if name in section:
-            section.add(name, "changes nothing: the first request is a chat, and watched", kind=ProblemKind.NOTE)
+            section.add(
+                name, "has no effect: sparktop's first request is a chat, watched to its end", kind=ProblemKind.NOTE
+            )
     if not section.flag("inference", True):
-        note = "changes nothing: every launch is proven by a first request"
+        note = "has no effect: sparktop proves every launch by a first request"
         section.add("inference", note, kind=ProblemKind.NOTE)
     prompt = section.text("inference_prompt").strip()
     section.finish()

@@ -10,20 +10,20 @@ from sparktop.cmdline.yaml_nodes import get, items, pairs
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 
-IMAGE_HOLDS_ALL = "build what it does into an image of your own, name that as `container`, and take the key out"
+IMAGE_HOLDS_ALL = "build these changes into your own image, name that as `container`, and remove the key"
 
 HOOKS = {
-    "mods": "patches an image while it starts; sparktop starts an image as it is",
-    "pre_exec": "runs commands in the container before the engine; sparktop starts an image as it is",
+    "mods": "patches an image while it starts; sparktop starts images unchanged",
+    "pre_exec": "runs commands in the container before the engine; sparktop starts images unchanged",
     "post_exec": "runs commands in the container after the start; sparktop runs none",
-    "post_commands": "runs commands on your own machine after the start; sparktop runs none",
+    "post_commands": "runs commands on your machine after the start; sparktop runs none",
 }
 TOPOLOGY = {
-    "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it out as one file"),
-    "overrides": ("changes fields by what is launched on", "write the fields out for one or two Sparks"),
+    "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it as one file"),
+    "overrides": ("changes fields depending on the hosts", "write the fields for one or two Sparks"),
     "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
-    "cluster_config": ("holds a cluster's own settings", "the model's place can be given: --set model=/path"),
-    "containers": ("gives each machine an image of its own", "name one image for both as `container`"),
+    "cluster_config": ("has settings of a cluster", "to set the model's path: --set model=/path"),
+    "containers": ("gives each machine its own image", "name one image for all as `container`"),
 }
 IGNORED = (
     "benchmark", "min_sparkrun_version", "capabilities", "unsupported_capabilities", "runtime_version", "scheduler",
@@ -55,10 +55,10 @@ def refuse_unsupported(fields: Fields) -> None:
     _distribution(fields)
     if fields.flag("stop_after_post"):
         fields.add(
-            "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="take it out"
+            "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="remove it"
         )
     if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
-        note = "kernels that were compiled are not kept between launches: the first minutes are slower"
+        note = "sparktop doesn't keep compiled kernels between launches: the first minutes are slower"
         fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
 
 
@@ -66,7 +66,7 @@ def _are_builtin_mods(fields: Fields) -> bool:
     """Whether the mods do only what every launch does anyway."""
     if {name.rsplit("/", 1)[-1] for name in _scalar_names(fields, "mods")} != {"drop-caches"}:
         return False
-    note = "`drop-caches` is what a launch does anyway: once, before it starts, and not every minute"
+    note = "not needed for `drop-caches`: sparktop drops caches once, before every launch"
     fields.add("mods", note, kind=ProblemKind.NOTE)
     return True
 
@@ -103,18 +103,18 @@ def _builder(fields: Fields) -> None:
     is_none = builder in BUILDERS
     if not is_none:
         text = f"`{shown(builder)}` builds an image before the launch; sparktop builds none"
-        remedy = "build it, name its image as `container`, and take `builder` out"
+        remedy = "build it, name its image as `container`, and remove `builder`"
         fields.add("builder", text, kind=_UNSUPPORTED, remedy=remedy)
     if filled(fields.node("builder_config")) and is_none:
-        note = "is for a builder, and sparktop builds none: it changes nothing"
-        fields.add("builder_config", note, kind=ProblemKind.NOTE, remedy="take it out")
+        note = "has no effect: it is for a builder, and sparktop builds no image"
+        fields.add("builder_config", note, kind=ProblemKind.NOTE, remedy="remove it")
 
 
 def _executor(fields: Fields) -> None:
     executor = fields.text("executor").strip()
     if executor not in ("", "docker"):
-        text = f"`{shown(executor)}` is no Docker; sparktop starts containers with Docker"
-        fields.add("executor", text, kind=_UNSUPPORTED, remedy="take it out, or set it to docker")
+        text = f"`{shown(executor)}` is not Docker; sparktop starts containers with Docker"
+        fields.add("executor", text, kind=_UNSUPPORTED, remedy="remove it, or set it to docker")
 
 
 def _model_nodes(config: Fields) -> Iterator[yaml.Node]:
@@ -130,7 +130,7 @@ def _distribution(fields: Fields) -> None:
     config = fields.section("distribution_config")
     if filled(config.node("containers")):
         config.add(
-            "containers", "distributes images of its own", kind=_UNSUPPORTED, remedy="name one image as `container`"
+            "containers", "distributes its own images", kind=_UNSUPPORTED, remedy="name one image as `container`"
         )
     pinned = fields.text("model_revision", is_any=True)
     for item in _model_nodes(config):
@@ -139,14 +139,14 @@ def _distribution(fields: Fields) -> None:
             if key != "revision" or getattr(keys[key], "value", "") != pinned:
                 text = f"{_PARTIAL_KEYS[key]}; sparktop downloads the whole model to every node"
                 where = f"{config.dotted('models')}.{key}"
-                fields.sheet.add(item.start_mark.index, where, text, kind=_UNSUPPORTED, remedy="take it out")
+                fields.sheet.add(item.start_mark.index, where, text, kind=_UNSUPPORTED, remedy="remove it")
     config.finish()
 
 
 _UNSUPPORTED = ProblemKind.UNSUPPORTED
 _PARTIAL_KEYS = {
-    "target": "fetches it for some nodes only",
-    "allow_patterns": "fetches a part of it",
-    "ignore_patterns": "leaves a part of it out",
+    "target": "downloads it to some nodes only",
+    "allow_patterns": "downloads only some files",
+    "ignore_patterns": "leaves out some files",
     "revision": "pins a revision of a second model",
 }

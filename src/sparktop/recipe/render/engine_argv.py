@@ -15,7 +15,7 @@ from sparktop.recipe.render.environment import node_parameters
 from sparktop.recipe.render.model_mounts import ModelPlace
 
 _SECRET_FLAGS = ("api-key", "admin-api-key", "hf-token", "ssl-keyfile-password")
-_SGLANG_KEY = "SGLang takes its key nowhere else: listen on 127.0.0.1, and let a reverse proxy ask for the key"
+_SGLANG_KEY = "SGLang takes its key only there: listen on 127.0.0.1, and let a reverse proxy check the key"
 _MARK = 0xF0000
 """Private-use characters stand in for the operator's values while the template is split into words."""
 
@@ -51,7 +51,9 @@ def engine_argv(inputs: RenderInputs, node: NodeContext, model: ModelPlace) -> t
     if recipe.command.strip():
         argv, own = _from_template(recipe.command, node_values, inputs.fixed)
         if not argv or server_at(argv, 0) is None:
-            raise CannotRender(f"the recipe's command starts {' '.join(argv[:2])[:60]!r}, no vLLM and no SGLang server")
+            raise CannotRender(
+                f"the recipe's command starts {' '.join(argv[:2])[:60]!r}, which is neither a vLLM nor an SGLang server"
+            )
         argv = _with_settings(argv, inputs, model)
     else:
         argv = _from_defaults(inputs, model)
@@ -81,8 +83,8 @@ def _with_settings(argv: tuple[str, ...], inputs: RenderInputs, model: ModelPlac
     named = template.used(recipe.command, recipe.defaults)
     if "model" not in named and model.named != recipe.model:
         if recipe.model not in argv:
-            raise CannotRender("the recipe's command names its model itself, so that no other can be set",
-                               "write {model} in its place")  # fmt: skip
+            raise CannotRender("the recipe's command names its model, so you can't set another",
+                               "write {model} there instead")  # fmt: skip
         argv = tuple(model.named if word == recipe.model else word for word in argv)
     for main, words in _flag_words(inputs, sorted(inputs.fixed - named)):
         argv = flags.placed(argv, words, flags.flag_of(main, recipe.engine))
@@ -119,8 +121,11 @@ def refuse_secrets(argv: Sequence[str], order: Order) -> None:
             is_vllm = order.recipe.engine is EngineKind.VLLM
             hint = "vLLM reads it from VLLM_API_KEY in the environment" if is_vllm else _SGLANG_KEY
             raise CannotRender(
-                f"--{name} would put a secret on the command line, where every user of the machine can read it", hint
+                f"--{name} puts a secret on the command line: every user of the machine can read it", hint
             )
     for name, secret in order.secrets.items():
         if len(secret) > 5 and any(secret in word for word in argv):
-            raise CannotRender(f"the value of {name} would stand on the command line", "set it in `env` as $" + name)
+            raise CannotRender(
+                f"this puts the value of {name} on the command line: every user of the machine can read it",
+                "set it in `env` as $" + name,
+            )

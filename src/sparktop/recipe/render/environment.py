@@ -97,7 +97,7 @@ def variables(
     secret_values = {value for value in order.secrets.values() if value}
     for name, value in environment.items():
         if not _NAME.fullmatch(name) or "\0" in value:
-            raise CannotRender(f"env: {name[:60]!r} can't be a variable's name, or its value holds a NUL")
+            raise CannotRender(f"env: {name[:60]!r} is not a variable name, or its value has a NUL character")
         if value and (is_secret_name(name) or any(secret in value for secret in secret_values)):
             secrets.append(name)
     return Variables(
@@ -148,8 +148,8 @@ def _detected_variables(
 
 def _override_note(name: str, value: str, detected: str | None, node: NodeContext) -> str:
     if detected is None:
-        return f"{name}={value} of the recipe is left out on {node.node}: it differs between machines"
-    return f"{name} is {detected} on {node.node}, not the recipe's {value}: it differs between machines"
+        return f"sparktop leaves out the recipe's {name}={value} on {node.node}: it differs between machines"
+    return f"sparktop sets {name}={detected} on {node.node}, not the recipe's {value}: it differs between machines"
 
 
 def _fill(name: str, text: str, values: Mapping[str, str], secrets: Mapping[str, str]) -> str:
@@ -160,8 +160,8 @@ def _fill(name: str, text: str, values: Mapping[str, str], secrets: Mapping[str,
         secret = reference[1] or reference[2]
         if secret not in secrets:
             raise CannotRender(
-                f"the recipe's env takes {name} from your own ${secret}, which isn't set",
-                f"export {secret} before you start sparktop, or a line {secret}=... in {env_path()} (mode 0600)",
+                f"the recipe's env takes {name} from your ${secret}, which isn't set",
+                f"export {secret} before you start sparktop, or add {secret}=... to {env_path()} (mode 0600)",
             )
         pieces += [template.fill(text[end : reference.start()], values), secrets[secret]]
         end = reference.end()

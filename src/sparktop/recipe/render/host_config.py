@@ -34,7 +34,7 @@ _VALUE_FORMS = {
     ),
     "ipc": (re.compile(r"host|private|shareable|none|container:[\w.-]+"), "host, private, shareable or none"),
     "network": (re.compile(r"(?:container:)?[A-Za-z0-9][\w.-]*"), "host, bridge or a network's name"),
-    "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP,"),
+    "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP"),
 }
 """Valid forms of values that Docker would otherwise refuse at creation, or ignore."""
 
@@ -61,18 +61,21 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
     for name in config:
         if name not in _KNOWN_OPTIONS:
             near = get_close_matches(name, _KNOWN_OPTIONS, n=1)
-            raise _problem(name[:60], "isn't known" + (f": {near[0]}?" if near else ""))
+            raise _problem(name[:60], "is not an option sparktop knows" + (f": {near[0]}?" if near else ""))
     _check_supported(config)
     host: dict[str, object] = {"RestartPolicy": {"Name": "no"}}
     notes = []
     if _text(config, "restart_policy") not in ("", "no"):
-        notes.append(f"restart_policy {_text(config, 'restart_policy')} of the recipe is not set before it has served")
+        notes.append(
+            f"sparktop sets the recipe's restart_policy {_text(config, 'restart_policy')} only once the engine has "
+            "served"
+        )
     host |= _gpus(config)
     network = _text(config, "network") or "host"
     if network == "none":
-        raise _problem("network", "'none' lets no request reach the engine")
+        raise _problem("network", "is 'none': no request would reach the engine")
     if nodes > 1 and network != "host":
-        raise _problem("network", f"{network!r} doesn't reach another node, which needs the host's")
+        raise _problem("network", f"is {network!r}, which doesn't reach another node: two nodes need 'host'")
     host["NetworkMode"] = network
     host |= _shared_memory(config, nodes)
     if _flag(config, "privileged"):
@@ -118,9 +121,9 @@ def mount(text: str, node: NodeContext) -> Mount:
     modes = fields[2].split(",") if len(fields) == 3 else []
     source = re.sub(r"\A(?:~|\$HOME|\$\{HOME\})(?=/|\Z)", node.home or "~", fields[0])
     if len(fields) > 3 or not fields[1].startswith("/") or not set(modes) <= {"ro", "rw"}:
-        raise _problem("volumes", f"{text[:80]!r} isn't SOURCE:TARGET or SOURCE:TARGET:ro")
+        raise _problem("volumes", f"{text[:80]!r} is not SOURCE:TARGET or SOURCE:TARGET:ro")
     if not re.fullmatch(r"/.*|[A-Za-z0-9][\w.-]+", source) or re.search(r"[\x00-\x1f\x7f]", text):
-        raise _problem("volumes", f"{text[:80]!r} begins with no path from the root and no volume")
+        raise _problem("volumes", f"{text[:80]!r} must begin with an absolute path or a volume name")
     return Mount(source=source, target=fields[1], is_read_only="ro" in modes)
 
 
@@ -132,18 +135,18 @@ def _check_supported(config: Mapping[str, object]) -> None:
     if _flag(config, "auto_remove"):
         raise _problem(
             "auto_remove",
-            "can't be honoured: --rm would lose the log of a failure, and the rollback",
-            "take it out of the recipe: sparktop removes nothing that has not been replaced",
+            "doesn't work with sparktop: --rm deletes the log of a failure, and prevents a rollback",
+            "remove it from the recipe: sparktop removes a container only once a new one serves",
             is_unsupported=True,
         )
     for name in ("executor", "executor_type"):
         if _text(config, name) not in ("", "docker"):
-            raise _problem(name, f"{_text(config, name)!r} can't be honoured: only docker is", is_unsupported=True)
+            raise _problem(name, f"{_text(config, name)!r} is not supported: only docker is", is_unsupported=True)
     if _text(config, "accelerator_vendor") not in ("", "nvidia"):
-        raise _problem("accelerator_vendor", "can only be nvidia, a Spark's")
+        raise _problem("accelerator_vendor", "must be nvidia on a Spark")
     for name, (form, valid_form) in _VALUE_FORMS.items():
         if (text := _text(config, name)) and not form.fullmatch(text):
-            raise _problem(name, f"is {text[:40]!r}: {valid_form} is wanted")
+            raise _problem(name, f"is {text[:40]!r}: it must be {valid_form}")
 
 
 def _gpus(config: Mapping[str, object]) -> dict[str, object]:
@@ -152,13 +155,13 @@ def _gpus(config: Mapping[str, object]) -> dict[str, object]:
         return {}
     mode = _text(config, "gpu_access_mode") or "gpus"
     if mode not in ("gpus", "cdi"):
-        raise _problem("gpu_access_mode", f"is gpus or cdi, not {mode[:40]!r}")
+        raise _problem("gpu_access_mode", f"must be gpus or cdi, not {mode[:40]!r}")
     is_all = choice in ("all", "1")  # a number is how many, and a Spark has one
     ids = [] if is_all else [device_id for device_id in choice.removeprefix("device=").split(",") if device_id]
     if not is_all and (
         not choice.startswith("device=") or any(not re.fullmatch(r"[\w.:-]+", device_id) for device_id in ids)
     ):
-        raise _problem("gpus", f"is {choice[:40]!r}: all, 1, or device=0")
+        raise _problem("gpus", f"is {choice[:40]!r}: it must be all, 1 or device=0")
     if mode == "cdi":
         request: dict[str, object] = {
             "Driver": "cdi",
@@ -187,14 +190,14 @@ def _device(text: str) -> dict[str, object]:
     inside = fields[1] if len(fields) > 1 and fields[1].startswith("/") else fields[0]
     mode = fields[-1] if len(fields) > 1 and re.fullmatch(r"[rwm]{1,3}", fields[-1]) else "rwm"
     if not fields[0].startswith("/dev/") or len(fields) > 3 or re.search(r"[\x00-\x1f\x7f]", text):
-        raise _problem("devices", f"{text[:60]!r} is no device of the node")
+        raise _problem("devices", f"{text[:60]!r} is not a device path (/dev/...)")
     return {"PathOnHost": fields[0], "PathInContainer": inside, "CgroupPermissions": mode}
 
 
 def _ulimit(text: str) -> dict[str, tuple[int, int]]:
     match = re.fullmatch(r"([a-z]+)=(-?\d{1,15})(?::(-?\d{1,15}))?", text)
     if match is None:
-        raise _problem("ulimit", f"{text[:60]!r} isn't NAME=SOFT:HARD")
+        raise _problem("ulimit", f"{text[:60]!r} is not NAME=SOFT:HARD")
     return {match[1]: (int(match[2]), int(match[3] or match[2]))}
 
 
@@ -208,7 +211,7 @@ def _label(text: str) -> tuple[str, str]:
 def _size_bytes(name: str, text: str) -> int:
     size = int(text) if text.isdecimal() else bytes_of(text)
     if not size:
-        raise _problem(name, f"is {text[:40]!r}: a size like 16gb is wanted")
+        raise _problem(name, f"is {text[:40]!r}: it must be a size, for example 16gb")
     return int(size)
 
 

@@ -72,9 +72,9 @@ def model_place(model: str, node: NodeContext) -> ModelPlace:
     if model.startswith(("/", "~")):
         folder = folder or re.sub(r"\A~(?=/)", node.home, model)
         if not folder.startswith("/") or not posixpath.normpath(folder).strip("/"):
-            raise CannotRender(f"{model[:80]!r} is no path from the root to a folder", key="model")
+            raise CannotRender(f"{model[:80]!r} is not the absolute path of a folder", key="model")
     elif not _REPOSITORY.fullmatch(model):
-        raise CannotRender(f"{model[:80]!r} is neither a repository of the hub (ORG/NAME) nor a path", key="model")
+        raise CannotRender(f"{model[:80]!r} is neither a hub repository (ORG/NAME) nor a path", key="model")
     is_cached = node.cache and posixpath.normpath(folder).startswith(posixpath.normpath(node.cache).rstrip("/") + "/")
     if not folder or (is_cached and not model.startswith(("/", "~"))):
         return ModelPlace(named=model)
@@ -86,7 +86,7 @@ def model_place(model: str, node: NodeContext) -> ModelPlace:
 def _mountable_path(text: str) -> str:
     """The path, refused where Docker can't mount it."""
     if ":" in text or not text.startswith("/") or re.search(r"[\x00-\x1f\x7f]", text):
-        raise CannotRender(f"{text[:80]!r} can't be mounted: Docker takes no colon or control character in a path")
+        raise CannotRender(f"Docker can't mount {text[:80]!r}: the path has a colon or a control character")
     return text
 
 
@@ -178,6 +178,6 @@ def more_mounts(more: Sequence[str], node: NodeContext) -> tuple[Mount, ...]:
         if is_path(name):
             path = expand_home({"": name}, more, node)[""].rstrip("/")
             if not path.startswith("/") or ":" in path:
-                raise CannotRender(f"{name[:80]!r} can't be mounted: Docker takes no colon in a path, and no ~")
+                raise CannotRender(f"Docker can't mount {name[:80]!r}: the path must be absolute and have no colon")
             mounts.append(Mount(source=path, target=path, is_read_only=True))
     return tuple(mounts)

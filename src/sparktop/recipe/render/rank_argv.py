@@ -26,7 +26,7 @@ def executor_for(recipe_executor: Executor, engine: EngineKind, nodes: int) -> E
         return Executor.ALONE
     if recipe_executor is Executor.RAY:
         if engine is EngineKind.SGLANG:
-            raise CannotRender("SGLang's ranks find one another by themselves: it doesn't run on Ray")
+            raise CannotRender("SGLang doesn't run on Ray: its ranks connect by themselves")
         return Executor.RAY
     return Executor.NATIVE
 
@@ -55,8 +55,8 @@ def with_rank_flags(
     argv = tuple(argv)
     if backend == "ray":
         argv = flags.without(argv, "distributed-executor-backend")
-        where = "one node needs none" if node_count == 1 else "its ranks find one another without it"
-        notes = (f"--distributed-executor-backend ray of the recipe is left out: {where}",)
+        where = "one node doesn't need it" if node_count == 1 else "the ranks connect without it"
+        notes = (f"sparktop leaves out the recipe's --distributed-executor-backend ray: {where}",)
     if executor is Executor.NATIVE:
         argv = (*argv, *_native_flags(argv, engine, node, nodes, port))
     return argv, notes
@@ -77,7 +77,7 @@ def _native_flags(
             words += [flag, value]
         elif flag == "--node-rank" and flags.value_of(argv, flag) != value:
             raise CannotRender("the recipe's command fixes --node-rank, which differs from node to node",
-                               "write it as --node-rank {node_rank}, or leave it out")  # fmt: skip
+                               "write it as --node-rank {node_rank}, or remove it")  # fmt: skip
     if engine is EngineKind.VLLM and node.index > 0 and not flags.has(argv, "--headless"):
         words.append("--headless")
     return words
@@ -94,7 +94,7 @@ def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> N
     parallelism += f", data_parallel={data}" if data != 1 else ""
     many = "one node has" if nodes == 1 else f"{nodes} nodes have"
     raise CannotRender(
-        f"{parallelism} takes {ranks} GPU{'s' if ranks > 1 else ''}, and {many} {nodes}: each Spark has one",
+        f"{parallelism} needs {ranks} GPU{'s' if ranks > 1 else ''}, but {many} {nodes}: each Spark has one",
         f"--set tensor_parallel={nodes}",
         *([f"name {ranks} nodes"] if ranks == 2 else []),
         is_settable=True,
@@ -104,7 +104,7 @@ def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> N
 def _number(argv: Sequence[str], flag: str) -> int:
     text = flags.value_of(argv, flag) or "1"
     if not text.isdecimal() or not 0 < int(text[:4]) < 1000:
-        raise CannotRender(f"--{flag} is {text[:20]!r}: a whole number is wanted")
+        raise CannotRender(f"--{flag} is {text[:20]!r}: it must be a whole number")
     return int(text[:4])
 
 
@@ -119,19 +119,19 @@ HEAD_SCRIPT = r"""nodes=$1; address=$2; port=$3; limit=$4; shift 4
 echo "sparktop: starting Ray at $address:$port"
 ray start --head --node-ip-address="$address" --port="$port" --include-dashboard=false \
   --object-store-memory=1073741824 || exit 1
-begun=$(date +%s); told=-1
+start=$(date +%s); told=-1
 while :; do
   there=$(ray status --address="$address:$port" 2>/dev/null | grep -c '^ *[0-9][0-9]* node_')
   [ "$there" -ge "$nodes" ] && break
-  if [ $(($(date +%s) - begun)) -ge "$limit" ]; then
-    echo "sparktop: still waiting for $((nodes - there)) of $nodes Ray nodes after $limit s: given up"
+  if [ $(($(date +%s) - start)) -ge "$limit" ]; then
+    echo "sparktop: gave up after $limit s: $((nodes - there)) of $nodes Ray nodes are missing"
     exit 1
   fi
   [ "$there" = "$told" ] || echo "sparktop: waiting for $((nodes - there)) of $nodes Ray nodes"
   told=$there
   sleep 2
 done
-echo "sparktop: all $nodes Ray nodes are there, starting the engine"
+echo "sparktop: all $nodes Ray nodes joined, starting the engine"
 exec "$@"
 """
 """Parameters: nodes, the head's address, Ray's port, limit in seconds, then the engine's argv."""
@@ -139,11 +139,11 @@ exec "$@"
 
 WORKER_SCRIPT = r"""address=$1; port=$2; own=$3; limit=$4
 echo "sparktop: waiting for Ray at $address:$port"
-begun=$(date +%s)
+start=$(date +%s)
 until python3 -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()' \
   "$address" "$port" 2>/dev/null; do
-  if [ $(($(date +%s) - begun)) -ge "$limit" ]; then
-    echo "sparktop: no Ray at $address:$port after $limit s: given up"
+  if [ $(($(date +%s) - start)) -ge "$limit" ]; then
+    echo "sparktop: gave up after $limit s: no Ray at $address:$port"
     exit 1
   fi
   sleep 2

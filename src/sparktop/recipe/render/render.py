@@ -94,8 +94,8 @@ def _check_nodes(recipe: Recipe, nodes: Sequence[NodeContext]) -> None:
         )
     if count > 1 and (bare := [node.node for node in nodes if not node.fabric_ip]):
         raise CannotRender(
-            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address on the link between the nodes",
-            "give both ends of the cable an address in one subnet (netplan), and see that they reach one another",
+            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address on the link between the two nodes",
+            "give both ends of the cable an address in one subnet (netplan), then check that they ping each other",
         )
 
 
@@ -114,7 +114,7 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
         for name, value in final_values.items():
             if parameters.main_name(name) == main and value != "1" and name not in fixed:
                 final_values[name] = "1"
-                notes.append(f"{name} is 1 and not {value}: one node has one GPU")
+                notes.append(f"sparktop sets {name} to 1, not {value}: one node has one GPU")
     return notes
 
 
@@ -208,5 +208,5 @@ def _container_labels(inputs: RenderInputs, node: NodeContext) -> dict[str, str]
 def _port(argv: Sequence[str], engine: EngineKind) -> int:
     text = flags.value_of(argv, "port") or ""
     if text and not (text.isdecimal() and 0 < int(text[:6]) < 65536):
-        raise CannotRender(f"--port is {text[:20]!r}: a port from 1 to 65535 is wanted")
+        raise CannotRender(f"--port is {text[:20]!r}: it must be a port from 1 to 65535")
     return int(text) if text else DEFAULT_PORT[engine]

@@ -213,9 +213,9 @@ def advice_of(verdict: Budget, levers: Sequence[tuple[Lever, Budget]]) -> str:
     if levers:
         lever, then = levers[0]
         left = min((node.left_bytes for node in then.nodes), default=0)
-        word = {Fit.FITS: "it fits", Fit.TIGHT: "it goes in, tightly"}.get(then.fit, "it may fit")
-        return f"With {lever.text} {word}: {gib(left)} would be left."
-    return "Nothing that can be set here makes it fit." if verdict.fit is Fit.NO else ""
+        word = {Fit.FITS: "it fits", Fit.TIGHT: "it barely fits"}.get(then.fit, "it may fit")
+        return f"With {lever.text} {word}: {gib(left)} would remain."
+    return "No setting here makes it fit." if verdict.fit is Fit.NO else ""
 
 
 _QUANTISATION_WORD = re.compile(
@@ -256,7 +256,7 @@ def alternatives(order: Order, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
             continue
         is_last = (bool(difference), is_gguf(model), -len(model.nodes), model.size_bytes, model.name)
         rank = (not is_wanted, not model.is_complete, *is_last)
-        note = "what the recipe names" if is_wanted else _relation(model, difference or "")
+        note = "the recipe's model" if is_wanted else _relation(model, difference or "")
         ranked.append((rank, replace(model, is_wanted=is_wanted, note=note)))
     return tuple(model for _, model in sorted(ranked, key=lambda one: one[0]))
 
@@ -311,9 +311,9 @@ def _has_draft_word(words: tuple[str, ...]) -> bool:
 
 def _relation(model: OnDisk, difference: str) -> str:
     """ "the same model in NVFP4", of one that could replace the wanted one."""
-    relation = f"a relative of it ({difference})" if difference else "the same model"
+    relation = f"a related model ({difference})" if difference else "the same model"
     if kind := model.quantisation or _quantisation(model.name):
-        relation += f" in {kind.upper()}" + (", which vLLM and SGLang hardly read" if is_gguf(model) else "")
+        relation += f" in {kind.upper()}" + (", which vLLM and SGLang barely support" if is_gguf(model) else "")
     return relation
 
 

@@ -77,21 +77,21 @@ def demand_of(case: Case) -> Demand:
     context, unknowns = settings.context_tokens, list(settings.problems)
     if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
         context = facts.longest_tokens
-        unknowns.append(f"no context is asked for: the model's longest, {context} tokens")
+        unknowns.append(f"no context is set: sparktop assumes the model's longest, {context} tokens")
     elif context is None:
-        unknowns.append("no context is asked for, and how long the model's may be isn't known")
+        unknowns.append("no context is set, and the model's longest is unknown")
     work = ACTIVATIONS_BYTES if settings.engine is EngineKind.VLLM else 0  # SGLang's share holds none
     work += GRAPHS_BYTES if settings.has_graphs and settings.counts_graphs else 0
     beyond = overhead_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
     if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
         beyond = max(beyond, int(need.spike_gib * GIB))
     if unsized := " and ".join(name for name, size in drafts.items() if size <= 0):
-        unknowns.append(f"{unsized} is loaded too, and how large that is isn't known: its weights are not counted")
+        unknowns.append(f"the engine also loads {unsized}, whose size is unknown: its weights are not counted")
     elif settings.has_draft and not drafts:
-        unknowns.append("a draft model is loaded too: its weights and cache are not counted")
+        unknowns.append("the engine also loads a draft model: its weights and cache are not counted")
     if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
         gpus = settings.tensor * settings.pipeline
-        unknowns.append(f"it asks for {gpus} GPUs, and {nodes} node{'s have' if nodes > 1 else ' has'} one each")
+        unknowns.append(f"it needs {gpus} GPUs, but {nodes} node{'s have' if nodes > 1 else ' has'} one each")
     unknowns += [note for note in (weights.note, cache.note) if note]
     return Demand(
         weights_bytes=None
@@ -124,16 +124,16 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
     ceiling = most_share(case.settings.engine, len(case.rooms), demand.context_tokens)
     share = most
     if share > ceiling:
-        share, note = ceiling, f"{note}; more than {ceiling:.2f} is never computed"
+        share, note = ceiling, f"{note}; sparktop computes at most {ceiling:.2f}"
     minimum = _minimum_share(case, demand) or 0.0
     limit = case.settings.share_limit
     if limit is not None and limit < share:
-        its = f"the recipe's is {limit:.2f}" if minimum > limit else "as the recipe has it"
+        its = f"the recipe's is {limit:.2f}" if minimum > limit else "as in the recipe"
         share, note = limit, f"{its}; memory would allow {most:.2f} ({note})"
     if minimum > share:
-        share, note = minimum, f"{minimum:.2f} is what weights and one context need; {note}"
+        share, note = minimum, f"weights and one context need {minimum:.2f}; {note}"
     if share > NEVER_ABOVE:
-        share, note = NEVER_ABOVE, f"{note}; above {NEVER_ABOVE:.2f} none is ever used"
+        share, note = NEVER_ABOVE, f"{note}; sparktop never uses more than {NEVER_ABOVE:.2f}"
     return max(0.01, round(share, 2)), f"computed: {note}"
 
 
@@ -147,7 +147,7 @@ def _share_for_reserve(case: Case, demand: Demand, room: Room) -> tuple[float, s
     figure = math.floor(size / base * _HUNDREDTHS + 1e-9) / _HUNDREDTHS if base > 0 else 0.0
     return figure, (
         f"{gib(room.reach)} can be available on {room.node}, less {reserve / GIB:.1f} for the host ({why}) "
-        f"and {demand.beyond_bytes / GIB:.1f} beside the share, of {base / GIB:.1f}"
+        f"and {demand.beyond_bytes / GIB:.1f} outside the share, of {base / GIB:.1f}"
     )
 
 

@@ -86,17 +86,15 @@ def weights_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, 
 def _total_weights(need: Need, facts: ModelFacts | None) -> tuple[int | None, str]:
     own_gib = need.weights_gib if need.weights_gib is not None and 0 < need.weights_gib < 1e6 else None
     if facts is not None and facts.weights_bytes is not None and facts.weights_bytes > 0:
-        note = (
-            "" if facts.is_complete else f"{facts.name} is not complete on disk: its weights are those that are there"
-        )
+        note = "" if facts.is_complete else f"{facts.name} is incomplete on disk: only the files present are counted"
         if not facts.is_complete and own_gib is not None and own_gib * GIB > facts.weights_bytes:
-            return int(own_gib * GIB), f"weights by the recipe, {own_gib:g} GiB: {note}"
+            return int(own_gib * GIB), f"weights as stated in the recipe, {own_gib:g} GiB: {note}"
         return facts.weights_bytes, note
     if own_gib is not None:
-        return int(own_gib * GIB), f"weights by the recipe, {own_gib:g} GiB, not by the model's files"
+        return int(own_gib * GIB), f"weights as stated in the recipe, {own_gib:g} GiB, not from the model's files"
     if facts is not None and facts.size_bytes is not None and facts.size_bytes > 0:
-        return facts.size_bytes, "weights by the size of the model's files, which may hold more than is loaded"
-    return None, "how large the weights are: neither the model's files nor the recipe tell"
+        return facts.size_bytes, "weights from the size of the model's files; the engine may load less"
+    return None, "the size of the weights: neither the model's files nor the recipe state it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +147,10 @@ def cache_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, no
         scaled = need.kv_bytes_per_token * width / width_bytes(settings.own_cache_type)
         return Cache(
             token_bytes=scaled / shards(settings, nodes),
-            note=f"cache by the recipe, {scaled / 1024:.1f} KiB a token, not by the model's files",
+            note=f"cache as stated in the recipe, {scaled / 1024:.1f} KiB per token, not from the model's files",
         )
-    why = (
-        "its config.json doesn't tell its layers and heads" if facts is not None else "its files couldn't be looked at"
-    )
-    return Cache(token_bytes=None, note=f"the memory per token of context: {why}, and the recipe doesn't tell")
+    why = "its config.json lacks its layers or heads" if facts is not None else "sparktop couldn't read its files"
+    return Cache(token_bytes=None, note=f"the memory per token of context: {why}, and the recipe doesn't state it")
 
 
 def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:
@@ -163,7 +159,7 @@ def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:
         return own
     counted = [cache for _, cache in more if cache.token_bytes is not None]
     unknown = [name for name, cache in more if cache.token_bytes is None]
-    notes = [own.note, f"what {' and '.join(unknown)} keeps of a token isn't known, and not counted" if unknown else ""]
+    notes = [own.note, f"the cache of {' and '.join(unknown)} per token is unknown and not counted" if unknown else ""]
     return Cache(
         token_bytes=own.token_bytes + sum(cache.token_bytes or 0.0 for cache in counted),
         window_token_bytes=own.window_token_bytes + sum(cache.window_token_bytes for cache in counted),

@@ -87,7 +87,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
             return None
         figure = whole(text)
         if figure is None:
-            problems.append(f"{name} is {text[:20]!r}, which is no figure that is understood")
+            problems.append(f"{name} is {text[:20]!r}, which is not a valid number")
         return figure
 
     def is_on(name: str) -> bool:
@@ -161,7 +161,7 @@ def _fixed_share(own: Mapping[str, str], command: str, problems: list[str]) -> t
         share = _fraction(text)
         if share is not None:
             return share, source
-        problems.append(f"{SHARE} is {text[:20]!r}, which is no share: it is computed instead")
+        problems.append(f"{SHARE} is {text[:20]!r}, which is not a valid share: sparktop computes it instead")
     return None, ""
 
 

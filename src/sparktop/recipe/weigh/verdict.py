@@ -33,7 +33,7 @@ def judge(case: Case) -> Budget:
     """The verdict, without levers."""
     if not case.rooms or any(room.total <= 0 for room in case.rooms):
         unknown_nodes = ", ".join(room.node for room in case.rooms if room.total <= 0) or "no node"
-        return Budget(fit=Fit.UNKNOWN, why=f"the memory of {unknown_nodes} isn't known")
+        return Budget(fit=Fit.UNKNOWN, why=f"the memory of {unknown_nodes} is unknown")
     demand = demand_of(case)
     settings = case.settings
     share, source = settings.share, settings.share_source
@@ -82,10 +82,10 @@ def _node_budget(case: Case, room: Room, pool: _Pool) -> NodeBudget:
     left_bytes = room.reach - pool.size_bytes - pool.beyond_bytes
     reserve, _ = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     fit = Fit.NO if left_bytes < HOST_BYTES else Fit.TIGHT if left_bytes < reserve else Fit.FITS
-    sentence = f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for it, {_gib(pool.beyond_bytes)} beside that, "
-    sentence += (
-        f"{_gib(left_bytes)} left to the host" if fit is not Fit.NO else f"{_gib(HOST_BYTES - left_bytes)} short"
+    sizes = (
+        f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for the engine, {_gib(pool.beyond_bytes)} outside its share"
     )
+    rest = f"{_gib(left_bytes)} left for the host" if fit is not Fit.NO else f"{_gib(HOST_BYTES - left_bytes)} short"
     return NodeBudget(
         node=room.node,
         total_bytes=room.total,
@@ -94,7 +94,7 @@ def _node_budget(case: Case, room: Room, pool: _Pool) -> NodeBudget:
         after=_slices_after(room, pool, reserve),
         left_bytes=left_bytes,
         fit=fit,
-        sentence=sentence,
+        sentence=f"{sizes}, {rest}",
     )
 
 
@@ -117,20 +117,21 @@ def _verdict(
     room = next(room for room in case.rooms if room.node == node.node)
     reserve, why = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     at = f"at {share:.2f} " if engine_caps else ""
-    taken = f"{at}it takes {_gib(pools[nodes.index(node)].size_bytes)} GiB of {node.node}'s {_gib(node.total_bytes)}"
-    beside = f"{_gib(demand.beyond_bytes)} more outside that share"
+    size_bytes = pools[nodes.index(node)].size_bytes
+    taken = f"{at}the engine takes {_gib(size_bytes)} GiB of {node.node}'s {_gib(node.total_bytes)}"
+    beside = f"{_gib(demand.beyond_bytes)} outside its share"
     if node.fit is Fit.NO:
         can = _gib(max(0, room.reach - HOST_BYTES))
-        given = f"{can} can be given ({_gib(room.reach)} available, {_gib(HOST_BYTES)} for the host)"
-        reasons.append((Fit.NO, f"{taken} and {beside}, where {given}"))
+        given = f"{can} is usable ({_gib(room.reach)} available, {_gib(HOST_BYTES)} for the host)"
+        reasons.append((Fit.NO, f"{taken} plus {beside}, but only {given}"))
     elif node.fit is Fit.TIGHT:
         left = _gib(node.left_bytes)
         reasons.append(
-            (Fit.TIGHT, f"{taken} and {beside}; {left} are left, less than the {_gib(reserve)} reserve ({why})")
+            (Fit.TIGHT, f"{taken} plus {beside}; {left} remains, below the reserve of {_gib(reserve)} ({why})")
         )
     if not reasons:
         left = _gib(node.left_bytes)
-        reasons.append((Fit.FITS, f"{taken} and {beside}; {left} are left; the reserve is {_gib(reserve)} ({why})"))
+        reasons.append((Fit.FITS, f"{taken} plus {beside}; {left} remains, the reserve is {_gib(reserve)} ({why})"))
     fit = min((candidate for candidate, _ in reasons), key=lambda candidate: RANK[candidate])
     return fit, "; ".join(dict.fromkeys(text for candidate, text in reasons if candidate is fit))
 
@@ -138,11 +139,11 @@ def _verdict(
 def _pool_reasons(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, str]]:
     """Reasons concerning weights and cache within the smallest pool."""
     if demand.weights_bytes is None:
-        return [(Fit.UNKNOWN, "the size of the weights is not known")]
+        return [(Fit.UNKNOWN, "the size of the weights is unknown")]
     space = pool.size_bytes - demand.weights_bytes
     if space <= 0:
         return [
-            (Fit.NO, f"{_gib(demand.weights_bytes)} GiB of weights on a node don't fit into {_gib(pool.size_bytes)}")
+            (Fit.NO, f"{_gib(demand.weights_bytes)} GiB of weights per node don't fit into {_gib(pool.size_bytes)}")
         ]
     work = demand.work_bytes
     if case.settings.cache_bytes is not None:
@@ -150,7 +151,7 @@ def _pool_reasons(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, st
     tokens, context = demand.context_tokens, demand.context_bytes
     if context is None:
         about = "the memory per token of context" if demand.cache.token_bytes is None else "the context length"
-        return [(Fit.UNKNOWN, f"{about} is not known; the weights leave {_gib(space)} GiB for it")]
+        return [(Fit.UNKNOWN, f"{about} is unknown; the weights leave {_gib(space)} GiB for it")]
     if context > space:
         short = f"{_gib(context)} GiB of cache for {tokens} tokens don't fit: the weights leave {_gib(space)} GiB"
         return [(Fit.NO if case.settings.engine is EngineKind.VLLM else Fit.TIGHT, short)]

@@ -105,7 +105,7 @@ class Talk(ProgramSession):
     def follow(self, chunk: bytes) -> None:
         *complete, self._input = (self._input + chunk).split(b"\n")
         if len(self._input) > 65536:
-            raise Departed("what came in is no protocol of ours")
+            raise Departed("the input is not sparktop's protocol")
         for line in complete:
             try:
                 message = json.loads(line)

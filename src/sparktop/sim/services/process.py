@@ -86,7 +86,7 @@ class ProgramSession:
             Departed: the lease ran out, or another program took over.
         """
         if now_s - self._heard_s >= self._lease_s:
-            raise Departed(f"nothing came for {self._lease_s:g} s")
+            raise Departed(f"nothing arrived for {self._lease_s:g} s")
         return b""
 
     def close(self) -> None:
@@ -132,6 +132,6 @@ class Step:
 
     def outcome(self, boot_id: str) -> dict[str, Any]:
         """The `outcome` line, on the machine's present boot."""
-        lines = [{"begun": {"boot": self.boot_id}}, *self.journal]
+        lines = [{"started": {"boot": self.boot_id}}, *self.journal]
         is_held = boot_id == self.boot_id
         return outcome_line(outcome_of(lines, boot=boot_id, is_held=is_held, progress=self.progress))

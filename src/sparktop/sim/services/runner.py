@@ -142,7 +142,7 @@ class Runner(Requests, ProgramSession):
         begun_step = self._bench.steps.get((run, step))
         if begun_step is None:
             self._bench.barred.add((run, step))
-            return outcome_line({"state": "never begun"})
+            return outcome_line({"state": "not started"})
         begun_step.is_ending |= ends
         return begun_step.outcome(self._machine.moment()[0].boot_id)
 

@@ -196,7 +196,7 @@ class Work(StepWork):
         while True:
             spark_now, t = self._machine.moment()
             if spark_now.boot_id != spark.boot_id:
-                raise Failed("the node was rebooted in the middle of it")
+                raise Failed("the node rebooted during this step")
             done_bytes = min(size, first_bytes + int((t - began_s) * rate_s))
             yield done_bytes
             if done_bytes >= size:
@@ -225,7 +225,7 @@ class Work(StepWork):
         model = hub.model(repo)
         if model is None:
             message = f"Repository Not Found for url: {storage.HUB}/api/models/{repo}/revision/main"
-            raise Failed(f"hf ended with exit code 1: {message}", code=1)
+            raise Failed(f"hf exited with code 1: {message}", code=1)
         return Goal(model=model, folder="", rate_s=HUB_BYTES_S)
 
     def _copy(self, source: str, target: str) -> Goal:
@@ -234,11 +234,11 @@ class Work(StepWork):
         host, path = (match[1], match[2].rstrip("/")) if match else ("", "")
         source_node = programs.node_at(spark, t, host)
         if source_node is None:
-            raise Failed(f"rsync ended with exit code 255: ssh: connect to host {host}: No route to host", code=255)
+            raise Failed(f"rsync exited with code 255: ssh: connect to host {host}: No route to host", code=255)
         model = storage.find_model(source_node[0], path)
         if model is None:
             message = f'rsync: [sender] change_dir "{path}" failed: No such file or directory (2)'
-            raise Failed(f"rsync ended with exit code 23: {message}", code=23)
+            raise Failed(f"rsync exited with code 23: {message}", code=23)
         goal = target.rstrip("/")
         folder = "" if goal.startswith(storage.hub_folder(spark.script)) else goal.rpartition("/")[0]
         return Goal(model=storage.model_of_disk(model), folder=folder, rate_s=FABRIC_BYTES_S)

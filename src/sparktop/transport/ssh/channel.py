@@ -132,11 +132,11 @@ class SshChannel(asyncssh.SSHClientSession[bytes]):
 
     async def write(self, data: bytes) -> None:
         if self._channel is None or self._closed.is_set():
-            raise LinkLost(self._why_lost() if self._link_broke else "the command has ended and reads no more")
+            raise LinkLost(self._why_lost() if self._link_broke else "the command has exited and reads no more input")
         try:
             self._channel.write(data)
         except (OSError, asyncssh.Error):
-            raise LinkLost("the command has ended and reads no more") from None
+            raise LinkLost("the command has exited and reads no more input") from None
         await self._writable.wait()
         if self._link_broke:
             raise LinkLost(self._why_lost())

@@ -157,7 +157,7 @@ class KernelPane(LogFrame):
         names = [node.name for node in self._fleet.nodes]
         if self.raw_node is not None:
             node = self._fleet.node(self.raw_node)
-            title = Line.of(("kernel", "quiet"), ("  ", ""), (f"{self.raw_node}, all of it", "title"))
+            title = Line.of(("kernel", "quiet"), ("  ", ""), (f"{self.raw_node}, all lines", "title"))
             self._edge.show(title, self.log_status(), Line.of((node.kernel_source if node else "", "faint")))
             return
         nodes_text = "both" if len(names) == 2 else ", ".join(names)

@@ -114,7 +114,7 @@ def test_edits_of_what_runs_are_a_relaunch() -> None:
 def test_no_relaunch_where_it_can_not_make_every_edit() -> None:
     spec = _running()
     flag = with_flag(spec, "x", "2")
-    for edits in ((flag, "say how much"), (flag, with_option(spec, "network", "host")), ()):
+    for edits in ((flag, "set it"), (flag, with_option(spec, "network", "host")), ()):
         remedy = change("go", *edits)
         assert (remedy.action, remedy.change) == (None, None)
     in_file = only("docker run vllm/vllm-openai:v0.21.0 m --x 1")

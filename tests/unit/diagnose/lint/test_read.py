@@ -64,8 +64,8 @@ def test_the_kind_is_told_by_content(text: str, kind: SourceKind) -> None:
     [
         ("", "empty"),
         ("# only a comment\n", "empty"),
-        ("services:\n  db:\n    image: postgres:16\n", "no service"),
-        ("apiVersion: v1\nkind: Pod\n", "no compose file"),
+        ("services:\n  db:\n    image: postgres:16\n", "none of its services"),
+        ("apiVersion: v1\nkind: Pod\n", "neither a compose file"),
         ("[]", "JSON"),
         ('{"a": 1}', "JSON"),
         ("FROM debian\nRUN true\n", "no engine"),

@@ -47,7 +47,7 @@ def shell(answers: bool | None = True, *, silent_s: float | None = None, **more:
         "wait_channel": "do_sys_poll",
         "answers": answers,
         "silent_since_boot_s": None if silent_s is None else BOOT_S - 0.5 - silent_s,
-        "reason": "" if answers is not None else "its session bus is user 1000's",
+        "reason": "" if answers is not None else "its session bus belongs to user 1000",
     }
     return DesktopReading(**(known | more))
 

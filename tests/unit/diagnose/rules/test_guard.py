@@ -26,7 +26,7 @@ FIRED = GuardState(
     since_wall_s=WALL_S - 20,
     available_bytes=int(3.9 * GIB),
     answered_s=0.04,
-    detail="3.9 GiB were available, less than 4.0",
+    detail="3.9 GiB was available, less than 4.0",
 )
 
 
@@ -48,7 +48,7 @@ def test_a_fired_guard_is_told_with_its_figures_and_what_to_do() -> None:
     assert (fired.severity, fired.confidence) == (Severity.CRITICAL, Confidence.CONFIRMED)
     assert fired.title == "The guard killed vllm-qwen36 at 3.9 GiB available"
     assert fired.brief == "armed below 4.0 GiB or 2 s from empty, killed in 0.04 s"
-    assert "3.9 GiB were available, less than 4.0." in fired.explanation
+    assert "3.9 GiB was available, less than 4.0." in fired.explanation
     assert [remedy.action for remedy in fired.remedies] == ["relaunch", "safe-restart"]
     assert (fired.nodes, fired.subject) == (("spark1",), "vllm-qwen36")
     assert not any(rule.startswith(("restart.", "exit")) for rule in found), found.keys()

@@ -62,8 +62,8 @@ async def test_an_engine_that_was_stopped_for_room(tmp_path: Path) -> None:
     run = await left(tmp_path, "gone", old(), new())
     assert run is not None
     assert run.state is RunState.CUT_OFF
-    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was made and never started. Its")
-    assert "Its console ended without a word after " in run.message
+    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was created and never started. Its")
+    assert "Its console died after " in run.message
     assert "at step 4 of 6: Wait until it is gone" in run.message
     assert run.hint == (
         "Back by hand: docker rm tiny; docker start vllm-old; docker update --restart=on-failure:3 vllm-old"
@@ -132,7 +132,7 @@ async def test_what_a_run_that_ended_halfway_has_left(tmp_path: Path, state: str
     run = run_report(one, seen(old(), new()))
     assert run is not None
     assert (str(run.state), run.can_go_back) == (state, True)
-    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was made and never started. It ")
+    assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was created and never started. It ")
     assert "console" not in run.message
     assert one_line(run).startswith(f"Launch tiny on spark1 (vLLM) {verb}: vllm-old on spark1 is stopped")
     assert "docker rm tiny; docker start vllm-old" in run.hint
@@ -157,7 +157,7 @@ async def test_its_steps_are_told_as_the_audit_has_them(tmp_path: Path) -> None:
     assert [step_run.step.has_no_undo for step_run in (first, second)] == [False, True]
     assert one.run.steps[3].detail == "the console was gone from here on"  # it only waited here
     (one,) = found(await written(tmp_path / "2", "stop"))
-    at_node = "; what the node had begun of it, it has finished or undone by itself"
+    at_node = "; the node has completed or reverted that step by itself"
     assert one.run.steps[2].detail == f"the console was gone from here on{at_node}"
 
 

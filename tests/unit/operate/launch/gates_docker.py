@@ -92,7 +92,7 @@ def _(world: World) -> None:
     "name",
     "spark1",
     FAILED,
-    "running, of image img; it is no engine that sparktop knows",
+    "running, of image img; sparktop doesn't know it as an engine",
     "--set name=sparktop-model-2, or on spark1: docker rename sparktop-model sparktop-model-old-2",
 )
 def _(world: World) -> None:

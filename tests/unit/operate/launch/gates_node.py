@@ -267,24 +267,26 @@ def _(world: World) -> None:
 
 def open_file(world: World, **secrets: str) -> None:
     remedy = "chmod 600 /home/me/.env"
-    problem = SecretProblem(text=f"/home/me/.env can be read by others, so it was not read: {remedy}", remedy=remedy)
+    problem = SecretProblem(
+        text=f"/home/me/.env is readable by other users, so sparktop didn't read it: {remedy}", remedy=remedy
+    )
     world.order = replace(world.order, secret_problems=(problem,), secrets=secrets)
 
 
-@case("secrets", "", WARNED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+@case("secrets", "", WARNED, "/home/me/.env is readable by other users", "chmod 600 /home/me/.env")
 def _(world: World) -> None:
     """The hub's token may be in it."""
     open_file(world, VLLM_API_KEY="key-of-mine")
     world.model_is_missing("spark1", "spark2", **hub())
 
 
-@case("secrets", "", FAILED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+@case("secrets", "", FAILED, "/home/me/.env is readable by other users", "chmod 600 /home/me/.env")
 def _(world: World) -> None:
     open_file(world)
     world.asks_for(environment={"VLLM_API_KEY": "$VLLM_API_KEY"})
 
 
-@case("secrets", "", FAILED, "/home/me/.env can be read by others", "chmod 600 /home/me/.env")
+@case("secrets", "", FAILED, "/home/me/.env is readable by other users", "chmod 600 /home/me/.env")
 def _(world: World) -> None:
     """The engine's key may be in it, and without that it would serve anybody."""
     open_file(world)
@@ -295,17 +297,17 @@ def _(world: World) -> None:
     open_file(world, VLLM_API_KEY="key-of-mine")
 
 
-@case("secrets", "", FAILED, "the value of VLLM_API_KEY can't be taken", "give VLLM_API_KEY on one line")
+@case("secrets", "", FAILED, "the value of VLLM_API_KEY is not valid", "give VLLM_API_KEY on one line")
 def _(world: World) -> None:
     """It was meant to be asked for."""
-    text = "/home/me/.env line 1: the value of VLLM_API_KEY can't be taken: it is no NAME=value"
+    text = "/home/me/.env line 1: the value of VLLM_API_KEY is not valid: it is not NAME=value"
     world.order = replace(world.order, secret_problems=(SecretProblem(text=text, name="VLLM_API_KEY"),))
 
 
-@case("secrets", "", WARNED, "the value of HF_TOKEN can't be taken", "give HF_TOKEN on one line")
+@case("secrets", "", WARNED, "the value of HF_TOKEN is not valid", "give HF_TOKEN on one line")
 def _(world: World) -> None:
     """The model is there: it isn't needed."""
-    text = "/home/me/.env line 1: the value of HF_TOKEN can't be taken: it is no NAME=value"
+    text = "/home/me/.env line 1: the value of HF_TOKEN is not valid: it is not NAME=value"
     world.order = replace(world.order, secret_problems=(SecretProblem(text=text, name="HF_TOKEN"),))
 
 

@@ -149,7 +149,7 @@ async def test_the_way_out_after_the_link_was_lost(tmp_path: Path) -> None:
         run = await execution.finished()
     assert run.state is RunState.ABORTED
     assert stage.node.ended[0] == "fetch"
-    assert "what has come stays" in run.message
+    assert "the part that arrived stays" in run.message
 
 
 async def test_what_another_console_ended_has_failed_here(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_what_another_console_ended_has_failed_here(tmp_path: Path) -> Non
     await stage.lines.line("spark1").end("run-1", "fetch")  # type: ignore[union-attr]
     run = await execution.finished()
     assert run.state is RunState.FAILED
-    assert "what has come stays" in run.message
+    assert "the part that arrived stays" in run.message
 
 
 async def test_a_step_that_changes_something_is_finished_all_the_same(tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_a_container_that_holds_no_engine_is_not_offered_to_be_stopped() -> None
     spot = Sparks()
     spot.listed["spark1"] = [row("running")]
     found = refused(spot, order())
-    assert "no engine that sparktop knows" in found.reason
+    assert "sparktop doesn't know it as an engine" in found.reason
     assert not any("--stop" in one for one in found.remedies)
     assert isinstance(spot.planned(order(values={"name": "vllm-qwen3-0.6b-2"})), Plan), "what is offered works"
 
@@ -410,7 +410,7 @@ def test_a_gate_that_is_shut_is_the_reason() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"max_modl_len": "4096"}, "no parameter is called 'max_modl_len': did you mean max_model_len?"),
+        ({"max_modl_len": "4096"}, "the recipe has no parameter 'max_modl_len': did you mean max_model_len?"),
         ({"port": "http"}, "port is 'http'"),
         ({"model": "a b"}, "model is 'a b'"),
         ({"max_model_len": "--help"}, "begins with a dash"),
@@ -449,7 +449,7 @@ def test_without_docker_there_is_no_launch(docker: str) -> None:
 
 
 def test_a_grace_that_is_none_is_told() -> None:
-    assert "seconds between" in refused(Sparks(), order(), grace_s="soon").reason
+    assert "the grace must be between" in refused(Sparks(), order(), grace_s="soon").reason
 
 
 def test_an_engine_that_ended_is_nothing_to_stop() -> None:
@@ -497,7 +497,7 @@ def test_hostile_values_reach_neither_a_shell_nor_a_path() -> None:
     assert hostile in create.body["Cmd"], "one word of an argv"
     line = next(one for one in plan.equivalent if "docker run" in one)
     assert hostile in shlex.split(line)
-    assert "Docker's names have letters" in refused(Sparks(), order(values={"name": "a/../b$(x)"})).reason
+    assert "a container name has only letters" in refused(Sparks(), order(values={"name": "a/../b$(x)"})).reason
 
 
 def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_not() -> None:
@@ -508,7 +508,8 @@ def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_n
     assert tight.prospect.budget.fit is Fit.TIGHT
     assert tight.prospect.budget.sentence in tight.warnings
     assert any(
-        one.startswith("Tight: at 0.82 it takes") and "less than the 12.0 reserve" in one for one in tight.warnings
+        one.startswith("Tight: at 0.82 the engine takes") and "below the reserve of 12.0" in one
+        for one in tight.warnings
     )
     roomy = planned(Sparks(nodes=BOTH, available_gib=116.0), asked)
     assert roomy.prospect is not None

@@ -97,9 +97,9 @@ def test_the_line_that_would_spare_the_password() -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (Privileges(user="spark", sudo="denied"), "sudo on spark2 does not permit this to spark"),
+        (Privileges(user="spark", sudo="denied"), "sudo on spark2 doesn't allow this for spark"),
         (Privileges(user="spark", sudo="missing"), "there is no sudo"),
-        (Privileges(user="spark", sudo="tty"), "wants a terminal"),
+        (Privileges(user="spark", sudo="tty"), "needs a terminal"),
         (None, "spark2 could not be asked"),
     ],
 )

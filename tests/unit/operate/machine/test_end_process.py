@@ -73,7 +73,7 @@ def test_only_what_is_ours_is_ended_without_root(user_id: int | None, privilege:
 
 def test_without_root_it_is_refused() -> None:
     denied = Privileges(user="spark", sudo="denied", docker="open")
-    assert "does not permit" in refused(planned(end_process, ask(), wedged(), files=files(), privileges=denied))
+    assert "doesn't allow" in refused(planned(end_process, ask(), wedged(), files=files(), privileges=denied))
     assert isinstance(planned(end_process, ask(), wedged(user_id=1000), files=files(), privileges=denied), Plan)
 
 
@@ -96,7 +96,7 @@ def test_the_finding_names_the_process() -> None:
         (wedged(), "9" * 40, {}, "which process is meant"),
         (picture(node("spark1")), "", {}, "which process is meant"),
         (wedged(), "90100", {}, "is gone"),
-        (wedged(), "90100", files(state="Z"), "has ended already"),
+        (wedged(), "90100", files(state="Z"), "has exited already"),
         (wedged(), "90100", files(started_s=STARTED_S + 60), "is now another process"),
         (wedged("dockerd"), "90100", files(command="dockerd"), "running and reachable"),
         (wedged("sshd"), "90100", files(command="sshd"), "running and reachable"),

@@ -223,7 +223,7 @@ def test_a_new_probe_is_told_again() -> None:
     assert isinstance(again, dict)
     assert isinstance(first, dict)
     assert again == {**first, "again": True}
-    stayed = replace(ARMED, until_wall_s=9e9, detail="by a console that has gone")
+    stayed = replace(ARMED, until_wall_s=9e9, detail="by a console that is gone")
     clock.advance(5.0)
     guarding.saw(picture(node(guard=stayed)))  # ours, of the connection before: taken over
     assert len(wire.told) == 3

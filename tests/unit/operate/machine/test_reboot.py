@@ -123,7 +123,7 @@ def test_the_other_rank_hangs() -> None:
     split = engine(argv=("vllm", "serve", "m", "--tensor-parallel-size", "2"))
     worker = engine("vllm-worker", argv=("vllm", "serve", "m", "--nnodes", "2"), has_metrics=False, endpoint=None)
     text = warned(made(node("spark1", engines=(split,)), node("spark2", engines=(worker,))))
-    assert "vllm-worker on spark2 is a rank of it" in text
+    assert "vllm-worker on spark2 is a rank of the same engine" in text
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def test_memory_that_runs_out_leaves_no_minute() -> None:
 
 def test_the_operators_word_wins() -> None:
     assert grace_of(request(FALLING, grace_s="30"), ()) == 30.0
-    with pytest.raises(ValueError, match="seconds between"):
+    with pytest.raises(ValueError, match="the grace must be between"):
         grace_of(request(FALLING, grace_s="soon"), ())

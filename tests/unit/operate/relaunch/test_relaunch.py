@@ -229,7 +229,7 @@ def test_what_others_started_is_told_by_hand(name: str, box: dict[str, Any], wor
         (asked(Change(image="../containers/x")), {}, "is not on spark1"),
         (asked(LESS), {"images": {}}, "not on spark1 any more"),
         (asked(LESS), {"inspect": {"config": {"Entrypoint": ["bash", "-c"], "Cmd": ["/start.sh"]}}}, "a script"),
-        (asked(LESS, options={"grace_s": "x"}), {}, "seconds between"),
+        (asked(LESS, options={"grace_s": "x"}), {}, "the grace must be between"),
         (asked(Change(options={"RestartPolicy": {"Name": "always"}, "AutoRemove": True})), {}, "Docker refuses"),
         (asked(LESS, target="nobody"), {}, "no engine of that name"),
     ],

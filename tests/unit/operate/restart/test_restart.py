@@ -152,11 +152,17 @@ def test_target_is_the_operator_s_where_it_is_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"target_gib": "much"}, {"grace_s": "0"}, {"grace_s": "1e9"}, {"memory_limit_s": "5"}, {"memory_limit_s": "x"}],
+    ("options", "reason"),
+    [
+        ({"target_gib": "much"}, "not a size"),
+        ({"grace_s": "0"}, "between 1 and 600"),
+        ({"grace_s": "1e9"}, "between 1 and 600"),
+        ({"memory_limit_s": "5"}, "between 10 and"),
+        ({"memory_limit_s": "x"}, "between 10 and"),
+    ],
 )
-def test_options_that_make_no_sense_are_refused(options) -> None:
-    assert "wanted" in refusal(wish=request(target=NAME, options=options)).reason
+def test_options_that_make_no_sense_are_refused(options, reason: str) -> None:
+    assert reason in refusal(wish=request(target=NAME, options=options)).reason
 
 
 def test_smoke_test_can_be_left_out() -> None:

@@ -579,7 +579,7 @@ async def test_abort_while_the_link_is_lost_ends_with_the_step_not_known(tmp_pat
     async with asyncio.timeout(10):
         run = await execution.finished()
     assert (run.state, run.steps[1].state) == (RunState.ABORTED, StepState.UNKNOWN)
-    assert "completes or reverts by itself" in run.steps[1].detail
+    assert "completes or reverts this step by itself" in run.steps[1].detail
     assert run.can_go_back
 
 
@@ -776,6 +776,5 @@ async def test_an_outcome_that_can_t_be_read_is_not_known(tmp_path: Path, *, tak
     run = await stage.carry_out(plan(step("reboot", act), step("after")))
     assert (run.state, states(run)) == (RunState.FAILED, ["unknown", "skipped"])
     assert run.steps[0].detail == (
-        f"spark1: {UNREAD.message}. Whether it was done is not known; spark1 completes or reverts by itself "
-        "what it has begun."
+        f"spark1: {UNREAD.message}. Whether it was done is not known; spark1 completes or reverts this step by itself."
     )

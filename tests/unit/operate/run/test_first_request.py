@@ -166,7 +166,7 @@ async def test_guard_that_fires_is_told() -> None:
 
         found = await run(engine, stage, told=told)
     assert not found.ok
-    assert "the guard on spark1 has ended it: 3.1 GiB available, below 4.0 GiB" in found.detail
+    assert "the guard on spark1 has killed it: 3.1 GiB available, below 4.0 GiB" in found.detail
 
 
 async def test_guard_that_fired_earlier_is_another_story() -> None:
@@ -218,7 +218,7 @@ async def test_engine_without_an_endpoint_is_told() -> None:
     async with EngineStage() as engine:
         found = await run(engine, stage)
     assert not found.ok
-    assert "nothing could be asked" in found.detail
+    assert "couldn't send a request" in found.detail
 
 
 async def test_line_that_breaks_is_the_caller_s_to_handle() -> None:

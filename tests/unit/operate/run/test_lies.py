@@ -166,7 +166,7 @@ async def test_a_lie_about_the_lock_refuses_the_run(
 STEPS = {
     "garbage": always(b"{"),
     "another-kind": always({"kind": "unlocked"}, b"[]"),
-    "never-begun-for-ever": always(outcome("never begun")),
+    "never-begun-for-ever": always(outcome("not started")),
     "at-it-for-ever": always(outcome("running")),
     "at-it-with-progress-of-nothing": always(
         outcome("running", progress={"index": -(2**70), "done": 2**64, "total": -1, "words": ESCAPES})

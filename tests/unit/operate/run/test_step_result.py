@@ -31,14 +31,14 @@ STEP = Step(
             "73 MB downloaded by now stay in ~/.cache/huggingface on spark1. The next try goes on from there",
         ),
         (73_000_000, None, "on spark1. The next try goes on from there."),
-        (None, None, "exit code 1."),
+        (None, None, "with code 1."),
     ],
 )
 def test_transfer_that_failed_says_what_stays_and_that_its_disk_is_full(
     brought: int | None, free: int | None, told: str
 ) -> None:
     result = OperationResult(index=0, ok=False, brought_bytes=brought, free_bytes=free)
-    outcome = Outcome(state=OutcomeState.FAILED, results=(result,), problem="hf ended with exit code 1")
+    outcome = Outcome(state=OutcomeState.FAILED, results=(result,), problem="hf exited with code 1")
     detail = step_result(outcome, STEP).detail
     assert told in detail
     assert ("downloaded by now" in detail) == (brought is not None)

@@ -49,10 +49,10 @@ async def test_questions_are_answered_exactly(stage: Bench, tmp_path: Path) -> N
     asks = (said, failed, tail, slow, absent, file, big_file, nowhere, folder, elsewhere)
     answers = await line.ask(asks)
     assert answers[said] == Answer(value="$(id) 'x' \n-n --", code=0)
-    assert answers[failed] == Answer(value="half\n", problem="/bin/sh ended with 3: why", code=3)
+    assert answers[failed] == Answer(value="half\n", problem="/bin/sh exited with 3: why", code=3)
     assert answers[tail].value == "0099998\n0099999\n"
     assert (answers[slow].value, answers[slow].problem) == (None, "sleep took more than 0.3 s")
-    assert answers[absent].problem == "there is no program no-such-program on this machine"
+    assert answers[absent].problem == "this machine has no program no-such-program"
     assert answers[file].value == "\ufffd\x1b[2Jtext\n"
     assert len(answers[big_file].value) == 256 * 1024
     assert answers[nowhere] == Answer()
@@ -116,7 +116,7 @@ async def test_a_failure_undoes_and_says_so(stage: Bench, tmp_path: Path) -> Non
         undo=[sh("exit 1"), Command(argv=("rm", str(mark)))],
     )
     assert outcome.state is OutcomeState.FAILED
-    assert outcome.problem == "sh ended with exit code 28: no more room"
+    assert outcome.problem == "sh exited with code 28: no more room"
     assert outcome.undone is False  # the first of them failed, and the second was tried all the same
     assert not mark.exists()
     assert [(result.index, result.is_undo, result.ok) for result in outcome.results] == [
@@ -134,7 +134,7 @@ async def test_what_takes_too_long_is_ended_with_its_children(stage: Bench, tmp_
         line, sh('trap "" TERM; sleep 300 & echo $! $$ >"$1"; wait; sleep 300', str(pids), limit_s=0.5)
     )
     assert outcome.state is OutcomeState.FAILED
-    assert outcome.problem == "sh took more than 0.5 s: it was ended"
+    assert outcome.problem == "sh took more than 0.5 s: it was killed"
     # a kill is sent to the whole group at once, and each of it dies when the kernel next runs it
     poll(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), what="its children end")
 
@@ -166,7 +166,7 @@ async def test_a_signal_goes_to_that_process_alone(stage: Bench) -> None:
     outcome = await stage.perform(line, other, step="other")
     assert [result.was_done for result in outcome.results] == [True]
     outcome = await stage.perform(line, hold, step="hold")
-    assert outcome.problem.startswith(f"process {process.pid} is still there after 0.1 s (state S")
+    assert outcome.problem.startswith(f"process {process.pid} still exists after 0.1 s (state S")
     outcome = await stage.perform(line, end, end, step="end")
     assert [result.was_done for result in outcome.results] == [False, True]
     assert await process.wait() == -signal.SIGTERM
@@ -198,7 +198,7 @@ async def test_a_step_whose_process_is_killed_is_gone(stage: Bench, tmp_path: Pa
     outcome = await stage.perform(line, sh("echo first"), sh("kill -9 $PPID"), undo=[sh("echo undone")])
     assert outcome.state is OutcomeState.GONE
     assert [result.output for result in outcome.results] == ["first"]
-    assert outcome.problem == "what did it was killed in the middle"
+    assert outcome.problem == "the process that ran this step was killed"
 
 
 async def test_a_step_begun_before_a_reboot_is_gone(stage: Bench) -> None:
@@ -210,7 +210,7 @@ async def test_a_step_begun_before_a_reboot_is_gone(stage: Bench) -> None:
     outcome = await line.outcome("r1", "s")
     assert (outcome.state, outcome.problem) == (OutcomeState.GONE, "spark1 was rebooted meanwhile")
     journal = stage.folder / f"sparktop-{os.getuid()}" / "r2.s.step"
-    journal.write_text('{"begun":{"boot":"another"}}\n{"result":{"index":0,"ok":true}}\n{"resu')
+    journal.write_text('{"started":{"boot":"another"}}\n{"result":{"index":0,"ok":true}}\n{"resu')
     outcome = await line.outcome("r2", "s")
     assert (outcome.state, len(outcome.results)) == (OutcomeState.GONE, 1)
     assert "rebooted" in outcome.problem
@@ -219,12 +219,12 @@ async def test_a_step_begun_before_a_reboot_is_gone(stage: Bench) -> None:
 async def test_asked_about_before_it_was_begun_it_is_begun_by_no_older_runner(stage: Bench) -> None:
     older = await stage.line()
     newer = await stage.line()
-    assert (await newer.outcome("r1", "s")).state is OutcomeState.NEVER_BEGUN
+    assert (await newer.outcome("r1", "s")).state is OutcomeState.NOT_STARTED
     late = await stage.perform(older, sh("echo late"))
     assert late.state is OutcomeState.FAILED
     assert "too late" in late.problem
     assert not late.results
-    assert (await newer.outcome("r1", "s")).state is OutcomeState.NEVER_BEGUN
+    assert (await newer.outcome("r1", "s")).state is OutcomeState.NOT_STARTED
     assert (await stage.perform(newer, sh("echo in time"))).state is OutcomeState.DONE
 
 
@@ -235,7 +235,7 @@ async def test_the_runner_leaves_when_its_input_closes_and_when_nobody_speaks(st
     poll(lambda: not is_alive(line.pid), what="the runner leaves")
     silent = await stage.line(lease_s=0.5)
     async with asyncio.timeout(10):
-        assert await silent.wait_ended() == "the runner ended: nothing came for 0.5 s"
+        assert await silent.wait_ended() == "the runner ended: nothing arrived for 0.5 s"
     with pytest.raises(LinkLost):
         await silent.outcome("r", "s")
 
@@ -312,7 +312,7 @@ async def test_what_it_keeps_is_private_and_is_tidied(stage: Bench, tmp_path: Pa
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
     for number in range(70):
         path = folder / f"old{number}.s.step"
-        path.write_text('{"begun":{}}\n')
+        path.write_text('{"started":{}}\n')
         os.utime(path, (time.time() - 60 - number, time.time() - 60 - number))
     os.utime(journal, (1, 1))
     (folder / "unrelated").touch()
@@ -368,7 +368,7 @@ async def test_a_machine_without_python_is_explained(tmp_path: Path) -> None:
         with pytest.raises(ProbeError) as failure:
             await stage.line(prefix=("env", "PATH=/nonexistent"))
         assert failure.value.hint == (
-            "There is no python3 on that machine, and the runner needs one. Install it: `sudo apt install python3`."
+            "That machine has no python3, which the runner needs. Install it: `sudo apt install python3`."
         )
 
 

@@ -135,7 +135,7 @@ async def test_what_was_begun_is_remembered_across_connections(lines: Lines, tra
     second = await runner(lines)
     assert second is not first
     assert (await second.outcome("r", "s")).state is OutcomeState.GONE
-    assert (await second.outcome("r", "never")).state is OutcomeState.NEVER_BEGUN
+    assert (await second.outcome("r", "never")).state is OutcomeState.NOT_STARTED
 
 
 async def test_watching_only_starts_nothing(transport: LocalTransport) -> None:

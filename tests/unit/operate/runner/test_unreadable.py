@@ -106,7 +106,7 @@ async def test_a_lock_is_held_or_not(start: Start, held: str) -> None:
         await line.lock("me", "a plan")
 
 
-@pytest.mark.parametrize("state", ["done", "failed", "never begun"])
+@pytest.mark.parametrize("state", ["done", "failed", "not started"])
 async def test_a_step_s_unreadable_reply_is_asked_about(start: Start, state: str) -> None:
     line = await start({"step": ["garbage"], "outcome": [OUTCOME.replace("STATE", state)]})
     outcome = await line.perform("r", "s", STEP, told=lambda _: None, secret=no_secret)

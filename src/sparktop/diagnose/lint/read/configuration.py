@@ -44,10 +44,11 @@ def read(text: str, name: str) -> Reading:
     """
     text = text.removeprefix("\ufeff")
     if "\0" in text:
-        raise ConfigError(f"{name}: binary, no launch configuration")
+        raise ConfigError(f"{name} is a binary file, not a launch configuration")
     if len(text) > MAX_CHARS:
         raise ConfigError(
-            f"{name}: {len(text) // 1000:,} kB are no launch configuration", hint="sparktop explain reads logs"
+            f"{name} has {len(text) // 1000:,} kB: too large for a launch configuration",
+            hint="for a log: sparktop explain FILE",
         )
     document = Document(name, text)
     rows = [row for row in (line.strip() for line in text.splitlines()) if row and not row.startswith(("#", ";"))]
@@ -56,7 +57,7 @@ def read(text: str, name: str) -> Reading:
     try:
         reading = _read(document, rows)
     except RecursionError as error:
-        raise ConfigError(f"{name}: nested too deeply to be read") from error
+        raise ConfigError(f"{name}: nested too deeply") from error
     comments = _comments(document)
     return replace(reading, specs=tuple(replace(spec, comments=comments) for spec in reading.specs))
 
@@ -65,19 +66,21 @@ def _read(document: Document, rows: list[str]) -> Reading:
     first = rows[0]
     shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", document.text)
     if shebang and not re.search(r"sh\b", shebang[0]):
-        raise ConfigError(f"{document.name}: a script for {shebang[2] or shebang[1]} can't be read")
+        raise ConfigError(
+            f"{document.name} is a script for {shebang[2] or shebang[1]}: sparktop lint reads shell scripts only"
+        )
     if shebang:
         return _script(document)
     if _SECTION.match(first):
-        return _reading(SourceKind.UNIT, read_unit(document), "no engine is started or named in this unit")
+        return _reading(SourceKind.UNIT, read_unit(document), "this unit starts no engine")
     if first[0] in "[{":
         return _json(document)
     if re.match(r"(?:FROM|ARG)\s+\S", first, re.IGNORECASE) and any(re.match(r"(?i)FROM\s", row) for row in rows):
-        return _reading(SourceKind.DOCKERFILE, read_dockerfile(document), "no engine is started by this Dockerfile")
+        return _reading(SourceKind.DOCKERFILE, read_dockerfile(document), "this Dockerfile starts no engine")
     if _YAML_KEY.match(first) and not re.match(r"\S+::", first):
         return _yaml(document)
     if all(_VARIABLE.match(row) for row in rows):
-        note = "only variables, which nothing here gives to an engine: check the file that reads them"
+        note = "only variables, and no engine that reads them: check the file that uses them"
         specs = _script(document).specs
         return Reading(kind="variables", specs=specs, note="" if specs else note)
     return _script(document)
@@ -89,30 +92,32 @@ def _script(document: Document) -> Reading:
         read_script(document.whole, scope, strict=True)
     except UnclosedQuote as error:
         position = f"{document.name}:{document.line_of(error.offset)}"
-        raise ConfigError(f"{position}: a quote is opened here and never closed") from error
-    return _reading(SourceKind.SHELL, scope.specs, "no `docker run`, `vllm serve` or sglang command in it")
+        raise ConfigError(f"{position}: this quote is never closed") from error
+    return _reading(SourceKind.SHELL, scope.specs, "it has no `docker run`, `vllm serve` or sglang command")
 
 
 def _yaml(document: Document) -> Reading:
     root = root_of(document)
     if is_compose(root):
-        return _reading(SourceKind.COMPOSE, read_compose(document, root), "no service in it is a vLLM or SGLang engine")
+        return _reading(
+            SourceKind.COMPOSE, read_compose(document, root), "none of its services is a vLLM or SGLang engine"
+        )
     if is_recipe(root):
         return _reading(SourceKind.RECIPE, read_recipe(document, root), "its runtime is neither vLLM nor SGLang")
-    return Reading(kind="YAML", note="YAML, but no compose file and no recipe")
+    return Reading(kind="YAML", note="YAML, but neither a compose file nor a recipe")
 
 
 def _json(document: Document) -> Reading:
     try:
         json.loads(document.text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{document.name}:{error.lineno}: no JSON: {error.msg}") from error
+        raise ConfigError(f"{document.name}:{error.lineno}: not valid JSON: {error.msg}") from error
     except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{document.name}: no JSON that can be read ({type(error).__name__})") from error
+        raise ConfigError(f"{document.name}: the JSON can't be read ({type(error).__name__})") from error
     specs = read_inspect(document)
     if specs is None:
-        return Reading(kind="JSON", note="JSON, but not of `docker inspect`")
-    return _reading(SourceKind.INSPECT, specs, "no container in it is a vLLM or SGLang engine")
+        return Reading(kind="JSON", note="JSON, but not from `docker inspect`")
+    return _reading(SourceKind.INSPECT, specs, "none of its containers is a vLLM or SGLang engine")
 
 
 def _reading(kind: SourceKind, specs: list[LaunchSpec], otherwise: str) -> Reading:

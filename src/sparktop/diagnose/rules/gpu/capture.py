@@ -128,7 +128,7 @@ def _finding(
                 of_engine(
                     capture.rank.engine,
                     capture.rank.node,
-                    f"capture {capture.count or 'begun'} unchanged for {span(capture.still_s)}",
+                    f"capture {capture.count or 'started'} unchanged for {span(capture.still_s)}",
                     part="log",
                     wall_s=capture.moved_wall_s,
                 )

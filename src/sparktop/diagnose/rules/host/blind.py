@@ -52,8 +52,7 @@ def _collector(node: NodeView, collector: Collector) -> Finding:
         collector.state, "isn't permitted"
     )
     explanation = (
-        f"Without it sparktop can't see {data_name}, and rules that need it don't run: no finding there doesn't mean "
-        "that all is well."
+        f"Without it sparktop can't see {data_name}, and the rules that need it don't run: faults there stay unseen."
     )
     if stuck and collector.name == "nvml":
         explanation = (

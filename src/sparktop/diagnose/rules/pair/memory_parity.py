@@ -189,7 +189,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
     other_process = _largest_other_process(gap.poor)
     unit = _unit_of(gap.poor, other_process) if other_process is not None else ""
     process_text = (
-        f", most of it {other_process.name} (pid {other_process.pid}) with {gib(other_process.used_bytes or 0)}"
+        f", most in {other_process.name} (pid {other_process.pid}) with {gib(other_process.used_bytes or 0)}"
         if other_process
         else ""
     )

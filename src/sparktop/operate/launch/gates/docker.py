@@ -186,10 +186,10 @@ def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: 
     return failed(
         "name",
         node,
-        f"{sentence}, of image {row.get('Image') or 'not known'}; it is no engine that sparktop knows, so it can't be "
-        "stopped from here",
-        f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # it runs on; or end it: "
-        f"docker rm -f {name}",
+        f"{sentence}, of image {row.get('Image') or 'not known'}; sparktop doesn't know it as an engine, so it can't "
+        "stop it",
+        f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # keeps it running; "
+        f"or remove it: docker rm -f {name}",
         (other_name,),
     )
 

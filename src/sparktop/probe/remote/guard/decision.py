@@ -81,7 +81,7 @@ def reason(why: str, readings: Sequence[tuple[float, int]], floor_kb: int) -> st
     """The threshold that was crossed, as a sentence."""
     left = readings[-1][1]
     if why == "floor":
-        return f"{left / _GIB_KB:.1f} GiB were available, less than {floor_kb / _GIB_KB:.1f}"
+        return f"{left / _GIB_KB:.1f} GiB was available, less than {floor_kb / _GIB_KB:.1f}"
     rate = falling(readings)
     return (
         f"memory fell {rate / _GIB_KB:.1f} GiB/s with {left / _GIB_KB:.1f} GiB available: empty in {left / rate:.1f} s"
@@ -107,7 +107,7 @@ def parse_order(words: Message) -> Message:
         "again": bool(words.get("again")),
     }
     if order["id"] and (len(order["id"]) != 64 or set(order["id"]) - set("0123456789abcdef")):
-        raise ValueError("that is no container's id")
+        raise ValueError("not a container id")
     if order["id"] and (order["floor"] <= 0 or not (within is None or 0 < order["within"] <= 600)):
-        raise ValueError("that is no threshold")
+        raise ValueError("not a threshold")
     return order

@@ -28,7 +28,7 @@ def parse_answer(data: bytes) -> tuple[int, bytes, bytes] | None:
     head, blank, rest = data.partition(b"\r\n\r\n")
     if not blank:
         if len(data) > HEAD_BYTES:
-            raise ValueError("no end of its head")
+            raise ValueError("its headers don't end")
         return None
     lines = head.split(b"\r\n")
     words = lines[0].split()
@@ -98,7 +98,7 @@ class DockerLine:
                 errno.ENOENT: f"there is no Docker Engine here (no {self.path})",
                 errno.EACCES: f"this user may not use {self.path}: `sudo usermod -aG docker $USER`, then log in again",
                 errno.ECONNREFUSED: "the Docker Engine is not running",
-            }.get(error.errno or 0, f"the Docker Engine takes no connection: {os.strerror(error.errno or 0)}")
+            }.get(error.errno or 0, f"can't connect to the Docker Engine: {os.strerror(error.errno or 0)}")
             return False
         self.socket = connection
         self.poll.register(connection.fileno(), select.POLLIN)
@@ -128,7 +128,7 @@ class DockerLine:
         except OSError:
             chunk = b""
         if not chunk:
-            self.problem = "the Docker Engine has closed the line"
+            self.problem = "the Docker Engine closed the connection"
             return None
         self._pending += chunk
         answers = []
@@ -138,8 +138,8 @@ class DockerLine:
                 if self.asked:
                     answers.append((self.asked.pop(0)[0], status, body))
             if len(self._pending) > ANSWER_BYTES:
-                raise ValueError("no end of it")
+                raise ValueError("the answer doesn't end")
         except (ValueError, RecursionError):
-            self.problem = "what answers on its socket is no Docker Engine"
+            self.problem = "what answers on its socket is not a Docker Engine"
             return None
         return answers

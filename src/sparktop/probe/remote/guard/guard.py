@@ -119,7 +119,7 @@ class Guard:
         try:
             order = parse_order(words)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            self.report("failed", f"the order wasn't understood: {error}")
+            self.report("failed", f"the probe doesn't understand the order: {error}")
             return
         if order["token"] and order["token"] == self.order.get("token"):
             self.send()
@@ -204,12 +204,12 @@ class Guard:
         claim = self.journal.read(CLAIM)
         if claim is not None and is_held(claim) and isinstance(claim.get("order"), dict):
             self.order, self.until = {**claim["order"], "token": ""}, claim.get("until")
-            self.report("armed", "by another console" if self.until is None else "by a console that has gone")
+            self.report("armed", "by another console" if self.until is None else "by a console that is gone")
             return
         self.journal.remove(CLAIM)
         self.has_rival, self.until, self.due_at = False, None, float("inf")
         if not self.recall() and self.message.get("phase") == "armed":
-            self.report("disarmed", "the probe that held it has left")
+            self.report("disarmed", "its probe exited")
 
     # watching memory
 
@@ -239,7 +239,7 @@ class Guard:
         self.due_at = now + look_after_s(self.readings, floor_kb)
         if not self.is_claimed():
             self.off()
-            self.report("disarmed", "another console has taken the guard over, or switched it off")
+            self.report("disarmed", "another console took over the guard, or disarmed it")
             return
         why = decide(self.readings, floor_kb, self.order["within"])
         if why and self.verified:
@@ -256,7 +256,7 @@ class Guard:
     def fire(self, now: float, why: str) -> None:
         """Kill the container; the request is sent before anything else is done."""
         if self.line.socket is None and not self.line.open():
-            self.report("failed", f"armed and memory is short, but {self.line.problem}")
+            self.report("failed", f"armed and memory is low, but {self.line.problem}")
             return
         self.line.ask(self.kill, "kill", now)
         self.state, self.fired_at, self.fired_kb = "ending", now, self.readings[-1][1]
@@ -270,11 +270,11 @@ class Guard:
         if now - self.fired_at > GIVE_UP_S:
             self.finish(f"Docker hasn't answered for {GIVE_UP_S:g} s")
         elif self.line.socket is None and not self.line.open():
-            self.report("failed", f"the request was out, but {self.line.problem}; it is tried again")
+            self.report("failed", f"sent the request, but {self.line.problem}; trying again")
         elif not self.line.asked:
             self.inspect("check", now)
         elif now - self.line.asked[0][1] > ANSWER_S:
-            self.report("failed", f"the request is out, and Docker hasn't answered for {ANSWER_S:g} s")
+            self.report("failed", f"sent the request, but Docker hasn't answered for {ANSWER_S:g} s")
 
     # Docker
 
@@ -283,7 +283,7 @@ class Guard:
         self.verify_at = now + VERIFY_S
         if self.line.socket is None and not self.line.open():
             self.verify_at = now + RETRY_S
-            self.report("failed", f"armed, but {self.line.problem}; it is tried again")
+            self.report("failed", f"armed, but {self.line.problem}; trying again")
             return
         self.inspect("look", now)
 
@@ -317,29 +317,29 @@ class Guard:
         container = parse_container(body) if status == 200 else {}
         refusal = ""
         if status == 404:
-            refusal = "that container is no more" if self.verified else "there is no such container"
+            refusal = "the container no longer exists" if self.verified else "there is no such container"
         elif status != 200 or not container:
             self.report("failed", f"armed, but Docker answered {status}: {docker_message(body)}")
             self.verify_at = self.now() + RETRY_S
             return
         elif container["id"] != self.order["id"] or container["name"] != self.order["name"]:
-            refusal = f"that container is called {container['name']} now"
+            refusal = f"the container is now called {container['name']}"
         elif not (self.verified or self.order["again"]) and self.is_low():  # arming must not kill at once
-            refusal = f"only {self.readings[-1][1] / 1024**2:.1f} GiB are available, which is below that floor already"
+            refusal = f"only {self.readings[-1][1] / 1024**2:.1f} GiB is available, already below that floor"
         if refusal:
             self.off()
             self.report("disarmed", refusal)
             return
         self.verified = True
         # It may be armed before the container starts: loading a model is what it guards.
-        self.report("armed", "" if container["running"] else "the container isn't running at the moment")
+        self.report("armed", "" if container["running"] else "the container isn't running now")
 
     def on_killed(self, status: int, body: bytes, now: float) -> None:
         """Take the answer to the kill."""
         if status in (200, 204):
             self.finish("", round(now - self.fired_at, 3))
         elif status == 404:
-            self.finish("that container is no more")
+            self.finish("the container no longer exists")
         else:
             self.finish(f"Docker answered {status}: {docker_message(body)}")
 
