@@ -15,7 +15,7 @@ from tests.runner_support import NODE, Bench, bench, is_alive, until
 from tests.support import poll, unavailable
 
 from sparktop.errors import LinkLost
-from sparktop.model.operation import Command, Operation, Privilege
+from sparktop.model.operation import Command, Operation, Privilege, Signal
 from sparktop.model.plan import Remote
 from sparktop.model.survey import AskPrivileges, Privileges
 from sparktop.operate.runner.api import Outcome, OutcomeState
@@ -148,6 +148,23 @@ async def test_a_rule_for_the_exact_command_is_enough(stage: Stage) -> None:
     outcome = await stage.perform(await stage.line("exact"), READS)
     assert outcome.results[0].output == "read 0"
     assert stage.asked == []
+
+
+async def test_a_process_that_root_can_t_end_either_is_a_failure(stage: Stage) -> None:
+    """This sudo gives no root: kill is refused under it as well."""
+    if os.getuid() != 0:
+        unavailable("another user's process is started by root alone")
+    process = await asyncio.create_subprocess_exec("sleep", "300")
+    try:
+        started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        order = Signal(pid=process.pid, started_ticks=started, privilege=Privilege.ROOT, must_end=True)
+        outcome = await stage.perform(await stage.line("free"), order)
+        assert outcome.state is OutcomeState.FAILED
+        assert outcome.problem.startswith("kill ended with exit code 1")
+        assert process.returncode is None
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @pytest.mark.parametrize(

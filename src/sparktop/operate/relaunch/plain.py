@@ -47,7 +47,7 @@ class PlainRelaunch(RankRelaunch):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return self.new.body.get("Labels") or {}
+        return sanitise.mapping(self.new.body.get("Labels"))
 
     @property
     def policy(self) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> 
     """What the change makes different from the running engine."""
     change = rank_change.change
     pairs = rank_change.config.get("Env") if rank_change.raw else rank_change.rank.engine.environment
-    before = dict(str(pair).partition("=")[::2] for pair in pairs or ())
+    before = dict(str(pair).partition("=")[::2] for pair in sanitise.items(pairs))
     for name, value in change.environment.items():
         if before.get(name) != value:
             yield Difference(

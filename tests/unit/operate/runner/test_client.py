@@ -139,6 +139,33 @@ async def test_what_takes_too_long_is_ended_with_its_children(stage: Bench, tmp_
     poll(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), what="its children end")
 
 
+@pytest.mark.parametrize(
+    ("script", "accepts", "problem"),
+    [
+        ("kill -9 $$", (0,), "sh ended by signal 9"),
+        ("exit 0", (3,), "sh ended with exit code 0"),
+        ("exit 3", (0,), "sh ended with exit code 3"),
+    ],
+)
+async def test_how_a_program_ended_is_told(stage: Bench, script: str, accepts: tuple[int, ...], problem: str) -> None:
+    line = await stage.line()
+    outcome = await stage.perform(line, Command(argv=("/bin/sh", "-c", script), accepts=accepts))
+    assert (outcome.state, outcome.problem) == (OutcomeState.FAILED, problem)
+
+
+async def test_what_the_runner_itself_fails_at_is_undone_like_another_failure(stage: Bench, tmp_path: Path) -> None:
+    line = await stage.line()
+    mark = tmp_path / "mark"
+    odd = Signal(pid=os.getpid(), started_ticks=1, signal="NONSENSE")
+    outcome = await stage.perform(
+        line, Command(argv=("touch", str(mark))), odd, sh("echo never"), undo=[Command(argv=("rm", str(mark)))]
+    )
+    assert (outcome.state, outcome.undone) == (OutcomeState.FAILED, True)
+    assert outcome.problem.startswith("the runner failed at it: AttributeError")
+    assert [result.ok for result in outcome.results] == [True, False, True]
+    assert not mark.exists()
+
+
 async def test_done_already(stage: Bench, tmp_path: Path) -> None:
     line = await stage.line()
     mark = tmp_path / "mark"
