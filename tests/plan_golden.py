@@ -47,6 +47,7 @@ ACTS = {
     plans.AwaitBack: "wait until back",
     plans.SmokeTest: "smoke test",
     plans.Measure: "measure",
+    plans.CheckExposed: "check what is exposed",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

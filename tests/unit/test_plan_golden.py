@@ -22,6 +22,7 @@ from sparktop.model.plan import (
     AwaitReady,
     AwaitResolved,
     AwaitServing,
+    CheckExposed,
     CollectEvidence,
     Difference,
     GuardOrder,
@@ -56,6 +57,7 @@ ACTS: tuple[Act, ...] = (
     AwaitBack(boot_id="b"),
     SmokeTest(engine="vllm", floor_bytes=1, api_key=SECRET),
     Measure(engine="vllm", expected=Expected(), floor_bytes=1),
+    CheckExposed(name="llm.example.org", api_key=SECRET),
     GuardOrder(container_id=""),
 )
 

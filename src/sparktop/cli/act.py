@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from sparktop.cli.commands import BY_NAME
 from sparktop.cli.options import HOST_HELP, add_run_options, parser, settings
 from sparktop.errors import UsageError
 
@@ -161,8 +162,8 @@ def _action(name: str | None) -> Action:
     from sparktop.operate.actions import ACTIONS, RUN_COMMANDS, action
 
     match = action(name) if name else None
-    if match is not None and match.target == "recipe":
-        raise UsageError(f"{name} is a command of its own", hint="sparktop launch RECIPE HOST [HOST]")
+    if match is not None and match.is_own_command:
+        raise UsageError(f"{name} is a command of its own", hint=f"sparktop {BY_NAME[match.name].shape}")
     if match is not None:
         return match
     names = [*(other.name for other in ACTIONS), *RUN_COMMANDS]

@@ -116,6 +116,17 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="expose",
+        module="serve",
+        shape="expose NAME HOST...",
+        brief="print nginx's or Caddy's configuration before an engine, key required; --on HOST installs it",
+        examples=(
+            ("sparktop expose llm.example.org spark1 spark2", "print nginx's file before the engines of two Sparks"),
+            ("sparktop expose llm.example.org spark1 --on gateway", "install it on gateway; asks before it does"),
+            ("sparktop expose llm.example.org --on gateway --remove", "remove it"),
+        ),
+    ),
+    Command(
         name="audit",
         module="act",
         shape="audit",

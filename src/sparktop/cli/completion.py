@@ -150,7 +150,7 @@ def _config(typed: Namespace) -> Config:
 def _actions(_: str, typed: Namespace) -> Candidates:
     from sparktop.operate.actions import ACTIONS, RUN_COMMANDS
 
-    return {action.name: action.title for action in ACTIONS if action.target != "recipe"} | RUN_COMMANDS
+    return {action.name: action.title for action in ACTIONS if not action.is_own_command} | RUN_COMMANDS
 
 
 def _settings(prefix: str, typed: Namespace) -> Candidates:

@@ -1,8 +1,9 @@
-"""The command `unit`: an engine served on and on."""
+"""The commands `unit` and `expose`: an engine served on and on, and to others."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from sparktop.cli.launch import add_recipe_options, once_each, ordered
 from sparktop.cli.options import HOST_HELP, add_run_options, parser, settings
@@ -14,6 +15,15 @@ _UNIT_USAGE = (
     "       sparktop unit RECIPE|CONTAINER HOST [HOST] --install [--user]\n"
     "                     [--dry-run | --yes] [--json]\n"
     "       sparktop unit CONTAINER HOST [HOST] --remove [--dry-run | --yes] [--json]"
+)
+
+
+_EXPOSE_USAGE = (
+    "sparktop expose NAME HOST [HOST] [--engine ENGINE] [--with nginx|caddy]\n"
+    "       sparktop expose NAME --upstream IP:PORT [--upstream IP:PORT]\n"
+    "       sparktop expose NAME HOST [HOST] --on PROXYHOST [--env-file FILE]\n"
+    "                     [--dry-run | --yes] [--json]\n"
+    "       sparktop expose NAME --on PROXYHOST --remove"
 )
 
 
@@ -74,5 +84,114 @@ def unit_arguments() -> argparse.ArgumentParser:
     )
     add_recipe_options(argument_parser)
     argument_parser.set_defaults(may_fetch=True)
+    add_run_options(argument_parser)
+    return argument_parser
+
+
+def expose(words: list[str]) -> int:
+    """`sparktop expose`."""
+    options = expose_arguments().parse_args(words)
+    hosts = tuple(options.hosts)
+    config = settings(options)
+    from sparktop.operate.serve.proxy_config import Proxy, Site, server_name, upstream
+
+    try:
+        name = server_name(options.name)
+        upstreams = tuple(upstream(text) for text in options.upstream)
+    except ValueError as error:
+        raise UsageError(str(error), hint="sparktop expose llm.example.org --upstream 192.168.0.50:8000") from error
+    if options.remove and not options.on:
+        raise UsageError("--remove: on which host is the proxy?", hint=f"sparktop expose {name} --on HOST --remove")
+    if options.dry_run and options.yes:
+        raise UsageError("--dry-run and --yes can't be used together")
+    if not options.on and (options.dry_run or options.yes or options.as_json):
+        raise UsageError("without --on the file is only printed: no other flag is needed")
+    if not 0 < options.listen < 65536:
+        raise UsageError("--listen takes a port from 1 to 65535")
+    hosts = hosts or (() if upstreams or options.remove else config.hosts)
+    if not (hosts or upstreams or options.remove):
+        raise UsageError("which engine?", hint=f"sparktop expose {name} spark1, or --upstream IP:PORT")
+    if hosts and upstreams:
+        raise UsageError("HOST and --upstream can't be used together")
+    proxy = Proxy(options.proxy)
+    if upstreams and not options.on:
+        from sparktop.headless.expose import print_site
+
+        return print_site(Site(name=name, upstreams=upstreams, port=options.listen), proxy)
+    import asyncio
+    from dataclasses import replace
+
+    from sparktop.cli.composition import commanded, distinct
+    from sparktop.headless.expose import expose as carry_out
+    from sparktop.model.plan import Request
+    from sparktop.operate.serve.proxy import REMOVE
+    from sparktop.operate.serve.unit import PRINT
+
+    on = distinct((options.on,)) if options.on else ()
+    names = distinct(hosts)
+    once_each(names, hosts)
+    make, secret, output = commanded(replace(config, hosts=tuple(dict.fromkeys((*hosts, *on)))), options)
+    flags = {
+        "on": "".join(on),
+        "from": " ".join(names),
+        "upstream": " ".join(map(str, upstreams)),
+        "engine": options.engine,
+        "with": options.proxy,
+        "listen": "" if options.listen == 80 else str(options.listen),
+        PRINT: "" if on else "yes",
+        REMOVE: "yes" if options.remove else "",
+    }
+    request = Request(
+        action="expose",
+        nodes=tuple(dict.fromkeys((*names, *on))),
+        target=name,
+        options={key: value for key, value in flags.items() if value},
+        secret=_key(options) if on and not options.remove else "",
+    )
+    return asyncio.run(carry_out(make, request, output=output, secret=secret))
+
+
+def _key(options: argparse.Namespace) -> str:
+    """The key that clients must send, from the environment, else from a file that only the operator can read."""
+    import os
+
+    from sparktop.recipe.operator_secrets import collect, own_file
+
+    files = (options.env_file,) if options.env_file is not None else (own_file(),)
+    found = collect(KEY_NAMES, os.environ, files)
+    if options.env_file is not None and not options.env_file.is_file():
+        raise ConfigError(f"{options.env_file}: there is no such file")
+    if found.problems and not found.values:
+        raise ConfigError("\n  ".join(problem.text for problem in found.problems))
+    return next((found.values[name] for name in KEY_NAMES if name in found.values), "")
+
+
+KEY_NAMES = ("SPARKTOP_API_KEY", "VLLM_API_KEY")
+"""Variables that hold the key, the first that is set."""
+
+
+def expose_arguments() -> argparse.ArgumentParser:
+    """The arguments of `sparktop expose`."""
+    argument_parser = parser("expose", _EXPOSE_USAGE)
+    argument_parser.add_argument("name", metavar="NAME", help="the host name that clients use: llm.example.org")
+    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=f"the engine's: {HOST_HELP}")
+    argument_parser.add_argument("--engine", default="", metavar="ENGINE", help="the engine, if a HOST has several")
+    argument_parser.add_argument(
+        "--upstream", action="append", default=[], metavar="IP:PORT", help="an engine by its address, without a HOST"
+    )
+    argument_parser.add_argument("--on", default="", metavar="HOST", help="install it on this host, where the proxy is")
+    argument_parser.add_argument("--remove", action="store_true", help="with --on: remove it")
+    argument_parser.add_argument(
+        "--with", dest="proxy", default="nginx", choices=("nginx", "caddy"), help="the proxy (default nginx)"
+    )
+    argument_parser.add_argument(
+        "--listen", type=int, default=80, metavar="PORT", help="the port for plain HTTP (default 80)"
+    )
+    argument_parser.add_argument(
+        "--env-file",
+        type=Path,
+        metavar="FILE",
+        help=f"a file with the key, {KEY_NAMES[0]}=..., mode 0600; else it is taken from your environment",
+    )
     add_run_options(argument_parser)
     return argument_parser

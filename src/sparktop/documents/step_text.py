@@ -24,6 +24,7 @@ from sparktop.model.plan import (
     AwaitReady,
     AwaitResolved,
     AwaitServing,
+    CheckExposed,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -212,6 +213,9 @@ def _act(act: Act) -> Iterator[str]:
             )
         case Measure():
             yield f"POST /v1/chat/completions of {act.engine}: {act.tokens} tokens, timed from here"
+        case CheckExposed():
+            yield f"GET /v1/models of {act.name}: refused without the key and with a wrong one, answered with it"
+            yield f"GET /metrics of {act.name}: not found"
         case GuardOrder():
             yield _order(act)
 

@@ -48,6 +48,8 @@ class Request:
     finding: Finding | None = None
     """The finding to fix: after the run it must be resolved."""
     order: Order | None = None  # of a launch: the recipe and what is wanted of it
+    secret: str = field(default="", repr=False)
+    """A key that the action writes on a node; in no option, which the audit keeps."""
 
 
 # --- what a step does
@@ -167,6 +169,16 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckExposed:
+    """Ask a reverse proxy as a client does: it must refuse who has no key, and serve who has it, and only that."""
+
+    name: str
+    """The host name that it serves."""
+    port: int = 80
+    api_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
     """An order to the probe: kill this container when memory runs low, without waiting for the console."""
 
@@ -191,6 +203,7 @@ Act = (
     | AwaitBack
     | SmokeTest
     | Measure
+    | CheckExposed
     | GuardOrder
 )
 

@@ -46,7 +46,14 @@ class Action:
     risk: Risk
     """The highest risk a plan of it can have; the plan states its own."""
     target: str
-    """What it is applied to: "engine", "process", "node", "nodes" or "recipe" (only where there is a recipe)."""
+    """What it is applied to: "engine", "process", "node" or "nodes"; "recipe" or "command" where it takes more than a
+    target, and has a command of its own."""
+
+    @property
+    def is_own_command(self) -> bool:
+        """Whether it is planned by a command of its own, not by `sparktop act`."""
+        return self.target in ("recipe", "command")
+
     planner: str
     """The planner's module, within `sparktop.operate`."""
     options: tuple[Option, ...] = ()
@@ -217,6 +224,14 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         target="engine",
         planner="serve.unit_removal",
+    ),
+    Action(
+        name="expose",
+        title="Expose an engine",
+        description="Serve an engine under a host name through nginx or Caddy, with a key; or take that away.",
+        risk=Risk.DISRUPTIVE,
+        target="command",
+        planner="serve.proxy",
     ),
     Action(
         name="guard",

@@ -120,7 +120,7 @@ def test_the_first_word_is_a_command_or_a_host(home: Path) -> None:
 
 
 def test_all_actions_and_recipes_are_there(home: Path) -> None:
-    assert {action.name for action in ACTIONS} - {"launch"} <= set(on_tab("sparktop act ", home))
+    assert {action.name for action in ACTIONS} - {"launch", "expose"} <= set(on_tab("sparktop act ", home))
     assert {*names(), "mine"} == set(on_tab("sparktop launch ", home))
 
 

@@ -478,3 +478,12 @@ rsync: [generator] write error: Broken pipe (32)
     assert last_line(said).endswith("No space left on device (28)")
     assert last_line("rsync error: received SIGINT\n\n") == "rsync error: received SIGINT"
     assert last_line("") == ""
+
+
+def test_what_nginx_refuses_is_told_and_not_that_it_refuses() -> None:
+    said = (
+        '2026/11/23 11:10:59 [emerg] 12923#12923: duplicate upstream "a" in /etc/nginx/sites-enabled/x:1\n'
+        "nginx: configuration file /etc/nginx/nginx.conf test failed\n"
+    )
+    assert 'duplicate upstream "a"' in last_line(said)
+    assert last_line("nginx: configuration file /etc/nginx/nginx.conf test failed").startswith("nginx: conf")

@@ -17,6 +17,7 @@ from sparktop.model.plan import (
     AwaitReady,
     AwaitResolved,
     AwaitServing,
+    CheckExposed,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -70,6 +71,8 @@ class LocalStep:
                     return await self._smoke(step, step.act, on_progress)
                 case Measure():
                     return await self._measure(step, step.act, on_progress)
+                case CheckExposed():
+                    return await self._exposed(step, step.act, on_progress)
                 case AwaitServing():
                     return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
@@ -165,7 +168,7 @@ class LocalStep:
         self,
         perform: Callable[..., Coroutine[Any, Any, RequestResult]],
         step: Step,
-        act: SmokeTest | Measure,
+        act: SmokeTest | Measure | CheckExposed,
         on_progress: OnProgress,
         patience_s: float,
     ) -> StepResult:
@@ -247,6 +250,17 @@ class LocalStep:
             return StepResult(state=StepState.FAILED, detail=f"no answer within {step.limit_s:.0f} s")
         except TransportError as error:
             return StepResult(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
+
+    async def _exposed(self, step: Step, check: CheckExposed, on_progress: OnProgress) -> StepResult:
+        """Ask the proxy once."""
+        try:
+            perform, patience_s = self._context.performers.exposed, self._context.first_line_s
+            return await self._ask_engine(perform, step, check, on_progress, patience_s)
+        except NoLine as no_line:
+            return StepResult(state=StepState.FAILED, detail=f"{no_line}: what {check.name} answers is not known")
+        except (TimeoutError, TransportError) as error:
+            why = getattr(error, "message", "") or f"no answer within {step.limit_s:.0f} s"
+            return StepResult(state=StepState.FAILED, detail=f"{why}: what {check.name} answers is not known")
 
     # evidence
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitServing, GuardOrder, Measure, SmokeTest
+from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitServing, CheckExposed, GuardOrder, Measure, SmokeTest
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus
@@ -57,6 +57,10 @@ class Performers(Protocol):
 
     async def measure(
         self, line: NodeLine, picture: Picture, node: str, measurement: Measure, *, progress: Progress
+    ) -> RequestResult: ...
+
+    async def exposed(
+        self, line: NodeLine, picture: Picture, node: str, check: CheckExposed, *, progress: Progress
     ) -> RequestResult: ...
 
     async def collect(
@@ -101,6 +105,7 @@ class OwnPerformers:
 
     smoke = staticmethod(_late("run.first_request", "smoke"))
     measure = staticmethod(_late("run.first_request", "measure"))
+    exposed = staticmethod(_late("serve.exposed", "exposed"))
     collect = staticmethod(_late("evidence.collect", "collect"))
     judge_memory = staticmethod(_late("waits.memory", "judge_memory"))
     judge_ready = staticmethod(_late("waits.readiness", "judge_ready"))
