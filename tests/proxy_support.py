@@ -44,6 +44,8 @@ class Engine:
     goes_on: threading.Semaphore
     paths: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    keys: list[str] = field(default_factory=list)
+    """The Authorization headers that came."""
 
     @property
     def port(self) -> int:
@@ -59,6 +61,7 @@ def engine() -> Iterator[Engine]:
 
         def do_GET(self) -> None:
             found.paths.append(self.path)
+            found.keys.append(self.headers.get("Authorization", ""))
             self._answer(b'{"data": []}')
 
         def do_POST(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparktop.model.plan import CheckExposed
 from sparktop.operate.run.run_context import Picture, Progress, RequestResult
@@ -12,6 +13,7 @@ from sparktop.transport.exposed import statuses
 
 WRONG_KEY = "sparktop-asks-with-a-wrong-key"
 _REFUSED = (401, 403)
+_REDIRECTS = (301, 302, 307, 308)
 TRIES = 10
 TRY_AGAIN_S = 1.0
 """The proxy loads its files after it has said that it will."""
@@ -33,12 +35,20 @@ async def exposed(
 
 
 async def exposed_here(name: str, port: int, key: str) -> RequestResult:
-    """Ask it from this machine, by its name; by HTTPS where it redirects there."""
+    """Ask it from this machine, by its name; by HTTPS where it redirects there.
+
+    The key goes over HTTPS alone, to who has a certificate of that name: by plain HTTP a name that points elsewhere
+    would give the key to a stranger.
+    """
     host = name if port == 80 else f"{name}:{port}"
-    answers = await statuses(f"http://{host}", questions(key))
-    if isinstance(answers, tuple) and all(status in (301, 302, 307, 308) for status in answers):
-        answers = await statuses(f"https://{name}", questions(key))
-    return judged(answers, name)
+    answers = await statuses(f"http://{host}", [(path, asked) for path, asked in questions(key) if asked != key])
+    if isinstance(answers, tuple) and all(status in _REDIRECTS for status in answers):
+        return judged(await statuses(f"https://{name}", questions(key)), name)
+    if isinstance(answers, str):
+        return judged(answers, name)
+    without, wrong, health = answers
+    result = judged((without, wrong, 200, 404, health), name)
+    return replace(result, detail=f"{without} without a key, {wrong} with a wrong one") if result.ok else result
 
 
 def questions(key: str) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.proxy_support import KEY, NAME, Engine, Running, engine, program, proxy
+from tests.support import free_port
 
+from sparktop.operate.serve.exposed import exposed_here
 from sparktop.operate.serve.proxy_config import (
     HEAD,
     Proxy,
@@ -95,6 +97,21 @@ def test_two_names_stand_side_by_side(before: Running) -> None:
     (before.root / "b.example.org.key").write_text(key_text(other, Proxy.NGINX, "another-key-456"))
     (before.root / "sites-enabled" / "b").write_text(site_text(other, Proxy.NGINX, str(before.root)))
     assert before.tested() == ""
+
+
+async def test_a_name_that_points_elsewhere_is_not_sent_the_key(serving: Engine) -> None:
+    result = await exposed_here("127.0.0.1", serving.port, KEY)
+    assert not result.ok
+    assert "whoever reaches it can use it" in result.detail
+    assert serving.paths
+    assert KEY not in " ".join(serving.keys)
+
+
+@pytest.mark.parametrize("before", [Proxy.NGINX], indirect=True)
+async def test_this_machine_asks_without_the_key(before: Running, serving: Engine) -> None:
+    result = await exposed_here("127.0.0.1", before.port, KEY)
+    assert (result.ok, result.detail) == (True, "401 without a key, 401 with a wrong one")
+    assert not (await exposed_here("127.0.0.1", free_port(), KEY)).ok
 
 
 def test_two_engines_share_the_load(tmp_path: Path) -> None:
