@@ -65,7 +65,7 @@ DOORS = {
     "ssh": Door(
         ("transport/ssh/config.py", "transport/ssh/connector.py", "transport/ssh/login.py"),
         (
-            *(f"unit/transport/test_ssh_{name}.py" for name in ("config", "doors", "stages")),
+            *(f"unit/transport/test_ssh_{name}.py" for name in ("config", "doors", "login", "stages")),
             *("integration/test_ssh_passwords.py", "integration/test_ssh_connect.py"),
         ),
     ),

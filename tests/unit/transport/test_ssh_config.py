@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runner_support import is_alive, until
 
 from sparktop.errors import TransportError
-from sparktop.transport.ssh.config import parse, resolve, split_paths
+from sparktop.transport.ssh.config import SshOptions, parse, resolve, split_paths
 from sparktop.transport.targets import parse_target
 
 SPARK1 = parse_target("spark1")
@@ -54,6 +55,12 @@ unknownkeyword some value
         Path("/a/Library/Application Support/known_hosts"),
         Path(os.environ["HOME"], ".ssh/known_hosts2"),
     )
+
+
+def test_what_nobody_says_is_as_openssh_has_it() -> None:
+    options = SshOptions(host="spark1", user="me")
+    assert (options.port, options.strict, options.hash_known_hosts) == (22, "ask", False)
+    assert (options.public_key, options.password, options.keyboard_interactive, options.questions) == (True,) * 4
 
 
 @pytest.mark.parametrize(
@@ -169,9 +176,11 @@ async def test_a_configuration_that_hangs_is_left(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("sparktop.transport.ssh.config._RESOLVE_LIMIT_S", 0.2)
     folder = Path(os.environ["HOME"], ".ssh")
     folder.mkdir(parents=True)
-    (folder / "config").write_text('Match exec "exec sleep 30"\n    Port 1\n')
+    pid = folder / "pid"
+    (folder / "config").write_text(f'Match exec "echo $$ >{pid}; exec sleep 30"\n    Port 1\n')
     with pytest.raises(TransportError, match="did not end"):
         await resolve(SPARK1)
+    await until(lambda: not is_alive(int(pid.read_text())))  # it isn't left behind
 
 
 async def test_another_file_can_be_named(tmp_path: Path) -> None:

@@ -33,6 +33,15 @@ def test_no_agent_no_x11_and_nothing_of_the_environment_is_forwarded(settings: d
     assert (settings["agent_forwarding"], settings["agent_path"]) == (False, None)
 
 
+def test_nobody_is_logged_in_by_his_host_or_kerberos(settings: dict[str, Any]) -> None:
+    assert [settings[name] for name in ("host_based_auth", "gss_auth", "gss_kex", "gss_host")] == [False] * 3 + [None]
+
+
+def test_a_dead_connection_is_noticed_after_six_seconds(settings: dict[str, Any]) -> None:
+    """(2 + 1) x 2: one miss less, and a link with 30 % loss breaks by itself (docs/facts/reliability.md 1.2)."""
+    assert (settings["keepalive_interval"], settings["keepalive_count_max"]) == (2, 2)
+
+
 async def test_a_command_gets_no_terminal_no_display_and_no_variables() -> None:
     asked: list[dict[str, Any]] = []
 

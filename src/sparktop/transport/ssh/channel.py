@@ -163,6 +163,10 @@ class SshChannel(asyncssh.SSHClientSession[bytes]):
                 pass  # it ended by itself meanwhile
 
 
+LAST_WORDS_S = 0.3
+"""What a command has written before its end is there at once; what it leaves running may hold its pipe for ever."""
+
+
 class Proxy:
     """The operator's ProxyCommand, run by their shell as OpenSSH does."""
 
@@ -202,9 +206,7 @@ class Proxy:
         return self._said.text()
 
     async def close(self) -> None:
-        """End the command and its children."""
-        if self._listener:
-            self._listener.cancel()
+        """End the command and its children; its last words are read before."""
         if self._process and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)
@@ -214,3 +216,6 @@ class Proxy:
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
+        if self._listener:
+            await asyncio.wait({self._listener}, timeout=LAST_WORDS_S)
+            self._listener.cancel()

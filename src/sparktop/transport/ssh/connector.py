@@ -206,8 +206,10 @@ class SshConnector:
                 via=None if opened and line.under else via,
                 waited_s=patience_s if opened else stages.TCP_LIMIT_S,
             )
-            if line.proxy and (proxy_error := line.proxy.said()):
-                error_found.message += f"; it said: {proxy_error}"
+            if line.proxy:
+                await line.proxy.close()
+                if proxy_error := line.proxy.said():
+                    error_found.message += f"; it said: {proxy_error}"
             raise error_found from error
         finally:
             await agent.close()
