@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from sparktop.bringup.card import (
@@ -30,13 +29,6 @@ from sparktop.checks.judgement import State
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
 from sparktop.operate.launch.inputs.docker import info_ask
-from sparktop.operate.secrets.sudo import SUDOERS_FILE, program, sudoers_lines
-
-_ROOT_STEPS = (
-    (program("sysctl"), "vm.drop_caches=3"),
-    (program("systemctl"), "reboot"),
-)
-"""What sparktop runs as root for its commonest actions."""
 
 
 def _user(seen: Seen, node: str) -> str:
@@ -52,11 +44,10 @@ def _kernel_log(seen: Seen, nodes: Nodes) -> Outcome:
         return unknown(judgement.unknown)
     detail = (collector.detail if collector is not None else "") or "it can't be read"
     found = detail if judgement.is_problem else f"read from {view.kernel_source or 'the kernel'}"
-    user = shlex.quote(_user(seen, nodes[0]))
     return judged(
         judgement,
         found,
-        by_hand("Let the user read it", f"on {nodes[0]}: sudo usermod -aG systemd-journal {user}", "then reconnect"),
+        by_action("join-group", "Add the user to systemd-journal, then connect again", group="systemd-journal"),
     )
 
 
@@ -92,7 +83,9 @@ def _docker(seen: Seen, nodes: Nodes) -> Outcome:
         )
     gate = docker_gate(node, seen.survey)
     outcome = from_gates([gate], "docker")
-    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+    joins = (by_action("join-group", "Add the user to docker, then connect again", group="docker"),)
+    remedies = joins if judgement.case == "denied" else outcome.remedies
+    return Outcome(state=outcome.state, found=gate.detail, remedies=remedies)
 
 
 def _runtime_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
@@ -151,13 +144,7 @@ def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
         return unknown(seen.why_not(AskPrivileges(node=node)))
     if privileges.is_root:
         return passed("logged in as root")
-    lines = tuple(f"with the line: {line}" for line in sudoers_lines(privileges.user, _ROOT_STEPS))
-    scoped = by_hand(
-        "To be asked for no password, permit exactly these commands",
-        f"on {node}: sudo visudo -f {SUDOERS_FILE}   # visudo checks the lines before it saves them",
-        *lines,
-        f"to undo it: sudo rm {SUDOERS_FILE}",
-    )
+    scoped = by_action("permit-root", "Permit exactly what sparktop needs at night, without a password")
     match privileges.sudo:
         case "free":
             return passed("sudo without a password, for every command")

@@ -181,9 +181,9 @@ def by_hand(title: str, *steps: str) -> Remedy:
     return Remedy(title=title, steps=steps)
 
 
-def by_action(action: str, title: str) -> Remedy:
+def by_action(action: str, title: str, **options: str) -> Remedy:
     """A remedy that the executor carries out, with review."""
-    return Remedy(title=title, action=action)
+    return Remedy(title=title, action=action, options=tuple(options.items()))
 
 
 def _clean(text: str) -> str:

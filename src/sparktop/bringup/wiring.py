@@ -40,6 +40,7 @@ from sparktop.checks.fabric import (
 )
 from sparktop.checks.judgement import State
 from sparktop.checks.link import judge_mtu, judge_rate
+from sparktop.model.finding import Remedy
 from sparktop.model.survey import Ask, Output
 from sparktop.model.telemetry import Interface
 from sparktop.operate.launch.gates import link as link_gates
@@ -194,10 +195,13 @@ def _plan(seen: Seen, nodes: Nodes) -> Outcome:
         "apart": f"no network is common to both: {'; '.join(shown)}",
         "one-half": f"{interface} of {at_fault} has no peer in its network: half of the bandwidth",
     }.get(judgement.case, "; ".join(shown))
-    return judged(judgement, found, _addresses_by_hand(nodes, sides))
+    remedies = [_addresses_by_hand(nodes, sides)]
+    if judgement.case in ("none", "one-half"):
+        remedies.insert(0, by_action("set-addresses", "Write a netplan file on both; each returns if it is lost"))
+    return judged(judgement, found, *remedies)
 
 
-def _addresses_by_hand(nodes: Nodes, sides: tuple[tuple[Interface, ...], ...]) -> Any:
+def _addresses_by_hand(nodes: Nodes, sides: tuple[tuple[Interface, ...], ...]) -> Remedy:
     """A netplan for both: one network for each half, static, without a route. Addresses that work stay."""
     steps: list[str] = []
     for number, (node, side) in enumerate(zip(nodes, sides, strict=True)):

@@ -144,7 +144,8 @@ def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4)
 
 def typed(remedy: Remedy, row: CheckResult) -> str:
     """The command that carries a remedy's action out."""
-    return f"sparktop act {remedy.action} {' '.join(row.nodes)}"
+    options = "".join(f" --set {name}={value}" for name, value in remedy.options)
+    return f"sparktop act {remedy.action} {' '.join(row.nodes)}{options}"
 
 
 def _indented(text: str, width: int, tone: str) -> list[Line]:

@@ -64,6 +64,8 @@ class Remedy:
     """The sparktop action that does this ("drop-caches", "safe-restart", "relaunch" ...), where there is one."""
     pid: int | None = None
     """The process of an "end-holder", where it is known."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Options of the action, as `--set NAME=VALUE` gives them."""
     change: Change | None = field(default=None, hash=False)
     """The changes of a "relaunch", where they can be given literally; the value "auto" is computed for the machine."""
 

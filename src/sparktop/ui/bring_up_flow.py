@@ -51,7 +51,7 @@ class BringUpFlow:
             return None
         remedy, row = answer
         self.stale.add(row.check)
-        return Request(action=remedy.action, nodes=row.nodes)
+        return Request(action=remedy.action, nodes=row.nodes, options=dict(remedy.options))
 
     def _looking(
         self, operating: Operating

@@ -23,8 +23,12 @@ SUDOERS_FILE = "/etc/sudoers.d/sparktop"
 PROGRAMS = {
     name: f"/usr/{folder}/{name}"
     for folder, names in (
-        ("bin", "cat dmesg docker journalctl kill loginctl nvidia-smi sync systemctl tee test true who"),
-        ("sbin", "dmidecode sysctl"),
+        (
+            "bin",
+            "cat dmesg docker gpasswd install journalctl kill loginctl nvidia-smi rm sync systemctl systemd-run tee",
+        ),
+        ("bin", "test true who"),
+        ("sbin", "dmidecode netplan sysctl usermod visudo"),
     )
     for name in names.split()
 }

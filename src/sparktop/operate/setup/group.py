@@ -1,0 +1,100 @@
+"""Add the login user to a group: docker for Docker, systemd-journal for the kernel log. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.operation import Command, Privilege
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.plan.common_steps import privilege_asks, step_id
+from sparktop.operate.refused import Refused
+from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+
+LIMIT_S = 30.0
+GROUPS = {
+    "docker": "Who may use Docker can become root on the Spark.",
+    "systemd-journal": "It reads every service's log, and changes nothing.",
+}
+"""The groups that it offers, and what membership means."""
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_IS_MEMBER = '$1==g{n=split($4,m,",");for(i=1;i<=n;i++)if(m[i]==u)f=1} END{exit !f}'
+"""awk over /etc/group: exit code 0 where user u is listed in group g."""
+
+
+def members_ask(node: str, user: str) -> Output:
+    """Asks the user database for the user's groups, whatever the session has."""
+    return Output(node=node, argv=("id", "-nG", user))
+
+
+def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    return (*privilege_asks(request), *(members_ask(node, _user(node, picture)) for node in request.nodes))
+
+
+def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
+    """One root command on each node where the user isn't in the group yet; refused where none is left."""
+    group = request.options.get("group", "docker")
+    if group not in GROUPS:
+        raise Refused(f"sparktop adds to the groups {' and '.join(GROUPS)}, not to {group[:40]}")
+    nodes = [node for node in request.nodes if not _is_member(node, group, picture, survey)]
+    if not nodes:
+        raise Refused(
+            f"the user is in the group {group} already on {' and '.join(request.nodes)}",
+            ("groups are read at login: quit sparktop, end an ssh control master (ssh -O exit HOST), connect again",),
+        )
+    users = {node: _user(node, picture) for node in nodes}
+    steps = tuple(_member_step("join", node, users[node], group, request.nodes) for node in nodes)
+    for node in nodes:
+        require_root_for(steps, survey, node)
+    who = " and ".join(f"{user} on {node}" for node, user in users.items())
+    return Plan(
+        request=request,
+        title=f"Add {who} to the group {group}",
+        risk=Risk.SAFE,
+        steps=steps,
+        way_back=tuple(_member_step("leave", node, users[node], group, request.nodes) for node in nodes),
+        effect=f"{GROUPS[group]} It holds from the next login on: quit sparktop and connect again.",
+        warnings=tuple(note for node in nodes for note in sudo_notes(steps, survey, node)),
+        equivalent=tuple(f"on {node}: sudo usermod -aG {group} {user}" for node, user in users.items()),
+        seen_monotonic_s=picture.monotonic_s,
+    )
+
+
+def _user(node: str, picture: FleetState) -> str:
+    view = picture.node(node)
+    user = view.facts.user if view is not None and view.facts is not None else ""
+    if not _USER.fullmatch(user):
+        raise Refused(f"{node} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
+    if user == "root":
+        raise Refused(f"root needs no group on {node}")
+    return user
+
+
+def _is_member(node: str, group: str, picture: FleetState, survey: Survey) -> bool:
+    ask = members_ask(node, _user(node, picture))
+    groups = survey.value(ask)
+    if not isinstance(groups, str):
+        raise Refused(f"the groups on {node} are not known: {survey.problem(ask) or 'not read'}")
+    return group in groups.split()
+
+
+def _member_step(verb: str, node: str, user: str, group: str, nodes: Sequence[str]) -> Step:
+    is_joining = verb == "join"
+    is_member = Command(argv=("awk", "-F:", "-v", f"g={group}", "-v", f"u={user}", _IS_MEMBER, "/etc/group"))
+    is_none = Command(argv=is_member.argv, accepts=(1,))
+    argv = (program("usermod"), "-aG", group, user) if is_joining else (program("gpasswd"), "-d", user, group)
+    what = f"Add {user} to the group" if is_joining else f"Take {user} out of the group"
+    seen = is_member if is_joining else is_none
+    command = Command(argv=argv, privilege=Privilege.ROOT, limit_s=LIMIT_S, done_when=seen)
+    return Step(
+        id=step_id(f"{verb}-{group}", node, nodes),
+        title=f"{what} {group} on {node}",
+        node=node,
+        act=Remote(operations=(command, seen)),
+        limit_s=LIMIT_S + 60.0,  # time to type a password
+        verifies=f"/etc/group lists {user}" if is_joining else f"/etc/group doesn't list {user}",
+        undone_by=f"sudo gpasswd -d {user} {group}" if is_joining else f"sudo usermod -aG {group} {user}",
+        undoes=() if is_joining else (step_id(f"join-{group}", node, nodes),),
+    )

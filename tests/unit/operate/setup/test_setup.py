@@ -1,0 +1,171 @@
+"""Groups, sudo rules and addresses of a new Spark: what is run, where it is refused, and what the real tools say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bringup_support import view
+from tests.pictures_support import picture
+from tests.plan_golden import compare_plan
+from tests.unit.diagnose.rules.pair_support import fabric
+from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operations, planned, refused
+
+from sparktop.model.fleet import NodeView
+from sparktop.model.operation import Command
+from sparktop.model.plan import Plan, Request
+from sparktop.model.survey import Privileges
+from sparktop.operate.setup import addresses, group, root_rules
+
+NOT_MEMBERS = {"id -nG spark": "spark adm sudo\n"}
+
+
+def bare(name: str, *, only: str = "") -> NodeView:
+    """A cabled Spark whose cable has no address, or none on one interface."""
+    made = fabric(int(name[-1]))
+    interfaces = tuple(
+        replace(one, addresses=()) if one.name.endswith("s0f0np0") and only in one.name else one
+        for one in made.interfaces
+    )
+    return view(name, network=replace(made, interfaces=interfaces))
+
+
+def test_the_user_joins_a_group_on_both_nodes_and_leaves_it_again() -> None:
+    request = Request(action="join-group", nodes=("spark1", "spark2"), options={"group": "docker"})
+    plan = planned(group, request, picture(view(), view("spark2")), privileges=FREE, outputs=NOT_MEMBERS)
+    compare_plan("join-group", plan)
+    command, _ = operations(plan, "join-docker@spark1")
+    assert isinstance(command, Command)
+    assert command.argv == ("/usr/sbin/usermod", "-aG", "docker", "spark")
+    assert isinstance(plan, Plan)
+    assert [step.undoes for step in plan.way_back] == [("join-docker@spark1",), ("join-docker@spark2",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "outputs", "reason"),
+    [
+        ({"group": "sudo"}, {}, NOT_MEMBERS, "not to sudo"),
+        ({}, {}, {"id -nG spark": "spark docker\n"}, "in the group docker already"),
+        ({}, {"user": "-o evil"}, NOT_MEMBERS, "which user"),
+        ({}, {"user": "root"}, NOT_MEMBERS, "root needs no group"),
+        ({}, {}, {}, "are not known"),
+    ],
+)
+def test_a_group_is_refused(
+    options: dict[str, str], host: dict[str, Any], outputs: dict[str, str], reason: str
+) -> None:
+    request = Request(action="join-group", nodes=("spark1",), options=options)
+    assert reason in refused(planned(group, request, picture(view(host=host)), privileges=FREE, outputs=outputs))
+
+
+def test_root_rules_are_exact_lines_that_visudo_accepts(tmp_path: Path) -> None:
+    request = Request(action="permit-root", nodes=("spark1",))
+    plan = planned(root_rules, request, picture(view()), privileges=SPARK)
+    compare_plan("permit-root", plan)
+    assert ids(plan) == ["check-rules", "permit-root"]
+    (check,) = operations(plan, "check-rules")
+    assert isinstance(check, Command)
+    assert "spark ALL=(root) NOPASSWD: /usr/bin/systemctl reboot\n" in check.content
+    assert all(" NOPASSWD: /usr/" in line for line in check.content.splitlines())
+    visudo = shutil.which("visudo") or "/usr/sbin/visudo"
+    if not Path(visudo).exists():
+        pytest.skip("visudo is not here: apt-get install sudo")
+    file = tmp_path / "rules"
+    file.write_text(check.content)
+    out = subprocess.run([visudo, "-cf", str(file)], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+
+
+def test_where_root_needs_no_password_nothing_is_permitted() -> None:
+    request = Request(action="permit-root", nodes=("spark1",))
+    assert "asks for no password" in refused(planned(root_rules, request, picture(view()), privileges=FREE))
+    nobody = Privileges(user="spark", sudo="denied")
+    assert "allow this for spark" in refused(planned(root_rules, request, picture(view()), privileges=nobody))
+
+
+def test_bare_cables_get_a_network_for_each_half_that_netplan_accepts(tmp_path: Path) -> None:
+    request = Request(action="set-addresses", nodes=("spark1", "spark2"))
+    plan = planned(addresses, request, picture(bare("spark1"), bare("spark2")), privileges=FREE)
+    compare_plan("set-addresses", plan)
+    assert isinstance(plan, Plan)
+    assert ids(plan) == [f"{step}@{node}" for node in request.nodes for step in ("write", "apply", "stay")]
+    files = {step.node: operations(plan, step.id)[0] for step in plan.steps if step.id.startswith("write")}
+    for node, number in (("spark1", 10), ("spark2", 11)):
+        command = files[node]
+        assert isinstance(command, Command)
+        for third in (100, 101):
+            assert f"addresses: [192.168.{third}.{number}/24]" in command.content
+        if shutil.which("netplan") is None:
+            continue
+        folder = tmp_path / node / "etc/netplan"
+        folder.mkdir(parents=True)
+        (folder / "40.yaml").write_text(command.content)
+        (folder / "40.yaml").chmod(0o600)
+        out = subprocess.run(
+            ["netplan", "generate", "--root-dir", str(tmp_path / node)], capture_output=True, text=True
+        )
+        assert out.returncode == 0, out.stderr
+        made = (tmp_path / node / "run/systemd/network/10-netplan-enp1s0f0np0.network").read_text()
+        assert f"Address=192.168.100.{number}/24" in made
+    if shutil.which("netplan") is None:
+        pytest.skip("netplan is not here (apt-get install netplan.io): its files were not checked by it")
+
+
+def test_the_apply_is_armed_before_and_disarmed_after() -> None:
+    request = Request(action="set-addresses", nodes=("spark1", "spark2"))
+    plan = planned(addresses, request, picture(bare("spark1"), bare("spark2")), privileges=FREE)
+    arm, apply = operations(plan, "apply@spark1")
+    (disarm,) = operations(plan, "stay@spark1")
+    assert isinstance(arm, Command)
+    assert isinstance(apply, Command)
+    assert isinstance(disarm, Command)
+    assert arm.argv[0] == "/usr/bin/systemd-run"
+    assert "--on-active=120" in arm.argv
+    assert apply.argv == ("/usr/sbin/netplan", "apply")
+    assert disarm.argv == ("/usr/bin/systemctl", "stop", "sparktop-netplan-return.timer")
+
+
+def test_addresses_that_work_stay() -> None:
+    request = Request(action="set-addresses", nodes=("spark1", "spark2"))
+    assert "joins them" in refused(planned(addresses, request, picture(view(), view("spark2")), privileges=FREE))
+    plan = planned(addresses, request, picture(bare("spark1", only="enP2p1"), view("spark2")), privileges=FREE)
+    assert isinstance(plan, Plan)
+    (write, _) = operations(plan, "write@spark1")
+    assert isinstance(write, Command)
+    assert "enP2p1s0f0np0" in write.content
+    assert "enp1s0f0np0:" not in write.content
+    assert "addresses: [10.0.1.10/24]" in write.content  # in the network that the other node has there
+    assert not [step for step in plan.steps if step.node == "spark2"]
+
+
+@pytest.mark.parametrize(
+    ("first", "files", "reason"),
+    [
+        (view("spark1", network=fabric(1, up=False)), {}, "no cable is up"),
+        (view("spark1", network=None), {}, "not been read"),
+        (bare("spark1"), {addresses.FILE: "network:\n"}, "is there already"),
+    ],
+)
+def test_addresses_are_refused(first: NodeView, files: dict[str, str], reason: str) -> None:
+    request = Request(action="set-addresses", nodes=("spark1", "spark2"))
+    made = planned(addresses, request, picture(first, bare("spark2")), privileges=FREE, files=files)
+    assert reason in refused(made)
+
+
+def test_networks_in_use_elsewhere_are_left_alone() -> None:
+    office = fabric(1)
+    interfaces = tuple(
+        replace(one, addresses=("192.168.100.7/23",)) if one.name == "enP7s7" else one
+        for one in bare("spark1").interfaces
+    )
+    first = view("spark1", network=replace(office, interfaces=interfaces))
+    request = Request(action="set-addresses", nodes=("spark1", "spark2"))
+    plan = planned(addresses, request, picture(first, bare("spark2")), privileges=FREE)
+    (write, _) = operations(plan, "write@spark1")
+    assert isinstance(write, Command)
+    assert "192.168.102.10/24" in write.content
+    assert "192.168.100." not in write.content
