@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.ui import pictures
-from tests.ui.look import clock_of_pictures
+from tests.ui.look import clock_of_pictures, console
+from tests.ui.test_app import ready, screen, until
 
 from sparktop.documents.engine_table import (
     SORTS,
@@ -155,3 +156,22 @@ def test_rows_are_sorted_by_the_column_that_the_heading_marks() -> None:
     for column in SORTS:
         assert f"{column}▼" in heading(columns, by=column).plain
         assert heading(columns, by=column).width == heading(columns).width
+
+
+async def test_engines_are_filtered_in_their_own_view_and_the_key_searches_the_log_elsewhere() -> None:
+    app, _ = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        pane = app.console_screen.engines
+        every = len(pane.rows)
+        await pilot.press("slash")
+        await pilot.pause()
+        assert not pane.filter_bar.is_open, "in the overview the log is searched"
+        await pilot.press("escape")
+        app.console_screen.action_view("engines")
+        await pilot.press("slash", *"spark2")
+        await until(pilot, lambda: {row.node for row in pane.rows} == {"spark2"})
+        await pilot.press("enter", "slash", *"zzz")
+        await until(pilot, lambda: "no engine matches the filter" in screen(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pane.rows) == every)

@@ -360,6 +360,25 @@ async def test_the_list_is_walked_and_opened() -> None:
         await until(pilot, lambda: app.console_screen.view == "overview")
 
 
+async def test_the_list_is_filtered_by_a_regular_expression() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A")
+        pane = app.console_screen.findings
+        await until(pilot, lambda: len(pane.rows) > 2)
+        every = len(pane.rows)
+        await pilot.press("slash", *"warning.*apart|memory[.]apart", "enter")
+        await until(pilot, lambda: [row.finding.rule for row in pane.rows] == ["memory.apart"])
+        assert f"1 of {every}" in screen(pilot)
+        assert pane.has_focus
+        await pilot.press("slash", *"zzz")
+        await until(pilot, lambda: "No finding matches the filter" in screen(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pane.rows) == every)
+        assert app.console_screen.view == "findings", "Esc ended the filter alone"
+
+
 async def test_the_list_opens_on_the_worst_open_one_and_leaves_what_is_resolved() -> None:
     app, _ = console("many")
     async with app.run_test(size=(120, 40)) as pilot:

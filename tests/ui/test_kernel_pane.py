@@ -234,6 +234,20 @@ async def test_a_goes_round_the_nodes_whole_logs() -> None:
         assert pane.event_list.has_focus
 
 
+async def test_the_events_are_filtered_by_a_regular_expression() -> None:
+    pane, stage, _ = staged(node("spark1", *BURST), node("spark2", event("AER on the NVMe")))
+    async with stage.run_test(size=(100, 20)) as pilot:
+        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 3)
+        await pilot.press("slash", *"xid 4|nvme")
+        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 2 and "2 of 3" in shown(stage))
+        assert "2 found" in svg.plain(stage)[0]
+        await pilot.press("enter", "escape")
+        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 3)
+        assert pane.raw_node is None
+        await pilot.press("slash", *"(")
+        await svg.settle(pilot, lambda: "not a regex: as text" in shown(stage))
+
+
 async def test_search_opens_the_whole_log() -> None:
     pane, stage, _ = staged(node("spark1"))
     async with stage.run_test(size=(80, 20)) as pilot:

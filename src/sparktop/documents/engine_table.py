@@ -135,6 +135,13 @@ SORTS: Mapping[EngineColumn, Callable[[EngineRow], float]] = {
 """Columns that the table may be sorted by, the highest first."""
 
 
+def searched_text(row: EngineRow) -> str:
+    """What a filter of the table looks at: node, name, state, model and image."""
+    engine = row.engine
+    image = engine.container.image if engine.container is not None else ""
+    return " ".join((row.node, engine.name, state_cell(row, bar=False).plain, engine.model or "", image or ""))
+
+
 def sorted_rows(rows: Sequence[EngineRow], by: EngineColumn | None) -> tuple[EngineRow, ...]:
     """The rows in the order of this column; without one, as they are."""
     return tuple(rows) if by is None else tuple(sorted(rows, key=SORTS[by], reverse=True))

@@ -84,6 +84,12 @@ def rows(findings: Sequence[Finding], standing_of: StandingOf) -> tuple[FindingR
     return (*firing, *(FindingRow(finding, AttentionState.RESOLVED) for finding in resolved))
 
 
+def searched_text(row: FindingRow) -> str:
+    """What a filter of the findings looks at: severity, title, rule, nodes, engine and standing."""
+    finding = row.finding
+    return " ".join((finding.severity, finding.title, finding.rule, *finding.nodes, finding.subject, row.standing))
+
+
 def family(finding: Finding, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """A finding and all its current consequences."""
     firing = [member for member in findings if member.phase is not Phase.RESOLVED]

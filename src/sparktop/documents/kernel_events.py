@@ -44,6 +44,11 @@ def rows(fleet: FleetState) -> tuple[EventRow, ...]:
     return tuple(event_rows)
 
 
+def searched_text(row: EventRow) -> str:
+    """What a filter of the events looks at: node, title, process or container, and the kernel's own line."""
+    return f"{row.node} {row.event.title} {victim_text(row.event)} {row.event.text}"
+
+
 def event_wall_s(node: NodeView, event: KernelEvent) -> float | None:
     """When an event last happened: its wall-clock stamp, else computed from its boot clock, else None."""
     wall_s = event.last_wall_s if event.last_wall_s is not None else event.first_wall_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.actions import SkipAction
+from textual.app import ComposeResult
 from textual.message import Message
 
 from sparktop.documents.engine_table import (
@@ -12,20 +14,24 @@ from sparktop.documents.engine_table import (
     details,
     engine_rows,
     heading,
+    searched_text,
     sorted_rows,
     table_row,
 )
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.commands import bindings
+from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
+from sparktop.ui.widgets.searchable_log import SearchBar
 
 MAX_DETAIL_LINES = 12
 
 
-class EnginePane(CursorList[EngineRow], can_focus=True):
+class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
     """A table of engines with a cursor; below it the selected engine's details when they are open."""
 
+    DEFAULT_CSS = "EnginePane > SearchBar { dock: bottom; }"
     BINDINGS = bindings("engines")
     HEAD_ROWS = 1
 
@@ -40,6 +46,12 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
         self._fleet = FleetState()
         self._details = False
         self._sorted_by: EngineColumn | None = None
+        self.filter_bar = SearchBar()
+        self.can_filter = False
+        """Whether the key / filters the engines; otherwise it is the log's."""
+
+    def compose(self) -> ComposeResult:
+        yield self.filter_bar
 
     @property
     def wanted_lines(self) -> int:
@@ -58,9 +70,12 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
 
     def show(self, fleet: FleetState) -> None:
         """Show the engines of this fleet state; the cursor stays on its engine."""
-        before = self.selected
         self._fleet = fleet
-        self._rows = sorted_rows(engine_rows(fleet), self._sorted_by)
+        self.refill()
+
+    def refill(self) -> None:
+        before = self.selected
+        self._rows = sorted_rows(self.matching(engine_rows(self._fleet), searched_text), self._sorted_by)
         self._at = self._index_of(before)
         self._post_if_changed(before)
         self.redraw()
@@ -93,7 +108,7 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
         self._post_if_changed(before)
 
     def draw(self, width: int, height: int) -> list[Line]:
-        inner = width - 2
+        inner, height = width - 2, height - self.filter_bar.is_open
         if not self._rows:
             return [self._nothing(inner), *([BLANK] * (height - 1))]
         columns = choose(self._rows, inner, nodes=len(self._fleet.nodes))
@@ -108,6 +123,8 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
 
     def _nothing(self, width: int) -> Line:
         blind = [view for view in self._fleet.nodes if view.sample is not None and not view.containers.available]
+        if self.filter_query is not None:
+            return Line.of((" no engine matches the filter: Esc ends it", "quiet"))
         text = " no inference server found: L launches one"
         if not self._fleet.nodes or all(view.sample is None for view in self._fleet.nodes):
             return Line.of((" engines: waiting for the nodes", "quiet"))
@@ -121,6 +138,11 @@ class EnginePane(CursorList[EngineRow], can_focus=True):
         orders = (None, *SORTS)
         self._sorted_by = orders[(orders.index(self._sorted_by) + 1) % len(orders)]
         self.show(self._fleet)
+
+    def action_filter(self) -> None:
+        if not self.can_filter:
+            raise SkipAction
+        super().action_filter()
 
     def action_open(self) -> None:
         self.post_message(self.DetailsWanted())

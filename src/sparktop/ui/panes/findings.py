@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual import events
+from textual.app import ComposeResult
 from textual.message import Message
 
 from sparktop.clock import Clock
@@ -16,6 +17,8 @@ from sparktop.documents.finding_tree import (
     family,
     row_line,
     rows,
+    searched_text,
+    with_own_stems,
 )
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -23,8 +26,10 @@ from sparktop.model.fleet import FleetState
 from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain, wrapped
 from sparktop.ui.attention import SNOOZE_S, Attention
 from sparktop.ui.commands import bindings
+from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
 from sparktop.ui.widgets.log_file import mask
+from sparktop.ui.widgets.searchable_log import SearchBar
 
 MIN_SHORT = 5
 """Least lines for the summary of the selected finding; with fewer the tree takes them all."""
@@ -38,9 +43,10 @@ class _OfFinding(Message):
         self.finding = finding
 
 
-class FindingsPane(CursorList[FindingRow], can_focus=True):
+class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
     """The tree of current findings, consequences under their causes, then those resolved lately."""
 
+    DEFAULT_CSS = "FindingsPane > SearchBar { dock: bottom; }"
     BINDINGS = bindings("findings")
     HEAD_ROWS = 1
 
@@ -61,6 +67,10 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
         self._clock = clock
         self._attention = attention
         self._fleet = FleetState()
+        self.filter_bar = SearchBar()
+
+    def compose(self) -> ComposeResult:
+        yield self.filter_bar
 
     def show(self, fleet: FleetState) -> None:
         """Show the findings of this fleet state; the cursor stays on its finding."""
@@ -71,6 +81,8 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
         """Build the rows again, as acknowledgements or snoozes may have changed."""
         before = self.selected
         self._rows = rows(self._fleet.findings, self._attention.standing)
+        if self.filter_query is not None:
+            self._rows = with_own_stems(self.matching(self._rows, searched_text))
         same_rows = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
         at = same_rows[0] if same_rows else min(self._at, len(self._rows) - 1)
         was_resolved = before is not None and before.standing is AttentionState.RESOLVED
@@ -104,6 +116,7 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
         )
 
     def draw(self, width: int, height: int) -> list[Line]:
+        height -= self.filter_bar.is_open
         inner, room = width - 4, height - 2
         tone = "frame-focus" if self.has_focus else "frame"
         title = Line.of(("findings", "quiet")) + self._severity_counts()
@@ -149,6 +162,8 @@ class FindingsPane(CursorList[FindingRow], can_focus=True):
         return [finding for finding in self._fleet.findings if standing(finding) is AttentionState.SNOOZED]
 
     def _nothing(self) -> str:
+        if self.filter_query is not None:
+            return "No finding matches the filter: Esc ends it."
         count = self._fleet.rules_watching
         if self._snoozed():
             return "Nothing else is wrong; snoozed findings are counted above."

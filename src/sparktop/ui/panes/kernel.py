@@ -11,7 +11,16 @@ from textual.widgets import Static
 
 from sparktop.clock import Clock
 from sparktop.diagnose.kernel.incident import counted
-from sparktop.documents.kernel_events import EventRow, event_line, is_quiet, nothing, rows, summary, troubles
+from sparktop.documents.kernel_events import (
+    EventRow,
+    event_line,
+    is_quiet,
+    nothing,
+    rows,
+    searched_text,
+    summary,
+    troubles,
+)
 from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Watch
 from sparktop.text.lines import Line
@@ -20,10 +29,11 @@ from sparktop.ui.commands import bindings
 from sparktop.ui.dialogs.page import DetailsScreen, Section
 from sparktop.ui.theme import styled, tones
 from sparktop.ui.widgets.event_list import EventList
+from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import Movable
 from sparktop.ui.widgets.log_file import mask
 from sparktop.ui.widgets.log_view import LogView
-from sparktop.ui.widgets.searchable_log import LogFrame
+from sparktop.ui.widgets.searchable_log import LogFrame, SearchBar
 
 
 def sections(row: EventRow) -> tuple[Section, ...]:
@@ -65,7 +75,7 @@ def _time_text(wall_s: float | None, boot_s: float | None) -> str:
     return ", ".join(texts) or "not stamped"
 
 
-class KernelPane(LogFrame):
+class KernelPane(Filtered, LogFrame):
     """Shows the kernel events of each fleet state; the key a cycles through them and each node's whole kernel log."""
 
     DEFAULT_CSS = """
@@ -86,6 +96,7 @@ class KernelPane(LogFrame):
         """The node whose whole kernel log is shown; None while the events are."""
         self._first_raw_node = ""
         self._shown: tuple[object, ...] = ()
+        self.filter_bar = SearchBar()
         self._note = Static(classes="log-empty", markup=False)
         self.event_list: EventList[EventRow] = EventList(key=lambda row: row.key, draw_row=self._row)
 
@@ -93,6 +104,7 @@ class KernelPane(LogFrame):
         yield self._note
         yield self.event_list
         yield self._log
+        yield self.filter_bar
 
     def attach(self, watch: Watch) -> None:
         """Take the Watch, which has the whole kernel logs."""
@@ -105,7 +117,12 @@ class KernelPane(LogFrame):
     @property
     def is_quiet(self) -> bool:
         """Whether there is nothing to look at, so that the log may have the room."""
-        return self.raw_node is None and is_quiet(self.event_list.rows) and not troubles(self._fleet)
+        return (
+            self.raw_node is None
+            and is_quiet(self.event_list.rows)
+            and self.filter_query is None
+            and not troubles(self._fleet)
+        )
 
     @property
     def note(self) -> Line:
@@ -130,7 +147,10 @@ class KernelPane(LogFrame):
         if len(inputs) == len(self._shown) and all(a is b or a == b for a, b in zip(inputs, self._shown, strict=True)):
             return
         self._shown = inputs
-        self.event_list.show(rows(fleet))
+        self.refill()
+
+    def refill(self) -> None:
+        self.event_list.show(self.matching(rows(self._fleet), searched_text))
         self._restyle()
 
     def _row(self, row: EventRow, width: int) -> Line:
@@ -141,7 +161,7 @@ class KernelPane(LogFrame):
         if not self.is_attached:
             return
         lines = [Line.of(("▲ ", "warning"), (f"{node}  ", "strong"), why) for node, why in troubles(self._fleet)]
-        if not self.event_list.rows and (quiet := nothing(self._fleet)):
+        if not self.event_list.rows and self.filter_query is None and (quiet := nothing(self._fleet)):
             lines.append(Line.of((quiet, "quiet")))
         if self.raw_node is not None and self._watch is not None and not self._has_raw_lines():
             lines.append(Line.of((f"No line from {self.raw_node}'s kernel yet.", "quiet")))
@@ -163,7 +183,9 @@ class KernelPane(LogFrame):
         nodes_text = "both" if len(names) == 2 else ", ".join(names)
         title = Line.of(("kernel", "quiet"), ("  ", ""), (nodes_text, "title"))
         status = summary(self.event_list.rows)
-        if not self.event_list.is_following:
+        if self.filter_query is not None:
+            status = Line.of((f"{len(self.event_list.rows)} found", "warning"))
+        elif not self.event_list.is_following:
             status = status + Line.of((" · ", "quiet"), ("held", "warning"))
         self._edge.show(title, status, Line())
 
@@ -196,6 +218,8 @@ class KernelPane(LogFrame):
             index = order.index(self.raw_node) + 1 if self.raw_node in order else len(order)
             next_node = order[index] if index < len(order) else None
         had_focus = self.has_focus_within
+        if self.filter_bar.is_open:
+            self.action_end_filter()
         self.raw_node = next_node
         self.set_class(next_node is not None, "-raw")
         self._log.show(self._watch.kernel_lines(next_node) if next_node else None, f"kernel @ {next_node}")
@@ -213,7 +237,10 @@ class KernelPane(LogFrame):
         self.action_details()
 
     def action_search(self) -> None:
-        """Search a whole kernel log; opens one first if the events are shown."""
+        """Filter the events; without one, or where a whole kernel log is shown, search that."""
+        if self.raw_node is None and (self.event_list.rows or self.filter_query is not None):
+            self.action_filter()
+            return
         if self.raw_node is None:
             self.action_raw()
         if self.raw_node is not None:

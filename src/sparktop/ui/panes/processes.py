@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import on
-from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from sparktop.documents.process_table import (
     SORTS,
@@ -26,9 +25,9 @@ from sparktop.text.table import Column, heading
 from sparktop.ui.commands import bindings
 from sparktop.ui.dialogs.page import DetailsScreen, Section
 from sparktop.ui.widgets.event_list import EventList
+from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import LineWidget, TitledPane
 from sparktop.ui.widgets.log_file import mask
-from sparktop.ui.widgets.log_search import Query
 from sparktop.ui.widgets.searchable_log import SearchBar
 
 
@@ -43,7 +42,7 @@ class _Heading(LineWidget):
         return [Line.of("  ") + heading(self._pane.columns(width - 2), " ")]
 
 
-class ProcessPane(TitledPane):
+class ProcessPane(Filtered, TitledPane):
     """Shows the processes of each fleet state while it is displayed, the largest holder first."""
 
     DEFAULT_CSS = """
@@ -51,17 +50,13 @@ class ProcessPane(TitledPane):
     ProcessPane > _Heading { height: 1; }
     ProcessPane > EventList { height: 1fr; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("processes"),
-        Binding("escape", "end_filter", "End the filter", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("processes")
 
     def __init__(self) -> None:
         super().__init__(id="processes")
         self._fleet = FleetState()
         self._heading = _Heading(self)
-        self._bar = SearchBar()
-        self._query: Query | None = None
+        self.filter_bar = SearchBar()
         self._sorted_by: ProcessColumn | None = None
         self.process_list: EventList[ProcessRow] = EventList(
             key=lambda row: (row.node, row.pid), draw_row=self._row, follows=False
@@ -70,7 +65,7 @@ class ProcessPane(TitledPane):
     def compose(self) -> ComposeResult:
         yield self._heading
         yield self.process_list
-        yield self._bar
+        yield self.filter_bar
 
     def moving(self) -> EventList[ProcessRow]:
         return self.process_list
@@ -82,10 +77,11 @@ class ProcessPane(TitledPane):
     def show(self, fleet: FleetState) -> None:
         """Show this fleet state; nothing is sorted or drawn while the pane is hidden."""
         self._fleet = fleet
+        self.refill()
+
+    def refill(self) -> None:
         if self.display and self.is_attached:
-            query = self._query
-            every = rows(fleet, self._sorted_by)
-            self.process_list.show([row for row in every if query is None or query.found_in(searched_text(row))])
+            self.process_list.show(self.matching(rows(self._fleet, self._sorted_by), searched_text))
             self._retitle()
 
     def focus(self, scroll_visible: bool = True) -> ProcessPane:
@@ -101,7 +97,7 @@ class ProcessPane(TitledPane):
         title = Line.of(("processes", "quiet"), ("  ", ""), (nodes_text, "title"))
         by = f"by {self._sorted_by.value.lower()}" if self._sorted_by is not None else "largest holder first"
         note = Line.of((by, "quiet"), ("   S sort   / filter   Enter details   x actions", "faint"))
-        if self._query is not None:
+        if self.filter_query is not None:
             note = Line.of((f"{len(self.process_list.rows)} found   ", "warning")) + note
         self._edge.show(title, Line.of((summary(self._fleet), "quiet")), note)
 
@@ -114,35 +110,6 @@ class ProcessPane(TitledPane):
         """Sort by the next of SORTS."""
         self._sorted_by = SORTS[(SORTS.index(self._sorted_by) + 1) % len(SORTS)]
         self.show(self._fleet)
-
-    def action_filter(self) -> None:
-        self._bar.open()
-
-    def action_end_filter(self) -> None:
-        """Show all again; without a filter the key is the console's."""
-        if not self._bar.is_open:
-            raise SkipAction
-        self._bar.close()
-        self._filter(None)
-        self.focus()
-
-    def _filter(self, query: Query | None) -> None:
-        self._query = query
-        self.show(self._fleet)
-
-    @on(SearchBar.Typed)
-    def _typed(self, event: SearchBar.Typed) -> None:
-        self._filter(event.query)
-
-    @on(SearchBar.Accepted)
-    def _accepted(self) -> None:
-        self.focus()
-        if self._query is None:
-            self._bar.close()
-
-    @on(SearchBar.Left)
-    def _left(self) -> None:
-        self.action_end_filter()
 
     @on(EventList.Opened)
     def action_open(self) -> None:
