@@ -160,7 +160,7 @@ async def test_a_process_that_root_can_t_end_either_is_a_failure(stage: Stage) -
         order = Signal(pid=process.pid, started_ticks=started, privilege=Privilege.ROOT, must_end=True)
         outcome = await stage.perform(await stage.line("free"), order)
         assert outcome.state is OutcomeState.FAILED
-        assert outcome.problem.startswith("kill ended with exit code 1")
+        assert outcome.problem.startswith("kill exited with code 1")
         assert process.returncode is None
     finally:
         process.kill()

@@ -142,9 +142,9 @@ async def test_what_takes_too_long_is_ended_with_its_children(stage: Bench, tmp_
 @pytest.mark.parametrize(
     ("script", "accepts", "problem"),
     [
-        ("kill -9 $$", (0,), "sh ended by signal 9"),
-        ("exit 0", (3,), "sh ended with exit code 0"),
-        ("exit 3", (0,), "sh ended with exit code 3"),
+        ("kill -9 $$", (0,), "sh exited on signal 9"),
+        ("exit 0", (3,), "sh exited with code 0"),
+        ("exit 3", (0,), "sh exited with code 3"),
     ],
 )
 async def test_how_a_program_ended_is_told(stage: Bench, script: str, accepts: tuple[int, ...], problem: str) -> None:
@@ -161,7 +161,7 @@ async def test_what_the_runner_itself_fails_at_is_undone_like_another_failure(st
         line, Command(argv=("touch", str(mark))), odd, sh("echo never"), undo=[Command(argv=("rm", str(mark)))]
     )
     assert (outcome.state, outcome.undone) == (OutcomeState.FAILED, True)
-    assert outcome.problem.startswith("the runner failed at it: AttributeError")
+    assert outcome.problem.startswith("the runner failed: AttributeError")
     assert [result.ok for result in outcome.results] == [True, False, True]
     assert not mark.exists()
 
