@@ -20,6 +20,8 @@ from sparktop.text.units import GIB
 
 VERSION = 1
 MACHINES_KEPT = 32
+MACHINES_OF_ONE_NODE = 4
+"""One that says it is another machine every second would push every other one out of the file."""
 WRITE_EVERY_S = 60.0
 
 OTHERS_BYTES = 8 * GIB
@@ -114,6 +116,7 @@ class BaselineLearner:
     def __init__(self, kept: BaselineFile | None = None) -> None:
         self._file = kept or BaselineFile()
         self._key = ""
+        self._keys: set[str] = set()
         self._machine = Machine()
         self._baseline = Baseline()
         self._idle: deque[float] = deque(maxlen=READINGS_KEPT)
@@ -135,6 +138,8 @@ class BaselineLearner:
         ):
             return self._baseline
         self._load_machine(view)
+        if len(self._keys) > MACHINES_OF_ONE_NODE:
+            return Baseline()
         machine = self._with_memory(view, self._machine)
         machine = self._with_power(view, machine)
         if machine != self._machine:
@@ -150,6 +155,8 @@ class BaselineLearner:
         key = f"{facts.machine_id_digest or 'unknown'}/{facts.hostname}"
         if key == self._key and facts.boot_id == self._machine.boot_id:
             return
+        if len(self._keys) <= MACHINES_OF_ONE_NODE:
+            self._keys.add(key)
         machine = self._file.of(key)
         if facts.boot_id != machine.boot_id:
             earlier = machine.available_bytes is not None

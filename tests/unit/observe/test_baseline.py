@@ -13,7 +13,14 @@ from tests.pictures_support import GIB, NOW_S, engine, facts, gib, idle_node, no
 
 from sparktop.model.fleet import Baseline, LinkState, NodeView
 from sparktop.model.telemetry import GpuProcess, GpuReading
-from sparktop.observe.baseline import MACHINES_KEPT, WRITE_EVERY_S, BaselineFile, BaselineLearner, Machine
+from sparktop.observe.baseline import (
+    MACHINES_KEPT,
+    MACHINES_OF_ONE_NODE,
+    WRITE_EVERY_S,
+    BaselineFile,
+    BaselineLearner,
+    Machine,
+)
 
 
 def watched(learner: BaselineLearner, view: NodeView, seconds: int = 30) -> Baseline:
@@ -166,6 +173,22 @@ def test_only_so_many_machines_are_kept_the_newest(tmp_path: Path) -> None:
     assert len(names) == MACHINES_KEPT
     assert "m0" not in names
     assert f"m{MACHINES_KEPT + 4}" in names
+
+
+def test_a_node_that_says_it_is_another_machine_all_the_time_pushes_none_out(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    kept = BaselineFile(path)
+    for number in range(MACHINES_KEPT):
+        kept.put(f"m{number}", Machine(idle_w=1.0, seen_wall_s=float(number)), NOW_S)
+    kept.write()
+    liar = BaselineLearner(kept)
+    for number in range(3 * MACHINES_KEPT):
+        found = watched(liar, idle_node(facts=facts(f"liar{number}")), seconds=3)
+    assert found == Baseline()
+    kept.write()
+    names = set(json.loads(path.read_text())["machines"])
+    assert len([name for name in names if "liar" in name]) <= MACHINES_OF_ONE_NODE
+    assert len(kept._machines) <= MACHINES_KEPT + MACHINES_OF_ONE_NODE
 
 
 @pytest.mark.parametrize(

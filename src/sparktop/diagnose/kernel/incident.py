@@ -93,6 +93,8 @@ class Folder:
             oldest = self._incidents.popleft()
             if self._newest_by_key.get(oldest.key) is oldest:
                 del self._newest_by_key[oldest.key]
+            if oldest.event.code is not None and self._xids.get(oldest.event.code) is oldest:
+                del self._xids[oldest.event.code]
 
     def _turn_into_kill(self, oom_call: _Incident, kill: KernelEvent) -> None:
         """Turn the OOM killer's call into the kill it led to."""

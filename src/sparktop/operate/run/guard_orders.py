@@ -8,6 +8,7 @@ writes down what guards did.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from sparktop.operate.audit.audit import Audit, AuditError, entries
 from sparktop.operate.run.run_context import Tell
 from sparktop.text.units import GIB
 
+NOTES_AT_MOST = 200
+"""Of one node in one session: its guard may say of itself what it likes, five times a second."""
 AGAIN_S = 3.0
 """Seconds between two sendings of one order."""
 
@@ -93,6 +96,8 @@ class GuardAuditLog:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
         self._last_states: dict[str, GuardState | None] = {}
+        self._notes: Counter[str] = Counter()
+        """By node."""
 
     def see(self, picture: FleetState) -> None:
         """Audit what is new since the last picture; cheap where nothing is."""
@@ -139,6 +144,11 @@ class GuardAuditLog:
         )
 
     def _note(self, entry: dict[str, Any]) -> None:
+        self._notes[entry["node"]] += 1
+        if self._notes[entry["node"]] > NOTES_AT_MOST:
+            return
+        if self._notes[entry["node"]] == NOTES_AT_MOST:
+            entry = {**entry, "detail": "its guard changes all the time: this session notes no more of it"}
         try:
             if not self._is_known(entry):
                 self._audit.note("guard", entry)

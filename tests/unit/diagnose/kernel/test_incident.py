@@ -46,6 +46,15 @@ def folded(*lines: tuple[str, float | None]) -> tuple[KernelEvent, ...]:
     return folder.events
 
 
+def test_xids_of_ever_new_codes_are_forgotten_with_their_incidents() -> None:
+    folder = incident.Folder(capacity=10)
+    for code in range(1000, 1100):
+        folder.add(event(f"NVRM: Xid (PCI:000f:01:00): {code}, something new", float(code)))
+    assert len(folder.events) == 10
+    assert list(folder._xids) == list(range(1090, 1100))
+    assert len(folder._newest_by_key) == 10
+
+
 def test_the_burst_of_the_field_log_is_one_crash() -> None:
     lines = [(XID_13_GLOBAL if index % 2 else XID_13, 5000.0 + index / 91) for index in range(91)]
     first, last = folded(*lines, (XID_43, 5001.2))

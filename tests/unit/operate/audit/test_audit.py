@@ -22,7 +22,7 @@ from sparktop.headless.audit import audit as shown
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import RunState
 from sparktop.operate.audit.audit import Audit, AuditError, audit_path, entries, operator
-from sparktop.operate.run.guard_orders import GuardAuditLog
+from sparktop.operate.run.guard_orders import NOTES_AT_MOST, GuardAuditLog
 from sparktop.operate.runner.api import Outcome, OutcomeState
 
 
@@ -177,6 +177,19 @@ def test_a_guard_that_is_gone_is_written_down(tmp_path: Path) -> None:
     log.see(picture(node("spark1", guard=armed())))
     log.see(picture(node("spark1")))
     assert [entry["phase"] for entry in entries(tmp_path / "a.jsonl")[0]] == ["armed", "disarmed"]
+
+
+def test_a_guard_that_changes_all_the_time_fills_no_disk(tmp_path: Path) -> None:
+    """A Spark may say so of its guard five times a second; the other one's is noted all the same."""
+    file = tmp_path / "a.jsonl"
+    log = GuardAuditLog(made(file))
+    for second in range(2 * NOTES_AT_MOST):
+        log.see(picture(node("spark1", guard=armed(since_wall_s=float(second))), node("spark2")))
+    log.see(picture(node("spark1"), node("spark2", guard=armed())))
+    kept = entries(file)[0]
+    assert [entry["node"] for entry in kept] == ["spark1"] * NOTES_AT_MOST + ["spark2"]
+    assert "this session notes no more of it" in kept[-2]["detail"]
+    assert "notes no more" not in str(kept[:-2])
 
 
 def test_an_audit_that_can_not_be_written_does_not_end_the_watching(tmp_path: Path) -> None:
