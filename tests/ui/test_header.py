@@ -67,6 +67,13 @@ def test_a_demo_is_marked_at_every_width(clock: ManualClock, width: int) -> None
     assert ("memory runs out" in text) == (width >= 120)
 
 
+@pytest.mark.parametrize("picture", ["decode", "stale"])
+def test_a_demo_and_its_access_are_both_named_at_80_columns(clock: ManualClock, picture: str) -> None:
+    text = header(clock, picture, 80, title="demo: memory runs out")
+    assert " demo " in text
+    assert "read-write" in text
+
+
 def test_every_state_has_its_own_sign_and_word() -> None:
     assert set(SIGNS) == set(LinkState)
     assert len({glyph for glyph, _ in SIGNS.values()}) == len(SIGNS)

@@ -184,11 +184,26 @@ async def test_the_end_of_a_run_that_was_left_running_is_told(state: RunState, s
         await open_run(pilot)
         await pilot.press("escape")
         await at(pilot, ConsoleScreen)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: len(app.screen_stack) == 2)
         side.executions[0].end(state, 3 if state is RunState.FAILED else None, message="How it went.", after=FIGURES)
         await until(pilot, lambda: f"on spark1: {state}" in notified(app))
         (note,) = [one for one in app._notifications if str(state) in one.message]
         assert note.severity == severity
         assert "o opens it" in note.message
+
+
+async def test_a_notification_does_not_repeat_the_line_of_a_run_that_ended() -> None:
+    side = FakeOperating()
+    app, _ = console("deadlock", operating=side)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await open_run(pilot)
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+        side.executions[0].end(RunState.DONE, None, message="How it went.", after=FIGURES)
+        await until(pilot, lambda: "vllm-minimax on spark1  done in" in screen(pilot))
+        assert not notified(app)
 
 
 async def test_the_end_of_a_run_that_is_looked_at_is_not_told_twice() -> None:

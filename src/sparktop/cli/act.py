@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from sparktop.cli.commands import BY_NAME
-from sparktop.cli.options import HOST_HELP, add_run_options, parser, settings
+from sparktop.cli.options import HOST_HELP, add_run_options, need_spark, parser, settings
 from sparktop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def act(words: list[str]) -> int:
         raise UsageError("--dry-run and --yes can't be used together")
     if options.pid is not None and options.engine:
         raise UsageError("--engine and --pid can't be used together")
-    if not config.hosts:
-        raise UsageError("on which Spark?", hint=f"sparktop act {action.name} spark1")
+    need_spark(options, config, f"sparktop act {action.name}")
     import asyncio
 
     from sparktop.cli.composition import commanded
@@ -75,8 +74,7 @@ def _take_up(options: argparse.Namespace, config: Config) -> int:
         )
     if options.dry_run and options.yes:
         raise UsageError("--dry-run and --yes can't be used together")
-    if not config.hosts:
-        raise UsageError("on which Spark?", hint=f"sparktop act {verb} spark1")
+    need_spark(options, config, f"sparktop act {verb}")
     import asyncio
 
     from sparktop.cli.composition import commanded

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparktop.cli.options import HOST_HELP, add_run_options, parser, set_pairs, settings
+from sparktop.cli.options import HOST_HELP, add_run_options, need_spark, parser, set_pairs, settings
 from sparktop.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def launch(words: list[str]) -> int:
     if options.export and options.as_json:
         raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
     order, notes = ordered(options)
-    if not config.hosts:
-        raise UsageError("on which Spark?", hint=f"sparktop launch {options.recipe} spark1")
+    need_spark(options, config, f"sparktop launch {options.recipe}")
     import asyncio
 
     from sparktop.cli.composition import commanded, distinct

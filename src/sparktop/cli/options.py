@@ -116,6 +116,21 @@ def set_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
+def need_spark(options: argparse.Namespace, config: Config, command: str) -> None:
+    """Refuse a command that changes a Spark where none is named and the configuration doesn't name exactly one.
+
+    Args:
+        command: the command without its hosts, for the hint.
+    """
+    if getattr(options, "hosts", ()) or len(config.hosts) == 1:
+        return
+    known = config.hosts or config.protected
+    hint = f"{command} {known[0] if known else 'spark1'}"
+    if known:
+        hint += f"   # your configuration names {', '.join(known)}"
+    raise UsageError("on which Spark?", hint=hint)
+
+
 def settings(options: argparse.Namespace) -> Config:
     """The configuration file's settings, overridden by the command line."""
     config = load(options.config)

@@ -111,15 +111,19 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 
 
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
-    """The engines of all nodes; a worker rank is ready when its pair serves, as it answers nobody itself."""
+    """The engines of all nodes; a worker rank is ready when its pair serves and stalled when that is.
+
+    It answers no request itself.
+    """
     pair = pair_of(fleet)
     worker = pair.worker.engine if pair is not None and pair.is_up and pair.worker.engine.progress is None else None
+    head_stall = stall_of(pair.head.engine, pair.head.node.name, fleet.findings) if pair is not None else None
     return tuple(
         EngineRow(
             node=view.name,
             engine=replace(engine, state=EngineState.READY) if engine is worker else engine,
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
-            stalled=stall_of(engine, view.name, fleet.findings),
+            stalled=stall_of(engine, view.name, fleet.findings) or (head_stall if engine is worker else None),
         )
         for view in fleet.nodes
         for engine in view.engines

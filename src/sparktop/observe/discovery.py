@@ -160,6 +160,7 @@ _STILL_RUNS = "its process ended and the container still runs: see its log, or s
 
 
 _REMOVED = "its container was removed"
+_REMOVED_ITSELF = "its container was started with --rm: Docker removed it, with its exit code and log"
 
 
 _ANY_ADDRESS = ("", "0.0.0.0", "::", "localhost", "::1")  # noqa: S104 - compared, never bound
@@ -424,7 +425,8 @@ def _exited_engine(
     if container is not None:
         detail = _STILL_RUNS
     elif engine.container is not None and containers.available:
-        detail, last_container = _REMOVED, replace(engine.container, is_gone=True)
+        detail = _REMOVED_ITSELF if engine.container.auto_remove else _REMOVED
+        last_container = replace(engine.container, is_gone=True)
     else:
         detail = "its process ended"
     return replace(

@@ -400,14 +400,15 @@ class ActionFlow:
         self._on_change()
 
     def _announce_end(self, run: Run) -> None:
-        """Announce how a run ended, with a notification and the bell, as its screen isn't open."""
+        """Announce how a run ended: with the bell, and with a notification where a dialog hides the run's line."""
         from sparktop.documents.run import end_text
         from sparktop.documents.step_text import masked
 
         is_well = run.state is RunState.DONE
         text = "\n".join(masked(line, run.plan.secrets) for line in end_text(run).splitlines())
         severity = "information" if is_well else "warning" if run.state in _WARNING_STATES else "error"
-        self._app.notify(f"{text}\no opens it", severity=severity, markup=False, timeout=20)  # type: ignore[arg-type]
+        if len(self._app.screen_stack) > 1:
+            self._app.notify(f"{text}\no opens it", severity=severity, markup=False, timeout=20)  # type: ignore[arg-type]
         self._app.bell()
 
     def _show(self, run: Run) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.pictures_support import picture
 from tests.unit.diagnose.rules.pair_support import rank, spark
 
-from sparktop.documents.engine_table import engine_rows
+from sparktop.documents.engine_table import engine_rows, state_cell
 from sparktop.model.engine import EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,16 @@ def test_a_worker_rank_is_ready_when_its_pair_serves(
 ) -> None:
     fleet = picture(spark(1, engines=(rank(0, state=head),)), spark(2, engines=(rank(1, state=worker),)))
     assert [row.engine.state for row in engine_rows(fleet)] == [head, shown]
+
+
+def test_a_worker_rank_is_stalled_while_the_head_of_its_pair_is() -> None:
+    fleet = picture(
+        spark(1, engines=(rank(0, state=EngineState.SERVING),)), spark(2, engines=(rank(1, state=EngineState.READY),))
+    )
+    head = fleet.nodes[0].engines[0]
+    silent = Finding(
+        rule="engine.no-tokens", severity=Severity.CRITICAL, title="t", nodes=("spark1",), subject=head.name
+    )
+    cells = [state_cell(row).plain for row in engine_rows(replace(fleet, findings=(silent,)))]
+    assert all("stalled" in cell for cell in cells)
+    assert "stalled" not in state_cell(engine_rows(fleet)[1]).plain

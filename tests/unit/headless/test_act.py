@@ -420,6 +420,29 @@ def test_a_second_interrupt_leaves_the_run(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ("", "sparktop act safe-restart spark1"),
+        ('hosts = ["a1", "b2"]', "sparktop act safe-restart a1   # your configuration names a1, b2"),
+        ("[host.c3]\nprotected = true", "sparktop act safe-restart c3   # your configuration names c3"),
+    ],
+)
+def test_without_a_host_the_configured_ones_are_named(
+    settings: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(settings)
+    assert main(["act", "safe-restart", "--config", str(tmp_path / "config.toml")]) == 2
+    assert capsys.readouterr().err.splitlines() == ["sparktop: on which Spark?", f"  {hint}"]
+
+
+def test_the_one_configured_host_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.toml").write_text('hosts = ["no-such-spark.invalid"]')
+    words = ["act", "safe-restart", "--dry-run", "--config", str(tmp_path / "config.toml"), "--timeout", "1"]
+    assert main(words) == 3
+    assert "no-such-spark.invalid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["act"], "which action?"),

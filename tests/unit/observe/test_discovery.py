@@ -273,6 +273,9 @@ def test_an_engine_that_vanishes_is_exited_and_says_how() -> None:
     assert again == engine
     (gone,) = find(table(), card(), docker(), previous=before)
     assert gone.exit_detail == "its container was removed"
+    with_rm = find(table(SERVER, CORE), card(), docker(replace(SLEEPER, auto_remove=True)))
+    (gone,) = find(table(), card(), docker(), previous=with_rm)
+    assert "started with --rm: Docker removed it, with its exit code and log" in gone.exit_detail
     over = replace(SLEEPER, status="exited", exit_code=137, finished_wall_s=NOW - 1)
     (killed,) = find(table(), card(), docker(over), previous=before)
     assert "exit code 137" in killed.exit_detail

@@ -47,8 +47,24 @@ def is_newer(picture: FleetState, nodes: Iterable[str], than_s: float) -> bool:
     )
 
 
+def lists_newer_containers(picture: FleetState, nodes: Iterable[str], than_s: float) -> bool:
+    """Whether Docker on each of the nodes that is live has been asked for its containers after that moment.
+
+    A node whose Docker can't be asked counts as asked: nothing newer will come.
+    """
+    views = [view for name in nodes if (view := picture.node(name)) is not None]
+    return all(
+        view.containers_at_s is None or view.containers_at_s >= than_s
+        for view in views
+        if view.link.state is LinkState.LIVE and view.containers.available
+    )
+
+
 NEWER_FIGURES_S = 3.0
 """How long a run waits at its end for figures newer than its last step."""
+NEWER_CONTAINERS_S = 6.0
+"""How long it waits for a newer list of containers, which comes every 3 s: a plan made at once must not see a container
+that this run has removed."""
 COMING_BACK_S = 12.0
 """How long it waits in all while memory is still being released."""
 RISING_BYTES_PER_S = 0.2 * GIB
@@ -64,11 +80,13 @@ async def settled(context: RunContext, run: Run, nodes: Collection[str]) -> None
     last_picture: FleetState | None = None
     while True:
         picture, now_s = context.picture(), context.clock.monotonic()
-        if is_newer(picture, nodes, since_s):
+        has_containers = not has_stopped or lists_newer_containers(picture, nodes, began_s)
+        if has_containers and is_newer(picture, nodes, since_s):
             if not has_stopped or (last_picture is not None and not rises(last_picture, picture, nodes)):
                 return
             last_picture, since_s = picture, now_s + POLL_S
-        if now_s - since_s > NEWER_FIGURES_S or now_s - began_s > COMING_BACK_S:
+        limit_s = NEWER_FIGURES_S if has_containers else NEWER_CONTAINERS_S
+        if now_s - since_s > limit_s or now_s - began_s > COMING_BACK_S:
             return
         await context.pause(POLL_S)
 

@@ -102,23 +102,26 @@ class Header(LineWidget):
             extras.append(Line.of((title, "quiet")))
         if costs := self._probe_cost():
             extras.append(costs)
-        nodes_line = brand + links
-        is_guarded = has_guard(self._fleet)
-        if nodes_line.width + (guard if is_guarded else clock).width > width:
-            nodes_line = Line.of(" ") + marked + links
-        # Left out where there is no room, in this order: the cost, the title, a guard that is off, the access mode, the
-        # time, and last a guard that isn't off.
+        branded, bare = brand + links, Line.of(" ") + marked + links
+        # Left out where there is no room, in this order: the cost, the title, a guard that is off, the name of the
+        # program, the access mode (in a demo the time), the time, and last a guard that isn't off.
         rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]
-        guard_choices = (
-            [[guard, clock], [guard], [guard_word(self._fleet)]] if is_guarded else [[extras[0], clock], [clock]]
+        alone = [[extras[0]]] if mode else []
+        fewer = (
+            [*([[guard, *right] for right in alone]), [guard, clock], [guard], [guard_word(self._fleet)]]
+            if has_guard(self._fleet)
+            else [[extras[0], clock], *alone, [clock]]
         )
-        for parts in (*rights, *guard_choices, []):
-            details = Line(
-                tuple(run for item in parts for run in (*item.runs, ("   " if item is not clock else "", "")))
-            )
-            if nodes_line.width + details.width <= width:
-                return [nodes_line.fit(width - details.width) + details]
-        return [nodes_line.cut(width)]
+        if not has_guard(self._fleet):
+            rights.append(fewer.pop(0))
+        for nodes_line, choices in ((branded, rights), (bare, [*rights[-1:], *fewer, []])):
+            for parts in choices:
+                details = Line(
+                    tuple(run for item in parts for run in (*item.runs, ("   " if item is not clock else "", "")))
+                )
+                if nodes_line.width + details.width <= width:
+                    return [nodes_line.fit(width - details.width) + details]
+        return [bare.cut(width)]
 
     def _access(self) -> Line:
         """ "read-only", "read-write", "protected", or which nodes are protected."""

@@ -158,4 +158,9 @@ def test_a_removed_container_is_launched_by_hand() -> None:
     assert gone.container is not None
     found = only(said(replace(gone, container=replace(gone.container, is_gone=True, exit_code=None))))
     assert "its container was removed" in found.title
+    assert "--rm" not in found.explanation
+    with_rm = replace(gone.container, is_gone=True, exit_code=None, auto_remove=True)
+    lost = only(said(replace(gone, container=with_rm)))
+    assert "started with --rm, and Docker removed its exit code and log" in lost.title
+    assert "Start it without --rm" in lost.explanation
     assert [remedy.action for remedy in found.remedies] == [None]

@@ -9,6 +9,7 @@ import pytest
 from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.pictures_support import node
 
+from sparktop.model.engine import Containers
 from sparktop.model.operation import DockerCall
 from sparktop.model.plan import AwaitServing, Remote, RunState
 from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
@@ -63,6 +64,31 @@ async def test_what_let_nothing_go_ends_with_the_next_sample(tmp_path: Path) -> 
     run = await stage.carry_out(plan(step("stop")))
     assert run.state is RunState.DONE
     assert stage.clock.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize(("asked_every_s", "ends_within_s"), [(3.0, 6.0), (1e9, 10.0)])
+async def test_after_a_rollback_the_containers_are_as_it_left_them(
+    tmp_path: Path, asked_every_s: float, ends_within_s: float
+) -> None:
+    """A plan made at once must not see what the run has removed; a Docker that isn't asked is not waited for."""
+    stage = Stage(tmp_path)
+    began_s = with_memory_back_after(stage, 0.5)
+    sampled = stage.at_pause
+
+    def asked() -> None:
+        assert sampled is not None
+        sampled()
+        at_s = stage.clock.monotonic() // asked_every_s * asked_every_s - 0.5
+        stage.views["spark1"] |= {"containers_at_s": at_s, "containers": Containers(available=True)}
+
+    stage.at_pause = asked
+    asked()
+    stage.node.fails["start"] = FAILED
+    await stage.carry_out(plan(step("stop"), step("start", on_failure=ROLL_BACK), back=(step("old"),)))
+    ended_s = stage.clock.monotonic()
+    assert ended_s - began_s < ends_within_s
+    if asked_every_s < 10:
+        assert stage.views["spark1"]["containers_at_s"] >= began_s
 
 
 @pytest.mark.parametrize("how", ["done", "way back"])

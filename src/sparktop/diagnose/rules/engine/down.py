@@ -296,9 +296,13 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
     )
     if container is not None and container.is_gone:
         how = "its container was removed"
+        if container.auto_remove:
+            how = "it was started with --rm, and Docker removed its exit code and log"
     severity = Severity.CRITICAL if missing.requests else Severity.WARNING
     text = (
         f"{name} served, then stopped without a sign of a failure. No sparktop console stopped it. If somebody meant "
         "it, acknowledge this."
     )
+    if container is not None and container.is_gone and container.auto_remove:
+        text += " Start it without --rm: then its exit code and its last log lines say why it ended."
     return severity, f": {how}{missing.lost}", text
