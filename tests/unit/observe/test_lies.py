@@ -1,0 +1,157 @@
+"""A Spark that lies through its probe and its Docker socket: the other one's picture stays live and moves on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.plain_text import unclean
+from tests.runner_support import until
+from tests.wire_messages import MESSAGES
+
+from sparktop.model.fleet import LinkState, Reach
+from sparktop.observe.monitor import Monitor
+from sparktop.probe import bundle
+from sparktop.transport.base import Transport
+from sparktop.transport.local import LocalChannel, LocalConnector, LocalTransport
+
+PRELUDE = """
+import itertools, json, os, sys, time
+messages = json.loads(sys.argv[1])
+def out(data): os.write(1, data)
+def say(kind, **more): out(json.dumps({**messages[kind], **more}).encode() + b"\\n")
+def greet(): out(b"SPARKTOP " + sys.argv[2].encode() + b"\\n")
+def live(): greet(); say("hello"); say("sample")
+"""
+LIES = {
+    "says-nothing": "time.sleep(600)",
+    "greets-without-end": "while True: out(b'Welcome to spark2!\\n' * 4000)",
+    "ends-at-once": "greet()",
+    "another-protocol": "greet(); say('hello', protocol=99); time.sleep(600)",
+    "garbage-without-end": "live()\nwhile True: out(b'\\x1b[2J{\\x00garbage]\\n' * 4000)",
+    "a-line-without-end": "live()\nwhile True: out(b'x' * 65536)",
+    "errors-without-end": "live()\nwhile True: os.write(2, b'Traceback\\n' * 4000)",
+    "boots-without-end": """live()
+for n in itertools.count():
+    say('hello', facts={**messages['hello']['facts'], 'boot_id': str(n)})
+    say('sample')
+""",
+    "time-that-stands": """live()
+for n in itertools.count():
+    say('sample', boot=7004 + n / 1e7)
+    say('gpu', boot=7004 + n / 1e7)
+""",
+    "time-that-jumps": """live()
+for n in itertools.count(): say('sample', boot=(n * 7919) % 10**9, wall=(n * 104729) % 10**10)
+""",
+    "kernel-log-without-end": """live()
+for n in itertools.count():
+    texts = [f'NVRM: Xid (PCI:000f:01:00): {n % 200}, pid={i}' for i in range(200)]
+    say('kernel', lines=[[n + i / 1e3, None, 3, text] for i, text in enumerate(texts)])
+""",
+    "collectors-without-end": """live()
+for n in itertools.count(): say('collector', name=f'c{n}', detail='\\x1b]0;x\\x07')
+""",
+    "guards-without-end": """live()
+for n in itertools.count(): say('guard', since=float(n % 10**9))
+""",
+    "processes-without-end": """live()
+row = {**messages['processes']['rows'][0], 'comm': 'vllm', 'argv': ['vllm', 'serve', 'x']}
+rows = [{**row, 'pid': 10 + n, 'ppid': 9 + n} for n in range(500)]
+for n in itertools.count(): say('processes', boot=float(n), rows=rows)
+""",
+}
+DOCKER_LIES = {
+    "silence": b"",
+    "garbage": b"\x1b[2J\x00\xff" * 1000,
+    "no-json": b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n[[[[",
+    "headers-without-end": b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 100_000,
+    "another-shape": b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n[{"Id": [1], "Names": {}}] ',
+}
+
+
+class LyingTransport(LocalTransport):
+    """Runs a program that lies in the probe's place, before a Docker socket that does."""
+
+    def __init__(self, lie: str, docker: Path) -> None:
+        super().__init__()
+        self._lie = lie
+        self._docker = docker
+
+    async def run(self, argv: Sequence[str]) -> LocalChannel:
+        asked = bundle.parse_command(shlex.join(argv))
+        if asked is None:
+            return await super().run(("false",))
+        return await super().run((sys.executable, "-c", PRELUDE + self._lie, json.dumps(MESSAGES), asked.nonce))
+
+    @contextlib.asynccontextmanager
+    async def unix_socket(self, remote_path: str) -> AsyncIterator[Path]:
+        yield self._docker
+
+
+class Liar(LocalConnector):
+    def __init__(self, lie: str, docker: Path) -> None:
+        super().__init__("spark2")
+        self._lie = lie
+        self._docker = docker
+
+    async def connect(self, *, patience_s: float) -> Transport:
+        return LyingTransport(self._lie, self._docker)
+
+    async def reach(self) -> tuple[Reach, str]:
+        return Reach.UNTESTED, ""
+
+
+@contextlib.asynccontextmanager
+async def docker_that_says(answer: bytes) -> AsyncIterator[Path]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while answer and await reader.read(65536):
+                writer.write(answer)
+                await writer.drain()
+            await reader.read()
+        writer.close()
+
+    with tempfile.TemporaryDirectory(prefix="spk-lie-") as folder:
+        async with await asyncio.start_unix_server(serve, f"{folder}/d.sock"):
+            yield Path(folder, "d.sock")
+
+
+async def holds(lie: str, docker: bytes) -> None:
+    """spark1 is this machine: three more of its samples come while spark2 lies."""
+    async with docker_that_says(docker) as socket_path:
+        monitor = Monitor([LocalConnector("spark1"), Liar(lie, socket_path)], publish=lambda _: None, interval_s=0.25)
+        running = asyncio.create_task(monitor.run())
+        try:
+            await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE, within_s=30)
+            liar = monitor._nodes["spark2"]
+            if "live()" in lie:
+                await until(lambda: liar.book.last_sample_arrived_s is not None, within_s=30)
+            else:
+                await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason, within_s=30)
+            first = monitor.state.nodes[0].sample
+            assert first is not None
+            await until(lambda: monitor.state.nodes[0].sample.sequence >= first.sequence + 3, within_s=30)  # type: ignore[union-attr]
+            assert not running.done()
+            assert monitor.state.nodes[0].link.state is LinkState.LIVE
+            assert unclean((monitor.state.nodes[1], monitor.state.notices, monitor.state.findings)) == []
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_a_probe_that_lies(lie: str) -> None:
+    await holds(lie, b"")
+
+
+@pytest.mark.parametrize("answer", DOCKER_LIES.values(), ids=DOCKER_LIES)
+async def test_a_docker_engine_that_lies(answer: bytes) -> None:
+    await holds("live()\nfor n in itertools.count(): say('sample', boot=7004.0 + n); time.sleep(0.2)", answer)
