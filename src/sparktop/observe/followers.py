@@ -359,8 +359,8 @@ class Followers:
                 while not is_later_start(self._started_wall_s(key), before_s, resumed_from_s):  # noqa: ASYNC110
                     await asyncio.sleep(FOLLOW_AGAIN_S)
                 feed.forget()
-            feed.status = source.words
             await asyncio.sleep(FOLLOW_AGAIN_S)
+            feed.status = source.words
 
     def _started_wall_s(self, key: str) -> float | None:
         engine = self._engine(key)

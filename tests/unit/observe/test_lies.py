@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,7 @@ rows = [{**row, 'pid': 10 + n, 'ppid': 9 + n} for n in range(500)]
 for n in itertools.count(): say('processes', boot=float(n), rows=rows)
 """,
 }
+STEADY = "live()\nfor n in itertools.count(): say('sample', boot=7004.0 + n); time.sleep(0.2)"
 DOCKER_LIES = {
     "silence": b"",
     "garbage": b"\x1b[2J\x00\xff" * 1000,
@@ -124,34 +125,113 @@ async def docker_that_says(answer: bytes) -> AsyncIterator[Path]:
             yield Path(folder, "d.sock")
 
 
-async def holds(lie: str, docker: bytes) -> None:
+ID = "ab" * 32
+INSPECTED = {
+    "Id": ID,
+    "Name": "/vllm-lies",
+    "Path": "vllm",
+    "Args": ["serve", "org/model"],
+    "Image": "sha256:" + "cd" * 32,
+    "State": {"Status": "running", "Running": True, "Pid": 77, "StartedAt": "2026-05-18T12:00:01.5Z"},
+    "Config": {"Image": "vllm/vllm-openai:v0.19.0", "Env": [], "Tty": False, "Labels": {}},
+    "HostConfig": {"NetworkMode": "host", "RestartPolicy": {"Name": "no"}},
+}
+LISTED = [{"Id": ID, "Names": ["/vllm-lies"], "State": "running", "Status": "Up 2 hours", "Created": 1}]
+
+
+def frame(data: bytes, length: int | None = None) -> bytes:
+    return b"\1\0\0\0" + (len(data) if length is None else length).to_bytes(4, "big") + data
+
+
+STAMP = b"2026-05-28T18:26:40.123456789Z "
+LOGS = {
+    "lines-without-end": b"".join(frame(STAMP + b"NCCL WARN socket Connection refused<0>\n") for _ in range(500)),
+    "a-line-without-end": frame(STAMP + b"x" * 60_000),
+    "bars-without-end": frame(STAMP + b"\rloading 3%" * 4000),
+    "escapes-without-end": frame(STAMP + b"\x1b]0;owned\x07\x1b[2J\n" * 2000),
+    "frames-that-are-too-long": frame(b"x" * 1000, length=2**31),
+    "no-frames": b"\xff" * 4000,
+    "years-to-come": frame(b"9999-12-31T23:59:59.999999999Z late\n") * 500,
+}
+
+
+@contextlib.asynccontextmanager
+async def docker_that_logs(piece: bytes) -> AsyncIterator[Path]:
+    """A Docker Engine with one running vLLM, whose log is this piece again and again."""
+
+    def answer(data: bytes, kind: str = "application/json") -> bytes:
+        head = f"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
+        return head.encode() + data
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                target = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+                if "/logs" in target:
+                    kind = "application/vnd.docker.multiplexed-stream"
+                    writer.write(
+                        f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+                    )
+                    while True:
+                        writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                        await writer.drain()
+                elif "/containers/json" in target:
+                    writer.write(answer(json.dumps(LISTED).encode()))
+                elif "/containers/" in target:
+                    writer.write(answer(json.dumps(INSPECTED).encode()))
+                elif target.endswith("/version"):
+                    writer.write(answer(b'{"ApiVersion": "1.41", "Version": "20.10.24"}'))
+                else:
+                    writer.write(answer(b"OK", "text/plain"))
+        writer.close()
+
+    with tempfile.TemporaryDirectory(prefix="spk-lie-") as folder:
+        async with await asyncio.start_unix_server(serve, f"{folder}/d.sock"):
+            yield Path(folder, "d.sock")
+
+
+async def holds(lie: str, docker: Path, heard: Callable[[Monitor], object] = lambda _: True) -> None:
     """spark1 is this machine: three more of its samples come while spark2 lies."""
-    async with docker_that_says(docker) as socket_path:
-        monitor = Monitor([LocalConnector("spark1"), Liar(lie, socket_path)], publish=lambda _: None, interval_s=0.25)
-        running = asyncio.create_task(monitor.run())
-        try:
-            await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE, within_s=30)
-            liar = monitor._nodes["spark2"]
-            if "live()" in lie:
-                await until(lambda: liar.book.last_sample_arrived_s is not None, within_s=30)
-            else:
-                await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason, within_s=30)
-            first = monitor.state.nodes[0].sample
-            assert first is not None
-            await until(lambda: monitor.state.nodes[0].sample.sequence >= first.sequence + 3, within_s=30)  # type: ignore[union-attr]
-            assert not running.done()
-            assert monitor.state.nodes[0].link.state is LinkState.LIVE
-            assert unclean((monitor.state.nodes[1], monitor.state.notices, monitor.state.findings)) == []
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    monitor = Monitor([LocalConnector("spark1"), Liar(lie, docker)], publish=lambda _: None, interval_s=0.25)
+    running = asyncio.create_task(monitor.run())
+    try:
+        await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE, within_s=30)
+        liar = monitor._nodes["spark2"]
+        if "live()" in lie:
+            await until(lambda: liar.book.last_sample_arrived_s is not None, within_s=30)
+        else:
+            await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason, within_s=30)
+        await until(lambda: heard(monitor), within_s=30)
+        first = monitor.state.nodes[0].sample
+        assert first is not None
+        await until(lambda: monitor.state.nodes[0].sample.sequence >= first.sequence + 3, within_s=30)  # type: ignore[union-attr]
+        assert not running.done()
+        assert monitor.state.nodes[0].link.state is LinkState.LIVE
+        assert unclean((monitor.state.nodes[1], monitor.state.notices, monitor.state.findings)) == []
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 async def test_a_probe_that_lies(lie: str) -> None:
-    await holds(lie, b"")
+    await holds(lie, Path("/nonexistent/docker.sock"))
 
 
 @pytest.mark.parametrize("answer", DOCKER_LIES.values(), ids=DOCKER_LIES)
 async def test_a_docker_engine_that_lies(answer: bytes) -> None:
-    await holds("live()\nfor n in itertools.count(): say('sample', boot=7004.0 + n); time.sleep(0.2)", answer)
+    async with docker_that_says(answer) as docker:
+        await holds(STEADY, docker)
+
+
+def is_log_heard(monitor: Monitor) -> bool:
+    """Lines of it, or why there are none."""
+    view = monitor.state.nodes[1]
+    feed = monitor.log("spark2", view.engines[0].key) if view.engines else None
+    return feed is not None and (feed.ring.end > 0 or " · " in feed.status)
+
+
+@pytest.mark.parametrize("piece", LOGS.values(), ids=LOGS)
+async def test_a_log_that_lies(piece: bytes) -> None:
+    async with docker_that_logs(piece) as docker:
+        await holds(STEADY, docker, is_log_heard)
