@@ -24,6 +24,7 @@ from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import (
     Bandwidth,
     FleetState,
+    Forward,
     Holder,
     Ledger,
     Link,
@@ -682,6 +683,15 @@ class FakeWatch:
 
     def retry_now(self, node_name: str) -> None:
         self.retried.append(node_name)
+
+    async def forward(self, node_name: str, engine: str, port: int = 0) -> Forward:
+        made = Forward(node=node_name, engine=engine, port=port or 8000)
+        self.state = replace(self.state, forwards=(*self.state.forwards, made))
+        return made
+
+    async def end_forward(self, node_name: str, engine: str) -> None:
+        kept = tuple(one for one in self.state.forwards if (one.node, one.engine) != (node_name, engine))
+        self.state = replace(self.state, forwards=kept)
 
     def tell(self, node_name: str, words: Mapping[str, object]) -> bool:
         self.told.append((node_name, words))

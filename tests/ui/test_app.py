@@ -316,6 +316,21 @@ async def test_intervals_and_retries_reach_the_watch() -> None:
         assert watch.retried == ["spark1"]
 
 
+async def test_a_local_port_to_the_selected_engine_is_opened_and_closed() -> None:
+    app, watch = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("F")
+        await until(pilot, lambda: watch.state.forwards)
+        assert [(one.node, one.port) for one in watch.state.forwards] == [("spark1", 8000)]
+        app.publish(watch.state)
+        await until(pilot, lambda: "127.0.0.1:8000 → vllm" in screen(pilot))
+        await pilot.press("F")
+        await until(pilot, lambda: not watch.state.forwards)
+        app.publish(watch.state)
+        await until(pilot, lambda: "127.0.0.1:8000" not in screen(pilot).partition("\n")[0])
+
+
 @pytest.mark.parametrize(("key", "words"), [("slash", "/"), ("space", "paused")])
 async def test_keys_of_the_log_work_from_other_panes(key: str, words: str) -> None:
     app, _ = console("decode")

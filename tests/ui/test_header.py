@@ -11,7 +11,7 @@ from tests.ui.look import clock_of_pictures
 from sparktop.clock import ManualClock
 from sparktop.documents.status import SIGNS
 from sparktop.model.event import Severity
-from sparktop.model.fleet import FleetState, LinkState, Notice
+from sparktop.model.fleet import FleetState, Forward, LinkState, Notice
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.ui.panes.header import Header, KeyLine
 from sparktop.ui.panes.node import node_body
@@ -58,6 +58,18 @@ def test_links_are_the_last_to_go(clock: ManualClock, picture: str, width: int) 
     if width >= 60 and picture != "hostile":
         for view in pictures.PICTURES[picture](clock).nodes:
             assert f"{view.name} {SIGNS[view.link.state][0]} {view.link.state}" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(60, ":8001"), (80, ":8001 → vllm"), (120, "127.0.0.1:8001 → vllm"), (200, "127.0.0.1:8001 →")]
+)
+def test_a_local_port_is_shown_at_every_width(clock: ManualClock, width: int, words: str) -> None:
+    line = Header(clock)
+    forward = Forward(node="spark1", engine="vllm-minimax", port=8001)
+    line._fleet = replace(pictures.decode(clock), forwards=(forward,))
+    (drawn,) = line.draw(width, 1)
+    assert drawn.width <= width
+    assert words in drawn.plain
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

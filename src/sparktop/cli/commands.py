@@ -127,6 +127,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="forward",
+        module="serve",
+        shape="forward HOST [ENGINE]",
+        brief="open a local port to an engine over SSH, until you interrupt it",
+        examples=(
+            ("sparktop forward spark1", "print the local address of the only engine, and pass on"),
+            ("sparktop forward spark1 vllm --port 9000", "vllm at http://127.0.0.1:9000"),
+        ),
+    ),
+    Command(
         name="audit",
         module="act",
         shape="audit",

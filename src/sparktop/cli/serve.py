@@ -1,4 +1,4 @@
-"""The commands `unit` and `expose`: an engine served on and on, and to others."""
+"""The commands `unit`, `expose` and `forward`: an engine served on and on, to others, and to this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sparktop.cli.launch import add_recipe_options, once_each, ordered
-from sparktop.cli.options import HOST_HELP, add_run_options, parser, settings
+from sparktop.cli.options import HOST_HELP, add_run_options, add_timeout, parser, settings
 from sparktop.errors import ConfigError, UsageError
 
 _UNIT_USAGE = (
@@ -54,8 +54,8 @@ def unit(words: list[str]) -> int:
     import asyncio
 
     from sparktop.cli.composition import commanded, distinct
-    from sparktop.headless.unit import UnitCommand, Verb
-    from sparktop.headless.unit import unit as carry_out
+    from sparktop.headless.serve.unit import UnitCommand, Verb
+    from sparktop.headless.serve.unit import unit as carry_out
 
     once_each(distinct(config.hosts), config.hosts)
     make, secret, output = commanded(config, options)
@@ -115,14 +115,14 @@ def expose(words: list[str]) -> int:
         raise UsageError("HOST and --upstream can't be used together")
     proxy = Proxy(options.proxy)
     if upstreams and not options.on:
-        from sparktop.headless.expose import print_site
+        from sparktop.headless.serve.expose import print_site
 
         return print_site(Site(name=name, upstreams=upstreams, port=options.listen), proxy)
     import asyncio
     from dataclasses import replace
 
     from sparktop.cli.composition import commanded, distinct
-    from sparktop.headless.expose import expose as carry_out
+    from sparktop.headless.serve.expose import expose as carry_out
     from sparktop.model.plan import Request
     from sparktop.operate.serve.proxy import REMOVE
     from sparktop.operate.serve.unit import PRINT
@@ -194,4 +194,39 @@ def expose_arguments() -> argparse.ArgumentParser:
         help=f"a file with the key, {KEY_NAMES[0]}=..., mode 0600; else it is taken from your environment",
     )
     add_run_options(argument_parser)
+    return argument_parser
+
+
+def forward(words: list[str]) -> int:
+    """`sparktop forward`."""
+    options = forward_arguments().parse_args(words)
+    config = settings(options)
+    if not 0 <= options.port < 65536:
+        raise UsageError("--port takes a port from 1 to 65535")
+    import asyncio
+
+    from sparktop.cli.composition import connectors, distinct, monitor
+    from sparktop.headless.serve.forward import forward as carry_out
+    from sparktop.headless.terminal import TerminalPrompter
+    from sparktop.observe.watch import Publish, Watch
+
+    links = connectors(distinct((options.host,)), TerminalPrompter(), config.ssh_config)
+
+    def make(publish: Publish) -> Watch:
+        return monitor(links, publish, config)
+
+    return asyncio.run(carry_out(make, options.engine, options.port, timeout_s=options.timeout))
+
+
+def forward_arguments() -> argparse.ArgumentParser:
+    """The arguments of `sparktop forward`."""
+    argument_parser = parser("forward", "sparktop forward HOST [ENGINE] [--port N]")
+    argument_parser.add_argument("host", metavar="HOST", help=HOST_HELP)
+    argument_parser.add_argument(
+        "engine", nargs="?", default="", metavar="ENGINE", help="the engine, if it has several"
+    )
+    argument_parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="the local port (default the engine's, or any that is free)"
+    )
+    add_timeout(argument_parser, default_s=30.0)
     return argument_parser

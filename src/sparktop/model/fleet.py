@@ -292,6 +292,16 @@ class Notice:
     node: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A port of this machine that leads to an engine."""
+
+    node: str
+    engine: str
+    port: int
+    """On 127.0.0.1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetState:
     """The picture of all nodes; immutable, a new one replaces it."""
@@ -306,6 +316,7 @@ class FleetState:
     interventions: tuple[Intervention, ...] = ()
     """What sparktop consoles have stopped on these nodes, oldest first."""
     rules_watching: int = 0
+    forwards: tuple[Forward, ...] = ()
 
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes if node.name == name), None)

@@ -18,9 +18,10 @@ from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.diagnose.rule import LiveRule
+from sparktop.model.engine import Endpoint
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, Notice, Reach
+from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, NodeView, Notice, Reach
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
@@ -30,6 +31,7 @@ from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
 from sparktop.text.units import gib
 from sparktop.transport.base import Connector, Transport
+from sparktop.transport.forwards import Forwards
 from sparktop.transport.threads import in_thread
 
 _SAME_KEY = "same host key"
@@ -115,9 +117,11 @@ class _WatchedNode:
         interval_s: float,
         log_rules: LogRules,
         connections: Connections | None,
+        forwards: Forwards,
         docker_socket: str,
     ) -> None:
         self.book = book
+        self._forwards = forwards
         self._name = connector.name
         self._connections = connections
         self._transport: Transport | None = None
@@ -137,6 +141,7 @@ class _WatchedNode:
     def _opened(self, transport: Transport) -> None:
         self.book.connection(transport.host_key_fingerprint, transport.warnings)
         self._transport = transport
+        self._forwards.opened(self._name, transport)
         self._later = asyncio.get_running_loop().call_later(FIGURES_FIRST_S, self._follow)
 
     def _follow(self) -> None:
@@ -153,6 +158,7 @@ class _WatchedNode:
         if self._later is not None:
             self._later.cancel()
         self._later = self._transport = None
+        self._forwards.closed(self._name)
         if self._connections is not None:
             self._connections.closed(self._name)
         self.followers.stop()
@@ -194,6 +200,7 @@ class Monitor:
         self._interventions = interventions
         self._contained = Contained(self._clock)
         self._findings: tuple[Finding, ...] = ()
+        self._forwards = Forwards(self._endpoint, lambda: self._changed(urgent=True))
         for connector in connectors:
             book = NodeBook(
                 connector.name,
@@ -209,6 +216,7 @@ class Monitor:
                 interval_s=interval_s,
                 log_rules=log_rules,
                 connections=connections,
+                forwards=self._forwards,
                 docker_socket=docker_sockets.get(connector.name, ""),
             )
         self._diagnosis = Diagnosis(live_rules() if rules is None else rules, faulted=faults.named)
@@ -234,6 +242,7 @@ class Monitor:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            await self._forwards.aclose()
             for line in self._nodes.values():
                 await line.followers.aclose()
             self._baselines.write()
@@ -272,6 +281,20 @@ class Monitor:
         """End a node's back-off early."""
         if line := self._nodes.get(node):
             line.supervisor.retry_now()
+
+    async def forward(self, node: str, engine: str, port: int = 0) -> Forward:
+        """Open a local port to an engine; see Watch."""
+        return await self._forwards.open(node, engine, port)
+
+    async def end_forward(self, node: str, engine: str) -> None:
+        """Close it."""
+        await self._forwards.close(node, engine)
+
+    def _endpoint(self, node: str, engine: str) -> Endpoint | None:
+        """Where an engine serves now."""
+        view = self._state.node(node)
+        serving = (one for one in view.engines if one.name == engine and one.endpoint is not None) if view else ()
+        return next((one.endpoint for one in serving), None)
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
         """Send words to a node's probe, uninterpreted; False while there is no live probe."""
@@ -312,6 +335,7 @@ class Monitor:
             notices=observed,
             findings=self._findings,
             interventions=own.outcome("", "the audit", self._interventions, ()),
+            forwards=self._forwards.shown,
         )
         self._findings = own.outcome("", "the rules", lambda: self._diagnosis.update(picture), self._findings)
         return replace(

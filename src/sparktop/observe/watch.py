@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, Forward
 from sparktop.observe.log_ring import LineRing
 from sparktop.transport.base import Transport
 
@@ -70,6 +70,16 @@ class Watch(Protocol):
     def retry_now(self, node: str) -> None:
         """End a back-off early; also the way to retry after a refusal."""
 
+    async def forward(self, node: str, engine: str, port: int = 0) -> Forward:
+        """Open a local port to an engine, which ends with this session; 0: any that is free, the engine's own first.
+
+        Raises:
+            UsageError: the engine has no endpoint, or the port is taken.
+        """
+
+    async def end_forward(self, node: str, engine: str) -> None:
+        """Close it."""
+
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
         """Send one JSON object to the node's probe, uninterpreted.
 
@@ -105,6 +115,12 @@ class ForwardingWatch:
 
     def retry_now(self, node: str) -> None:
         self._watch.retry_now(node)
+
+    async def forward(self, node: str, engine: str, port: int = 0) -> Forward:
+        return await self._watch.forward(node, engine, port)
+
+    async def end_forward(self, node: str, engine: str) -> None:
+        await self._watch.end_forward(node, engine)
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
         return self._watch.tell(node, words)

@@ -109,6 +109,9 @@ COMMANDS: tuple[Command, ...] = (
         _row("guard", "M", "Memory guard", "console",
              "Kill the engine if memory drops below a limit; if that guard is armed, disarm it.",
              action="act('guard')", footer="guard", footer_in="overview nodes engines", changes=True),
+        _row("forward", "F", "Forward a port", "console",
+             "Open a port of this machine that leads to the selected engine, as long as the console runs; again closes "
+             "it."),
         _row("runs", "o", "Run under way", "console", "Open the run under way, or the last one; several are listed."),
     ),
     *_group("Views",

@@ -400,6 +400,26 @@ class ConsoleScreen(Screen[None]):
         text = f"reconnecting to {', '.join(down)}" if down else "all nodes are live"
         self.notify(text, markup=False, timeout=3)
 
+    async def action_forward(self) -> None:
+        """Open a local port to the selected engine, or close the one that leads there."""
+        from sparktop.errors import UsageError
+
+        chosen = self.selection()
+        if self._watch is None or not chosen.engine:
+            self.notify("Select an engine first.", markup=False, timeout=3)
+            return
+        if any((one.node, one.engine) == (chosen.node, chosen.engine) for one in self.fleet.forwards):
+            await self._watch.end_forward(chosen.node, chosen.engine)
+            self.notify(f"The local port to {chosen.engine} is closed.", markup=False, timeout=4)
+            return
+        try:
+            made = await self._watch.forward(chosen.node, chosen.engine)
+        except UsageError as error:
+            self.notify(f"{error.message}{f': {error.hint}' if error.hint else ''}", severity="error", markup=False)
+            return
+        text = f"http://127.0.0.1:{made.port} leads to {made.engine} on {made.node} until you quit; F closes it."
+        self.notify(text, markup=False, timeout=8)
+
     def selection(self) -> Selection:
         """The engine under the cursor, and the node whose pane has the focus, else that engine's node."""
         from sparktop.operate.targets import Selection

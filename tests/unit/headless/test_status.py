@@ -17,7 +17,7 @@ from sparktop.headless.terminal import drawn
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
-from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
+from sparktop.model.fleet import FleetState, Forward, Link, LinkState, NodeView
 from sparktop.model.telemetry import GapReason, Gpu, GpuReading, Memory, ProcessTable, Sample
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.watch import LogFeed, Publish
@@ -67,6 +67,11 @@ class StillWatch:
     def set_interval(self, seconds: float) -> None: ...
 
     def retry_now(self, node: str) -> None: ...
+
+    async def forward(self, node: str, engine: str, port: int = 0) -> Forward:
+        raise AssertionError
+
+    async def end_forward(self, node: str, engine: str) -> None: ...
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
         return False

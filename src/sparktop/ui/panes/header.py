@@ -79,8 +79,9 @@ class Header(LineWidget):
     def show(self, fleet: FleetState) -> None:
         """Show the links of this fleet state; ages are redrawn by `tick` alone, so that they don't flicker."""
         before = [(view.name, view.link.state, view.guard) for view in self._fleet.nodes]
+        had = self._fleet.forwards
         self._fleet = fleet
-        if before != [(view.name, view.link.state, view.guard) for view in fleet.nodes]:
+        if had != fleet.forwards or before != [(view.name, view.link.state, view.guard) for view in fleet.nodes]:
             self.redraw()
 
     def tick(self) -> None:
@@ -97,24 +98,29 @@ class Header(LineWidget):
         brand = Line.of(" ", ("sparktop", "brand"), " " if mode else "   ") + marked
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
         guard = guard_brief(self._fleet)
-        extras = [self._access()]
+        forwards, access = self._forwards(), self._access()
+        extras = [*forwards[:1], access]
         if title:
             extras.append(Line.of((title, "quiet")))
         if costs := self._probe_cost():
             extras.append(costs)
         branded, bare = brand + links, Line.of(" ") + marked + links
         # Left out where there is no room, in this order: the cost, the title, a guard that is off, the name of the
-        # program, the access mode (in a demo the time), the time, and last a guard that isn't off.
+        # program, the access mode (in a demo the time), the time, local ports, and last a guard that isn't off.
         rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]
-        alone = [[extras[0]]] if mode else []
+        alone = [[access]] if mode else []
         fewer = (
             [*([[guard, *right] for right in alone]), [guard, clock], [guard], [guard_word(self._fleet)]]
             if has_guard(self._fleet)
-            else [[extras[0], clock], *alone, [clock]]
+            else [[access, clock], *alone, [clock]]
         )
-        if not has_guard(self._fleet):
+        first = [guard] if has_guard(self._fleet) else []
+        ports = [[*first, port, *last] for port in forwards for last in ([clock], [])]
+        if ports:
+            rights += ports
+        elif not has_guard(self._fleet):
             rights.append(fewer.pop(0))
-        for nodes_line, choices in ((branded, rights), (bare, [*rights[-1:], *fewer, []])):
+        for nodes_line, choices in ((branded, rights), (bare, [*(ports or rights[-1:]), *fewer, []])):
             for parts in choices:
                 details = Line(
                     tuple(run for item in parts for run in (*item.runs, ("   " if item is not clock else "", "")))
@@ -133,6 +139,14 @@ class Header(LineWidget):
         if len(protected) == len(self._fleet.nodes):
             return Line.of(("protected", "quiet"))
         return Line.of((f"read-write, {' and '.join(protected)} protected", "quiet"))
+
+    def _forwards(self) -> list[Line]:
+        """Local ports that lead to engines, ever shorter: "127.0.0.1:8001 → vllm", ":8001 → vllm", ":8001"."""
+        if not self._fleet.forwards:
+            return []
+        named = ", ".join(f":{one.port} → {one.engine}" for one in self._fleet.forwards)
+        ports = ", ".join(f":{one.port}" for one in self._fleet.forwards)
+        return [Line.of(("127.0.0.1", "quiet"), (named, "info")), Line.of((named, "info")), Line.of((ports, "info"))]
 
     def _probe_cost(self) -> Line:
         costs = [(v.name, v.probe_cpu_percent) for v in self._fleet.nodes if v.probe_cpu_percent is not None]

@@ -1,0 +1,58 @@
+"""`sparktop forward` to a real engine's port over a real sshd."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.spark import Spark
+from tests.integration.terminal import sparktop
+from tests.support import free_port
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+
+@pytest.fixture
+def spark() -> Iterator[Spark]:
+    with Spark.start("spark1", "127.0.0.2") as started:
+        started.sshd.trust()
+        started.sshd.alias("spark1")
+        yield started
+
+
+def answer(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as reply:
+        return int(reply.status)
+
+
+def test_a_local_port_leads_to_the_engine_until_it_is_interrupted(spark: Spark) -> None:
+    engine = spark.engines.start("vllm-near", env={"ENGINE_LOAD_S": "0.3"})
+    assert engine.port
+    command = [sys.executable, "-m", "sparktop", "forward", "spark1", "vllm-near", "--port", str(free_port())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            url = process.stdout.readline().strip()
+            assert url == f"http://127.0.0.1:{command[-1]}", process.stderr.read() if not url else ""
+            assert answer(url) == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+        assert "leads to vllm-near on spark1" in process.stderr.read()
+    with pytest.raises(urllib.error.URLError):
+        answer(url)
+
+
+def test_an_engine_that_is_not_there(spark: Spark) -> None:
+    spark.engines.start("vllm-near", env={"ENGINE_LOAD_S": "0.3"})
+    done = sparktop("forward", "spark1", "vllm-far")
+    assert done.returncode == 2
+    assert "no engine 'vllm-far' serves on spark1" in done.stderr
+    assert "did you mean vllm-near?" in done.stderr
