@@ -267,7 +267,8 @@ class _Node:
         showing, t = self._stage.showing()
         script = next(node for node in self._stage.scenario.nodes if node.name == self.name).at(t)
         t -= script.began_s
-        if script is self.spark.script and showing == self._showing:
+        is_same = script is self.spark.script and self.spark.scenario is self._stage.scenario
+        if is_same and showing == self._showing:
             return self.spark, t
         began_wall_s = self._began_wall_s + showing * self._stage.scenario.length_s + script.began_s
         self._showing = showing

@@ -72,7 +72,7 @@ async def test_a_remedy_is_planned_and_reviewed_and_the_page_remembers() -> None
             await pilot.press("escape")
         await pilot.pause()
         await pilot.press("B")
-        await at(pilot, BringUpScreen, "CUDA starts")  # at once: the rows were kept, that one is looked at again
+        await at(pilot, BringUpScreen, "CUDA")  # at once: the rows were kept, that one is looked at again
 
 
 async def test_what_passed_is_hidden_and_a_check_is_looked_at_again() -> None:

@@ -203,7 +203,7 @@ def _memlock(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="access.kernel-log",
-        title="The kernel log can be read",
+        title="Kernel log",
         looks_at="journalctl -k, /dev/kmsg",
         why="Xids and out-of-memory kills are seen there alone.",
         sources=judge_kernel_log.sources,
@@ -212,7 +212,7 @@ CARDS = (
     ),
     Card(
         id="access.docker",
-        title="Docker may be used",
+        title="Docker",
         looks_at="the socket, id -nG",
         why="Launch, restart and logs go through it.",
         sources=judge_docker_session.sources,
@@ -222,7 +222,7 @@ CARDS = (
     ),
     Card(
         id="access.gpu-runtime",
-        title="Docker hands out the GPU",
+        title="GPU in Docker",
         looks_at="docker info: runtimes, CDI devices",
         why="Without it every container dies with `could not select device driver`.",
         sources=judge_gpu_runtime.sources,
@@ -232,7 +232,7 @@ CARDS = (
     ),
     Card(
         id="access.cdi",
-        title="CDI knows the GPU",
+        title="CDI device",
         looks_at="nvidia-ctk cdi list",
         why="A Spark has CDI and no nvidia runtime; a driver update leaves a stale description.",
         sources=judge_cdi.sources,
@@ -242,7 +242,7 @@ CARDS = (
     ),
     Card(
         id="access.sudo",
-        title="Root steps can run",
+        title="Root commands",
         looks_at="sudo -n -l",
         why="Dropping caches and rebooting need root; sparktop asks for the password once, or needs exact lines.",
         sources=("sudoers(5)", "sparkrun setup"),
@@ -252,7 +252,7 @@ CARDS = (
     ),
     Card(
         id="access.linger",
-        title="A logout leaves engines alone",
+        title="Linger",
         looks_at="loginctl's Linger, RemoveIPC",
         why="logind removes a user's semaphores at the last logout: a worker dies with FileNotFoundError.",
         sources=judge_linger.sources,
@@ -261,7 +261,7 @@ CARDS = (
     ),
     Card(
         id="access.memlock",
-        title="Memory may be locked",
+        title="Locked memory",
         looks_at="ulimit -l of the session",
         why="RDMA pins memory: a small limit shows as ibv_reg_mr: Cannot allocate memory.",
         sources=judge_host_memlock.sources,

@@ -99,7 +99,7 @@ class Card:
     id: str
     """ "chapter.name"."""
     title: str
-    """What holds where it passes."""
+    """What it is about, in a word or two."""
     looks_at: str
     """The file, command or figure."""
     why: str

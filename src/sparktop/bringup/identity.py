@@ -118,7 +118,7 @@ def _users(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="identity.product",
-        title="It is a DGX Spark",
+        title="Machine",
         looks_at="DMI product family and board vendor",
         why="Every maker's unit says DGX Spark; firmware comes from NVIDIA or from the maker.",
         sources=("docs/facts/gb10.md", "anakronox/spark-fleet-updates"),
@@ -128,7 +128,7 @@ CARDS = (
     ),
     Card(
         id="identity.name",
-        title="It has the name that it publishes",
+        title="Published name",
         looks_at="the host name, avahi's name",
         why="avahi appends -2 where it meets its own name: scripts then reach another machine, or none.",
         sources=judge_name.sources,
@@ -138,7 +138,7 @@ CARDS = (
     ),
     Card(
         id="identity.clones",
-        title="No two are clones",
+        title="Clones",
         looks_at="machine ids, boot ids, SSH host keys, host names",
         why="Units from one image have shared them: leases, names and trust then lie (CVE-2026-24218).",
         sources=judge_clones.sources,
@@ -148,7 +148,7 @@ CARDS = (
     ),
     Card(
         id="identity.user",
-        title="The user is the same",
+        title="Login user",
         looks_at="id -un, id -u",
         why="Cluster scripts, shared files and ssh between the nodes assume one user.",
         sources=judge_users.sources,

@@ -225,7 +225,7 @@ def _crash(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="machine.gpu",
-        title="The GPU is listed",
+        title="GPU",
         looks_at="nvidia-smi",
         why="Driver and firmware that don't fit list no device, at times with exit code 0.",
         sources=("hasso5703/dgx-spark-qwen38",),
@@ -235,7 +235,7 @@ CARDS = (
     ),
     Card(
         id="machine.cuda",
-        title="CUDA starts",
+        title="CUDA",
         looks_at="cuInit(0)",
         why="nvidia-smi may be fine while every CUDA program fails.",
         sources=judge_cuda.sources,
@@ -244,7 +244,7 @@ CARDS = (
     ),
     Card(
         id="machine.memory",
-        title="All memory is there",
+        title="Total memory",
         looks_at="MemTotal",
         why="A Spark has 119.6 to 121.7 GiB; the rest is firmware's.",
         sources=judge_memory_total.sources,
@@ -253,7 +253,7 @@ CARDS = (
     ),
     Card(
         id="machine.hidden-memory",
-        title="The kernel holds no memory back",
+        title="Memory held by the kernel",
         looks_at="CmaTotal and CmaFree of /proc/meminfo",
         why="Kernel 7.0.0-1019 keeps 9.3 GiB for a handover: NCCL then says ibv_reg_mr: Cannot allocate memory.",
         sources=judge_handover.sources,
@@ -263,7 +263,7 @@ CARDS = (
     ),
     Card(
         id="machine.heat",
-        title="It is not hot",
+        title="GPU temperature",
         looks_at="the GPU's temperature",
         why="From 90 °C on it slows down or powers off.",
         sources=judge_heat.sources,
@@ -271,7 +271,7 @@ CARDS = (
     ),
     Card(
         id="machine.disk",
-        title="The disks have room",
+        title="Disk space",
         looks_at="statvfs of the disks for containers, logs and models",
         why="A full disk stops containers and cuts downloads short.",
         sources=judge_disk_room.sources,
@@ -279,7 +279,7 @@ CARDS = (
     ),
     Card(
         id="machine.headers",
-        title="Python's headers are there",
+        title="Python headers",
         looks_at="Python.h",
         why="Triton compiles with them: without, one rank waits 601 s and the other never joins.",
         sources=("unslothai/unsloth PR #10280",),
@@ -290,7 +290,7 @@ CARDS = (
     ),
     Card(
         id="machine.crash-dumps",
-        title="Crash dumps don't hold it up",
+        title="Crash dumps",
         looks_at=_CORE_PATTERN,
         why="apport reads a dead engine's 100 GB before its memory is free.",
         sources=("hasso5703/dgx-spark-qwen38",),

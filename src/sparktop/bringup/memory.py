@@ -117,7 +117,7 @@ def _tools(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="memory.rest",
-        title="Its memory is free without an engine",
+        title="Memory at rest",
         looks_at="MemAvailable",
         why="What is taken at rest is missing from every launch: desktop, dead engines, files in /dev/shm.",
         sources=judge_memory_at_rest.sources,
@@ -125,7 +125,7 @@ CARDS = (
     ),
     Card(
         id="memory.habits",
-        title="Swap, out-of-memory daemon, desktop",
+        title="Swap and OOM daemon",
         looks_at="swapon, systemctl is-active",
         why="Opinions differ; what differs between two nodes breaks pairs (see parity).",
         sources=("docs/facts/bringup.md section 6",),
@@ -134,7 +134,7 @@ CARDS = (
     ),
     Card(
         id="tools.programs",
-        title="The tools are there",
+        title="Programs",
         looks_at="which",
         why="Bandwidth, wiring and copies between the nodes are measured with them.",
         sources=("docs/facts/bringup.md section 10",),

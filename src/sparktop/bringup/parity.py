@@ -191,7 +191,7 @@ def _key(name: str) -> str:
 CARDS = tuple(
     Card(
         id=f"parity.{_key(component.name)}",
-        title=f"{component.name[0].upper()}{component.name[1:]} is the same",
+        title=f"{component.name[0].upper()}{component.name[1:]}",
         looks_at=f"{component.name}, on all nodes",
         why=f"Where it differs, {component.matters}." if component.matters else "Worth knowing when a pair misbehaves.",
         sources=("capetron/gb10-cluster-bench", "anakronox/spark-fleet-updates"),

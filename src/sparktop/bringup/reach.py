@@ -73,7 +73,7 @@ def _clock(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="reach.ssh",
-        title="SSH answers",
+        title="SSH",
         looks_at="the connection",
         why="Everything else is asked over it.",
         sources=("NVIDIA/dgx-spark-playbooks connect-to-your-spark",),
@@ -81,7 +81,7 @@ CARDS = (
     ),
     Card(
         id="reach.path",
-        title="The management port answers",
+        title="Management path",
         looks_at="SSH_CONNECTION, the interfaces",
         why="A `.local` name may lead over Wi-Fi, which drops, or over the cable that the model needs.",
         sources=("unslothai/unsloth PR #10280", "evanwtf/local-llm"),
@@ -90,7 +90,7 @@ CARDS = (
     ),
     Card(
         id="reach.clock",
-        title="The clock is right",
+        title="Clock",
         looks_at="the samples' time",
         why="A wrong clock shows as TLS errors: downloads and registries fail.",
         sources=judge_clock.sources,

@@ -195,7 +195,7 @@ def _held(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="release.os",
-        title="DGX OS and its kernel",
+        title="DGX OS",
         looks_at="/etc/dgx-release, uname -r",
         why="Advice ages: what holds for one release may not for another.",
         sources=("/etc/dgx-release",),
@@ -203,7 +203,7 @@ CARDS = (
     ),
     Card(
         id="release.ota",
-        title="DGX OS is current",
+        title="Current release",
         looks_at="the DGX Dashboard's snapshot over D-Bus",
         why="The OTA is the release of record: 210 packages may wait on a current machine, or none on an old one.",
         sources=judge_ota.sources,
@@ -213,7 +213,7 @@ CARDS = (
     ),
     Card(
         id="release.reboot",
-        title="No reboot is due",
+        title="Pending reboot",
         looks_at=_REBOOT,
         why="Until then the old kernel or driver runs beside new libraries.",
         sources=judge_reboot_due.sources,
@@ -223,7 +223,7 @@ CARDS = (
     ),
     Card(
         id="release.driver",
-        title="The driver is the supported one, and loaded",
+        title="NVIDIA driver",
         looks_at="/proc/driver/nvidia/version, modinfo",
         why="590 is reported to hang in CUDA graphs; a driver that waits for a reboot breaks NVML.",
         sources=judge_driver_branch.sources,
@@ -232,7 +232,7 @@ CARDS = (
     ),
     Card(
         id="release.next-kernel",
-        title="The next boot has a driver",
+        title="Next kernel",
         looks_at="/lib/modules",
         why="After a reboot into a kernel without the module there is no GPU.",
         sources=judge_next_kernel.sources,
@@ -241,7 +241,7 @@ CARDS = (
     ),
     Card(
         id="release.firmware",
-        title="The firmware is current",
+        title="Firmware",
         looks_at="fwupdmgr get-updates",
         why="Power delivery, fan and network faults were fixed in EC, SoC and CX7 firmware.",
         sources=judge_firmware.sources,
@@ -252,7 +252,7 @@ CARDS = (
     ),
     Card(
         id="release.held",
-        title="Packages held back",
+        title="Held packages",
         looks_at="apt-mark showhold",
         why="Somebody chose a kernel on purpose: an update leaves these alone.",
         sources=judge_held.sources,

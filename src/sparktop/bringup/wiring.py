@@ -239,8 +239,15 @@ def _pair_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
     yield from link_gates.asks(link_inputs.fabrics(nodes, seen.picture, seen.survey), seen.survey)
 
 
+_OF_RDMA = ("rate", "hca", "gid")
+"""Gates on the RDMA devices of a link: without any there is nothing to say."""
+
+
 def _of_gate(name: str) -> Any:
     def look(seen: Seen, nodes: Nodes) -> Outcome:
+        ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
+        if name in _OF_RDMA and not all(end.hcas for end in ends):
+            return skipped("RDMA doesn't lead to the other node yet")
         return from_gates(link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True), name)
 
     return look
@@ -413,7 +420,7 @@ def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
 CARDS = (
     Card(
         id="wiring.cable",
-        title="A cable is up, with both halves",
+        title="Cable",
         looks_at="carrier of the ConnectX-7 interfaces",
         why="Each cage is fed by two PCIe halves: with one of them the bandwidth is 109 instead of 196 Gb/s.",
         sources=judge_cable.sources,
@@ -421,7 +428,7 @@ CARDS = (
     ),
     Card(
         id="wiring.neighbours",
-        title="What the cable joins",
+        title="Neighbours",
         looks_at="lldpctl",
         why="Wiring is drawn from what the ports hear, not asked for.",
         sources=("eugr/spark-vllm-docker autodiscover", "christopherowen/dgx-spark-networking"),
@@ -430,7 +437,7 @@ CARDS = (
     ),
     Card(
         id="wiring.drops",
-        title="The link has not dropped",
+        title="Carrier losses",
         looks_at="carrier_down_count",
         why="A badly seated cable loses one flow in ten and passes every ping.",
         sources=judge_drops.sources,
@@ -439,7 +446,7 @@ CARDS = (
     ),
     Card(
         id="addresses.plan",
-        title="Each half has a network of its own",
+        title="Addresses",
         looks_at="addresses of the cable's interfaces, both nodes",
         why="Twins in one network answer over the wrong half; without a common network there is no link.",
         sources=judge_addresses.sources,
@@ -449,7 +456,7 @@ CARDS = (
     ),
     Card(
         id="addresses.jumbo",
-        title="The MTU is 9000",
+        title="Jumbo frames",
         looks_at="the interfaces",
         why="Smaller packets cost 2 to 8 %.",
         sources=judge_jumbo.sources,
@@ -458,7 +465,7 @@ CARDS = (
     ),
     Card(
         id="addresses.mtu",
-        title="The MTU is the same at both ends",
+        title="MTU at both ends",
         looks_at="the interfaces, both nodes",
         why="Small pings pass, and NCCL's start hangs.",
         sources=judge_mtu.sources,
@@ -469,7 +476,7 @@ CARDS = (
     ),
     Card(
         id="addresses.ping",
-        title="Full packets reach the other node",
+        title="Full packets",
         looks_at="ping with DF, both ways",
         why="A switch or interface with a smaller MTU drops them silently.",
         sources=("capetron/gb10-cluster-check",),
@@ -479,7 +486,7 @@ CARDS = (
     ),
     Card(
         id="addresses.route",
-        title="The default route is not on the cable",
+        title="Default route",
         looks_at="ip route show default",
         why="Plugging the cable in may take the internet away.",
         sources=judge_default_route.sources,
@@ -489,7 +496,7 @@ CARDS = (
     ),
     Card(
         id="addresses.kept",
-        title="A reboot keeps the addresses",
+        title="Addresses after a reboot",
         looks_at="ip address, NetworkManager, systemd-networkd",
         why="What was set by hand is gone after the next boot.",
         sources=judge_persistence.sources,
@@ -499,7 +506,7 @@ CARDS = (
     ),
     Card(
         id="addresses.ssh",
-        title="The nodes log in at each other",
+        title="SSH between nodes",
         looks_at="ssh over the fabric's addresses, both ways",
         why="Copies of models and mpirun go that way; a launch has died on it after a download of 157 GiB.",
         sources=judge_mesh.sources,
@@ -509,7 +516,7 @@ CARDS = (
     ),
     Card(
         id="rdma.link",
-        title="RDMA leads to the other node",
+        title="RDMA link",
         looks_at="RDMA ports and their networks, both nodes",
         why="Without it NCCL falls back to sockets: 16 instead of 196 Gb/s, without an error.",
         sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks",),
@@ -519,7 +526,7 @@ CARDS = (
     ),
     Card(
         id="rdma.rate",
-        title="The port runs at 200 Gb/s",
+        title="Port rate",
         looks_at="the rate of the RDMA ports",
         why="A cable may train at 100, or at 25 until both were rebooted with the cable in.",
         sources=judge_rate.sources,
@@ -529,7 +536,7 @@ CARDS = (
     ),
     Card(
         id="rdma.devices",
-        title="Both halves have an RDMA device",
+        title="RDMA devices",
         looks_at="RDMA devices by network, both nodes",
         why="With one half NCCL has half of the bandwidth.",
         sources=("capetron/gb10-cluster-check", "NVIDIA developer forum 362403"),
@@ -539,7 +546,7 @@ CARDS = (
     ),
     Card(
         id="rdma.gid",
-        title="RoCE v2 has a GID of the address",
+        title="RoCE v2 GID",
         looks_at="the GID tables: read, never pinned",
         why="The index moves when addresses change: a pinned one fails at the next start.",
         sources=("capetron/gb10-cluster-check", "bytebunkerlabs/dgx-spark-serve"),

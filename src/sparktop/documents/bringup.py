@@ -78,7 +78,11 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     card = BY_ID[row.check]
     glyph, tone = SIGNS[row.state]
     node = " & ".join(row.nodes) if names_node else ""
-    head = [(f"{glyph} ", tone), (f"{node}  " if node else "", "quiet"), (card.title, "value")]
+    head = [
+        (f"{glyph} ", tone),
+        (f"{node}  " if node else "", "quiet"),
+        (f"{card.title}:" if row.found else card.title, "value"),
+    ]
     kept = f", proven {age(max(0.0, now_wall_s - (row.proven_wall_s or 0.0)))} ago" if row.is_kept else ""
     text = f"{row.found}{kept}"
     first = Line.of(*head)

@@ -78,6 +78,7 @@ BY_HAND = {
     "link-loss": "nothing is wrong with the Sparks; the line comes back",
     "kv-full": "nothing is wrong but a batch job, which ends",
     "bare": "nothing is wrong, and nothing runs",
+    "unpacked": "B finds what is wrong and offers its remedies: test_unpacked.py",
     "healthy": "nothing is wrong",
     "healthy-day": "nothing is wrong",
 }

@@ -216,7 +216,7 @@ class StepWork:
             return False, None, ""
         finally:
             if content:
-                os.unlink(content, dir_fd=self.folder)
+                self._remove_content(content)
         output = kept(said)
         if code is None and fails:
             what = "it couldn't be killed and may still run" if left else "it was killed"
@@ -240,6 +240,9 @@ class StepWork:
         finally:
             os.close(file)
         return name
+
+    def _remove_content(self, name: str) -> None:
+        os.unlink(name, dir_fd=self.folder)
 
     def _secret(self, wrong: int) -> str | None:
         """Ask the operator for sudo's password, through the runner; the step's time doesn't run meanwhile."""

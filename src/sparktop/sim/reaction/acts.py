@@ -98,6 +98,19 @@ class Linger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFile:
+    """Write a file, or with no text remove it."""
+
+    path: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyNetplan:
+    """Take over the addresses and MTUs of the files in /etc/netplan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """systemctl start, stop or restart of a unit."""
 
@@ -122,5 +135,5 @@ class Reboot:
 Act = (
     Hold | StopContainer | KillContainer | StartContainer | RenameContainer | RemoveContainer | UpdateContainer
     | CreateContainer | HaveImage | HaveModel | DropCaches | SignalProcess | Desktop | Linger | Unit | CompletionAct
-    | Reboot
+    | WriteFile | ApplyNetplan | Reboot
 )  # fmt: skip

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+
+import yaml
 
 from sparktop.clock import Clock
 from sparktop.sim.reaction import acts, ranks, request
 from sparktop.sim.reaction.acts import Act
 from sparktop.sim.reaction.figures import BACK_S, SHUTDOWN_S, Moment, moment, rebooted, released, with_tracks
 from sparktop.sim.reaction.new_engine import with_new_container
-from sparktop.sim.scenario.script import ContainerScript, Fault, NodeScript, Repeat, Scenario, UnitScript
+from sparktop.sim.scenario.script import (
+    CapturedAnswer,
+    ContainerScript,
+    Fault,
+    NodeScript,
+    Repeat,
+    Scenario,
+    UnitScript,
+)
+from sparktop.sim.scenario.tracks import Track
 from sparktop.sim.spark import storage
 from sparktop.sim.spark.spark import Spark
 
@@ -127,6 +139,10 @@ def _changed(act: Act, current: Moment) -> NodeScript:
             return _with_desktop(current, act.way)
         case acts.Linger():
             return replace(script, machine=replace(script.machine, lingers=act.enabled))
+        case acts.WriteFile():
+            return _with_file(script, act)
+        case acts.ApplyNetplan():
+            return _with_netplan(script)
         case acts.Unit():
             return _with_unit(current, act)
     return script
@@ -165,6 +181,36 @@ def _with_restart_policy(current: Moment, act: acts.UpdateContainer) -> NodeScri
 
 
 # The machine
+
+
+def _with_file(script: NodeScript, act: acts.WriteFile) -> NodeScript:
+    others = tuple(answer for answer in script.answers if answer.name != act.path)
+    new = (CapturedAnswer(name=act.path, output=act.text),) if act.text is not None else ()
+    return replace(script, answers=(*others, *new))
+
+
+def _with_netplan(script: NodeScript) -> NodeScript:
+    """The node with the addresses and MTUs that its files in /etc/netplan give, and the RoCE v2 GIDs of those."""
+    ethernets: dict[str, dict[str, Any]] = {}
+    for answer in script.answers:
+        if answer.name.startswith("/etc/netplan/"):
+            ethernets |= yaml.safe_load(answer.output)["network"]["ethernets"]
+    own = {name: values for name, values in ethernets.items() if values.get("addresses")}
+    interfaces = tuple(
+        replace(
+            one, addresses=tuple(own[one.name]["addresses"]), mtu=Track.constant(float(own[one.name].get("mtu", 1500)))
+        )
+        if one.name in own
+        else one
+        for one in script.interfaces
+    )
+    rdma = tuple(
+        replace(port, gids=((3, own[port.interface]["addresses"][0].partition("/")[0]),))
+        if port.interface in own
+        else port
+        for port in script.rdma
+    )
+    return replace(script, interfaces=interfaces, rdma=rdma)
 
 
 def _signalled(act: acts.SignalProcess, scenario: Scenario, node: str, showing_s: float) -> Scenario:

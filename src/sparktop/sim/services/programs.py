@@ -34,7 +34,7 @@ def _printenv(call: Call) -> Ran:
     """`printenv SSH_CONNECTION`."""
     own = [
         text.partition("/")[0] for interface in call.spark.script.interfaces for text in interface.addresses
-        if text.startswith("192.168.")
+        if text.startswith("192.168.20.")
     ]  # fmt: skip
     return Ran(output=f"192.168.20.5 51022 {own[0] if own else '127.0.0.1'} 22\n")
 
@@ -116,6 +116,22 @@ def _sysctl(call: Call) -> Ran:
     return Ran(output="vm.drop_caches = 3\n", act=acts.DropCaches(), seconds=0.8)
 
 
+def _install(call: Call) -> Ran:
+    """`install ... TEXT PATH`: the steps of simulated Sparks have a file's text in place of its name."""
+    return Ran(act=acts.WriteFile(path=call.argv[-1], text=call.argv[-2].removeprefix("/")))
+
+
+def _rm(call: Call) -> Ran:
+    path = call.argv[-1]
+    return Ran(act=acts.WriteFile(path=path, text=None)) if call.is_root and path.startswith("/etc/") else Ran()
+
+
+def _netplan(call: Call) -> Ran:
+    if not call.is_root:
+        return Ran(code=1, errors="Permission denied\n")
+    return Ran(act=acts.ApplyNetplan(), seconds=2.0) if call.argv[1:] == ("apply",) else Ran(seconds=0.5)
+
+
 def _systemctl(call: Call) -> Ran:
     words = [word for word in call.argv[1:] if not word.startswith("-")]
     verb, names = (words[0], words[1:]) if words else ("", [])
@@ -144,7 +160,9 @@ def _systemctl(call: Call) -> Ran:
 _DISPLAY = ("display-manager.service", "gdm.service", "gdm3.service")
 
 
-_SYSTEM = ("docker.service", "containerd.service", "nvidia-persistenced.service", "ssh.service")
+_RETURN = "sparktop-netplan-return.timer"
+"""What `systemd-run` has armed; nothing comes of it here, as no node is lost by new addresses."""
+_SYSTEM = ("docker.service", "containerd.service", "nvidia-persistenced.service", "ssh.service", _RETURN)
 
 
 def _unit(call: Call, name: str) -> UnitScript | None:
@@ -342,7 +360,8 @@ _PROGRAMS: dict[str, Callable[[Call], Ran] | Ran] = {
     "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "false": Ran(code=1), "find": Ran(), "grep": _grep,
     "head": _head, "ip": _ip, "journalctl": _journalctl, "loginctl": _loginctl, "mkdir": Ran(),
     "nvidia-smi": _nvidia_smi, "ping": _ping, "printenv": _printenv, "ps": _ps, "python3": Ran(), "rdma": _rdma,
-    "rm": Ran(), "rsync": Ran(output=_RSYNC), "sleep": _sleep, "ssh": _ssh, "sync": Ran(seconds=0.4),
+    "install": _install, "netplan": _netplan, "rm": _rm, "systemd-run": Ran(), "visudo": Ran(),
+    "rsync": Ran(output=_RSYNC), "sleep": _sleep, "ssh": _ssh, "sync": Ran(seconds=0.4),
     "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": Ran(), "test": _test, "true": Ran(), "which": _which,
     "who": _who,
     "docker": Ran(code=1, errors="this simulated Docker has no projects: no configuration file provided: not found\n"),

@@ -70,7 +70,10 @@ class Work(StepWork):
         self._step.journal.append(line)
 
     def _content(self, text: str) -> str:
-        return ""  # no simulated program reads it
+        return text  # no file is written: a simulated program finds the text in place of its name
+
+    def _remove_content(self, name: str) -> None:
+        pass
 
     async def ask(
         self, method: str, path: str, query: dict[str, str], body: object = None, *, seconds: float

@@ -1,0 +1,72 @@
+"""The scenario "unpacked": a bring-up finds its five faults, and its own remedies cure them, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.scenario_support import Stage
+from tests.stage_operations import Acting
+
+from sparktop.bringup.catalogue import CARDS
+from sparktop.bringup.looking import look
+from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.plan import Plan, Request, RunState
+
+FAULTS = {
+    ("release.reboot", "spark2"),
+    ("release.driver", "spark2"),
+    ("machine.cuda", "spark1"),
+    ("access.linger", "spark1"),
+    ("access.linger", "spark2"),
+    ("addresses.plan", "spark1 spark2"),
+    ("addresses.jumbo", "spark1"),
+    ("addresses.jumbo", "spark2"),
+    ("rdma.link", "spark1 spark2"),
+    ("parity.driver", "spark1 spark2"),
+}
+SETTLES_S = 90.0
+"""The probe reads interfaces and facts once a minute."""
+
+
+async def looked(acting: Acting) -> list[CheckResult]:
+    for node in acting.stage.nodes:
+        if acting.lines.line(node.name) is None:
+            await acting.lines.wait(node.name)
+    stage = acting.stage
+    rows: list[CheckResult] = []
+    async for _, found in look(
+        CARDS, lambda: stage.picture, acting.operations.ask, kept={}, now_wall_s=stage.clock.wall
+    ):
+        rows += found
+    return rows
+
+
+def problems(rows: list[CheckResult]) -> set[tuple[str, str]]:
+    return {(row.check, " ".join(row.nodes)) for row in rows if row.is_problem}
+
+
+async def test_five_faults_are_found_and_cured_by_what_the_page_offers(tmp_path: Path) -> None:
+    acting = Acting(Stage("unpacked").run(70), tmp_path)
+    try:
+        rows = await looked(acting)
+        assert problems(rows) == FAULTS
+        for turn in range(8):
+            wrong = [row for row in rows if row.is_problem]
+            fixable = [(row, remedy) for row in wrong for remedy in row.remedies[:1] if remedy.action]
+            if not fixable:
+                break
+            row, remedy = fixable[0]
+            request = Request(action=remedy.action or "", nodes=row.nodes, options=dict(remedy.options))
+            plan = await acting.plan(request)
+            assert isinstance(plan, Plan), (turn, row.check, plan)
+            run = await acting.run(plan)
+            assert run.state is RunState.DONE, (row.check, run.message)
+            acting.stage.run(acting.stage.t + SETTLES_S)
+            rows = await looked(acting)
+            assert row.key not in {one.key for one in rows if one.is_problem}, f"{row.check} is cured"
+        assert problems(rows) == set(), [row.found for row in rows if row.is_problem]
+        reached = next(row for row in rows if row.check == "addresses.ping")
+        assert reached.state is CheckState.PASSED
+        assert "192.168.100.11" in reached.found
+    finally:
+        await acting.aclose()
