@@ -52,6 +52,7 @@ screenshot: $(VENV)/.made
 readme: $(VENV)/.made
 	$(BIN)/python -m tests.ui.readme
 	$(BIN)/python -m tests.rules_page
+	$(BIN)/python -m tests.bringup_page
 
 man: $(VENV)/.made
 	$(BIN)/python -m tests.man_page

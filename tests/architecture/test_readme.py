@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests import man_page, rules_page
+from tests import bringup_page, man_page, rules_page
 from tests.rule_symptoms import SYMPTOMS, patterns, symptom_of
 from tests.ui.readme import README, with_table
 
@@ -43,6 +43,10 @@ def first_cells(text: str) -> list[str]:
 
 def test_the_table_of_keys_is_the_registrys() -> None:
     assert with_table(TEXT) == TEXT, "make readme"
+
+
+def test_the_page_of_the_bring_up_is_its_checks() -> None:
+    assert bringup_page.PAGE.read_text("utf-8") == bringup_page.page(), "make readme"
 
 
 def test_the_readme_stays_short() -> None:

@@ -1,0 +1,74 @@
+"""docs/bringup.md: every check of the bring-up, with what it says in each case: `make readme` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bringup_support import Desk
+from tests.unit.bringup.test_cards import CASES
+
+from sparktop.bringup.card import Card
+from sparktop.bringup.catalogue import CARDS
+from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
+from sparktop.sanitise import line
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "bringup.md"
+HEAD = """# What a bring-up checks
+
+`sparktop bringup HOST...`, or `B` in the console: how to use it is in [operating](operating.md#bringing-new-sparks-up).
+Each row has the check's reason, what it looks at, and what it says of captured output in each case, with its remedy.
+{count} checks; `make readme` makes this page.
+
+**Verified on what.** SSH, identity, memory, disks, headers and permissions also ran against a real OpenSSH server,
+probe and runner on Debian 12; what `permit-root` and `set-addresses` write against the real `visudo` and
+`netplan generate`. What only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP): captured text alone.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    passing = {row.check: row for row in Desk().rows()}
+    parts = [HEAD.format(count=len(CARDS))]
+    for chapter in Chapter:
+        cards = [card for card in CARDS if card.chapter is chapter]
+        if cards:
+            parts.append(f"\n## {CHAPTER_TITLES[chapter]}\n\n| check | looks at | says | root | sources |\n")
+            parts.append("| --- | --- | --- | --- | --- |\n")
+            parts += [_row(card, passing.get(card.id)) for card in cards]
+    return "".join(parts)
+
+
+def _row(card: Card, passing: CheckResult | None) -> str:
+    says = "<br>".join(_cell(text) for text in _says(card, passing))
+    cells = (f"`{card.id}`<br>{_cell(card.why)}", _cell(card.looks_at), says, card.root or "no")
+    return "| " + " | ".join((*cells, _cell("; ".join(card.sources)))) + " |\n"
+
+
+def _says(card: Card, passing: CheckResult | None) -> Iterator[str]:
+    """What it finds, the best first; each with its remedy where it has one."""
+    if passing is not None:
+        yield f"passed: {passing.found}"
+    seen = {passing.found} if passing is not None else set()
+    for state in (CheckState.WARNING, CheckState.FAILED, CheckState.SKIPPED, CheckState.UNKNOWN):
+        for check, expected, _, given in CASES:
+            if check == card.id and expected is state:
+                row = next(row for row in given.made().rows(check) if "spark1" in row.nodes)
+                if row.found not in seen:
+                    seen.add(row.found)
+                    remedy = row.remedies[0] if row.remedies else None
+                    what = f" → {remedy.title}{f' ({remedy.action})' if remedy.action else ''}" if remedy else ""
+                    yield f"{state}: {row.found}{what}"
+
+
+def _cell(text: str) -> str:
+    return line(text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def main() -> None:
+    PAGE.write_text(page(), "utf-8")
+    print(f"{PAGE.relative_to(PAGE.parents[1])} is written")
+
+
+if __name__ == "__main__":
+    main()
