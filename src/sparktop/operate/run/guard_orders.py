@@ -148,7 +148,7 @@ class GuardAuditLog:
         if self._notes[entry["node"]] > NOTES_AT_MOST:
             return
         if self._notes[entry["node"]] == NOTES_AT_MOST:
-            entry = {**entry, "detail": "its guard changes all the time: this session notes no more of it"}
+            entry = {**entry, "detail": "its guard changes all the time: this session writes no more entries about it"}
         try:
             if not self._is_known(entry):
                 self._audit.note("guard", entry)

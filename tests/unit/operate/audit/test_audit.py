@@ -188,7 +188,7 @@ def test_a_guard_that_changes_all_the_time_fills_no_disk(tmp_path: Path) -> None
     log.see(picture(node("spark1"), node("spark2", guard=armed())))
     kept = entries(file)[0]
     assert [entry["node"] for entry in kept] == ["spark1"] * NOTES_AT_MOST + ["spark2"]
-    assert "this session notes no more of it" in kept[-2]["detail"]
+    assert "this session writes no more entries about it" in kept[-2]["detail"]
     assert "notes no more" not in str(kept[:-2])
 
 
