@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from tests.integration.desk import told
 from tests.integration.spark import Spark
+from tests.integration.terminal import sparktop
 from tests.integration.test_operate_pair import PairDesk, console
 from tests.proxy_support import KEY, NAME, Engine, Running, engine, program
 from tests.support import free_port, poll
 
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
-from sparktop.operate.serve.proxy_config import Proxy
+from sparktop.operate.serve.proxy_config import HEAD, Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 NGINX = """\
@@ -41,6 +42,27 @@ def gateway() -> Iterator[Spark]:
         (folder / "sites-enabled").mkdir()
         one.run(path)
         yield one
+
+
+def test_what_is_planned_as_it_is_typed(gateway: Spark, serving: Engine, tmp_path: Path) -> None:
+    gateway.sshd.trust()
+    gateway.sshd.alias("gateway")
+    words = ("expose", NAME, "--upstream", f"127.0.0.1:{serving.port}", "--on", "gateway", "--dry-run")
+    keyless = sparktop(*words, environment={"SPARKTOP_API_KEY": "", "VLLM_API_KEY": ""})
+    assert (keyless.returncode, "a key is required" in keyless.stdout) == (1, True), keyless.stderr
+    secret = tmp_path / "key.env"
+    secret.write_text(f"SPARKTOP_API_KEY={KEY}\n")
+    secret.chmod(0o644)
+    seen = sparktop(*words, "--env-file", str(secret))
+    assert (seen.returncode, "chmod 600" in seen.stderr) == (2, True), seen.stderr
+    secret.chmod(0o600)
+    for more in (("--env-file", str(secret)), ("--env-file", str(secret), "--json")):
+        planned = sparktop(*words, *more)
+        assert (planned.returncode, f"/etc/nginx/sparktop/{NAME}.key" in planned.stdout) == (0, True), planned.stderr
+        assert KEY not in planned.stdout + planned.stderr
+    printed = sparktop("expose", NAME, "--upstream", "192.168.0.50:8000")
+    assert (printed.returncode, printed.stdout.startswith(HEAD)) == (0, True)
+    assert "YOUR-KEY" in printed.stderr
 
 
 async def planned(at: PairDesk, *, key: str = KEY, **options: str) -> Plan | Refusal:

@@ -12,11 +12,13 @@ import pytest
 from tests.integration import systemctl_program
 from tests.integration.desk import told
 from tests.integration.spark import Spark
+from tests.integration.terminal import sparktop
 from tests.integration.test_operate_pair import PairDesk, console
 from tests.support import unavailable
 
 from sparktop.model.engine import EngineState
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.recipe.export import UNIT_HEAD
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 CANARY = "canary-90cc41\"$d'e"
@@ -39,6 +41,29 @@ def spark(tmp_path: Path) -> Iterator[Spark]:
         one.run("mount", "--bind", str(program), "/usr/bin/systemctl")
         one.run("mkdir", "-p", "/run/systemd/system")
         yield one
+
+
+def test_what_is_printed_and_planned_as_it_is_typed(spark: Spark) -> None:
+    spark.sshd.trust()
+    spark.sshd.alias("spark1")
+    spark.engines.start(NAME, env={"VLLM_API_KEY": CANARY, "ENGINE_LOAD_S": "0.3"})
+    printed = sparktop("unit", NAME, "spark1")
+    assert (printed.returncode, printed.stdout.count("ExecStart=")) == (0, 1), printed.stderr
+    assert printed.stdout.startswith(UNIT_HEAD)
+    assert "sparktop-engine:test vllm serve tiny" in printed.stdout
+    own = sparktop("unit", NAME, "spark1", "--user")
+    assert "EnvironmentFile=%h/.config/sparktop/" in own.stdout
+    planned = sparktop("unit", NAME, "spark1", "--install", "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert f"Write /etc/{UNIT.removeprefix('etc/')}" in " ".join(planned.stdout.split())
+    assert CANARY not in printed.stdout + own.stdout + planned.stdout + planned.stderr
+    assert not (spark.root / UNIT).exists()
+    near = sparktop("unit", "vllm-kep", "spark1")
+    assert (near.returncode, f"did you mean {NAME}?" in near.stderr) == (2, True), near.stderr
+    gone = sparktop("unit", NAME, "spark1", "--remove", "--yes")
+    assert (gone.returncode, "no unit of sparktop's" in gone.stdout) == (1, True), gone.stderr
+    recipe = sparktop("unit", "qwen3-0.6b", "spark1", "--install", "--dry-run")
+    assert (recipe.returncode, "sparktop launch qwen3-0.6b spark1" in recipe.stderr) == (2, True), recipe.stderr
 
 
 async def planned(at: PairDesk, action: str, **options: str) -> Plan | Refusal:
