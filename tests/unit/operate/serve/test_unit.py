@@ -226,3 +226,25 @@ def test_removal_of_the_users_own() -> None:
 @pytest.mark.parametrize("files", [{}, {PATH: "[Unit]\n# by hand\n"}])
 def test_only_what_sparktop_wrote_is_removed(files: dict[str, str]) -> None:
     assert "no unit of sparktop's" in refusal(planned(spark(), planner=unit_removal, files=files)).reason
+
+
+def test_of_a_pair_each_node_has_its_own_and_nothing_stops_before_both_are_written() -> None:
+    picture = restarts.two()
+    request = Request(action="install-unit", nodes=("spark1", "spark2"), target="vllm-head")
+    survey = Survey()
+    for _ in range(5):
+        asks = asks_of(unit, request, picture, survey)
+        if set(asks) <= set(survey.answers):
+            break
+        own = {ask: said for ask in asks if (said := answer(ask, {})) is not None}
+        survey = Survey(answers={**answered(picture, tuple(ask for ask in asks if ask not in own)).answers, **own})
+    plan = possible(plan_of(unit, request, picture, survey))
+    assert list(plan.files) == [
+        "spark1:/etc/systemd/system/vllm-head.service",
+        "spark2:/etc/systemd/system/vllm-worker.service",
+    ]
+    ids = [step.id for step in plan.steps]
+    assert ids.index("write@spark2") < ids.index("stop@spark1") < ids.index("start@spark1")
+    assert {"start@spark1", "start@spark2", "ready@spark1", "ready@spark2"} <= set(ids)
+    assert "--headless" in plan.files["spark2:/etc/systemd/system/vllm-worker.service"]
+    assert len(ids) == len(set(ids))
