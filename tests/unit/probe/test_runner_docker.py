@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.runner_support import NODE, bench
 
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.survey import Answer, AskPrivileges, DockerGet, DockerLog
+from sparktop.operate.runner import codec
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.probe.runner.docker import is_same, target, unframed, value_at
 
@@ -190,6 +192,18 @@ async def test_an_engine_that_is_away_is_waited_for(tmp_path: Path) -> None:
             outcome = await stage.perform(await stage.line(), stop())
     assert outcome.state is OutcomeState.DONE
     assert len(engine.requests) == 1
+
+
+async def test_an_engine_that_stays_away_is_given_up_with_the_step_s_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = codec.step_words
+    monkeypatch.setattr(codec, "step_words", lambda *step: {**words(*step), "limit": 0.5})
+    async with bench(tmp_path / "state", docker=tmp_path / "no.sock") as stage:
+        async with asyncio.timeout(20):
+            outcome = await stage.perform(await stage.line(), stop())
+    assert outcome.state is OutcomeState.FAILED
+    assert outcome.undone is None
 
 
 async def test_questions_of_docker(tmp_path: Path) -> None:

@@ -157,10 +157,11 @@ async def test_a_process_that_root_can_t_end_either_is_a_failure(stage: Stage) -
     process = await asyncio.create_subprocess_exec("sleep", "300")
     try:
         started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        order = Signal(pid=process.pid, started_ticks=started, privilege=Privilege.ROOT, must_end=True)
+        order = Signal(pid=process.pid, started_ticks=started, signal="KILL", privilege=Privilege.ROOT)
         outcome = await stage.perform(await stage.line("free"), order)
         assert outcome.state is OutcomeState.FAILED
         assert outcome.problem.startswith("kill exited with code 1")
+        assert f"/usr/bin/kill -s KILL {process.pid}" in stage.calls
         assert process.returncode is None
     finally:
         process.kill()

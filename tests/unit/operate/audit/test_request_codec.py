@@ -53,10 +53,10 @@ def test_a_change_comes_back_as_it_went(request_: Request) -> None:
 def test_a_line_that_can_t_be_read_is_named_the_first_of_several() -> None:
     words = kept(relaunch(flags={"--a": "1"}))
     (kind,) = words["change"]
-    words["change"][kind] = [*words["change"][kind], "no change at all", "--b=1", "nor this one"]
+    words["change"][kind] = [*words["change"][kind], "no change at all", "--b=1", "unset=a b"]
     with pytest.raises(UsageError) as caught:
         whole_request(relaunch(), words, {})
-    assert caught.value.message.startswith("'no change at all': ")
+    assert caught.value.message.startswith("'no change at all': neither a flag nor NAME=value")
 
 
 def test_a_variable_that_has_no_value_here_is_named() -> None:
