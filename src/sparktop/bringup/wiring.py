@@ -216,8 +216,8 @@ def _addresses_by_hand(nodes: Nodes, sides: tuple[tuple[Interface, ...], ...]) -
 
 def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
     side = cabled(seen, nodes[0])
-    if not side:
-        return skipped("no cable is up")
+    if not any(one.networks for one in side):
+        return skipped("the cable has no addresses yet" if side else "no cable is up")
     judgement = judge_jumbo({one.name: one.mtu for one in side})
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)

@@ -254,7 +254,7 @@ class Difference:
     """One setting that a plan changes; secrets masked."""
 
     what: str
-    """ "environment", "flag", "option", "image", "file"."""
+    """ "environment", "flag", "option", "image", "file", "address", "rule"."""
     name: str
     before: str | None
     after: str | None

@@ -299,7 +299,11 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "addresses.jumbo",
         UNKNOWN,
         "no MTU",
-        spoilt(network=replace(fabric(1), interfaces=(Interface(name="enp1s0f0np0", is_up=True),))),
+        spoilt(
+            network=replace(
+                fabric(1), interfaces=(Interface(name="enp1s0f0np0", is_up=True, addresses=("10.0.0.1/24",)),)
+            )
+        ),
     ),
     ("addresses.mtu", WARNING, "1500 on spark1", spoilt(network=fabric(1, mtu=1500))),
     ("addresses.ping", FAILED, "not with those of 9000", on("ping -c1 -W1 -n -M", (1, LOST))),

@@ -19,8 +19,6 @@ FAULTS = {
     ("access.linger", "spark1"),
     ("access.linger", "spark2"),
     ("addresses.plan", "spark1 spark2"),
-    ("addresses.jumbo", "spark1"),
-    ("addresses.jumbo", "spark2"),
     ("rdma.link", "spark1 spark2"),
     ("parity.driver", "spark1 spark2"),
 }

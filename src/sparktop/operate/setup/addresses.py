@@ -51,7 +51,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
                 f"{FILE} is there already on {node}",
                 (f"read it, and remove it if it is of no use: on {node}: sudo rm {FILE} && sudo netplan apply",),
             )
-    files = {node: text for node, text in _files(sides, picture).items() if text}
+    given = {node: chosen for node, chosen in _addresses(sides, picture).items() if chosen}
+    files = {node: _file(chosen) for node, chosen in given.items()}
     steps = tuple(step for node, text in files.items() for step in _steps(node, text, request.nodes))
     for node in files:
         require_root_for(steps, survey, node)
@@ -67,9 +68,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         ),
         warnings=tuple(note for node in files for note in sudo_notes(steps, survey, node, with_lines=False)),
         differences=tuple(
-            Difference(what="file", name=f"{node}: {FILE}", before=None, after=line)
-            for node, text in files.items()
-            for line in text.splitlines()
+            Difference(what="address", name=f"{interface} of {node}", before=None, after=f"{address}, MTU {MTU}")
+            for node, chosen in given.items()
+            for interface, address in chosen.items()
         ),
         equivalent=tuple(f"on {node}: sudo netplan try" for node in files),
         seen_monotonic_s=picture.monotonic_s,
@@ -103,28 +104,37 @@ def _refuse_what_works(sides: Mapping[str, Sequence[Interface]]) -> None:
         )
 
 
-def _files(sides: Mapping[str, Sequence[Interface]], picture: FleetState) -> dict[str, str]:
-    """The netplan file of each node; empty for one whose interfaces all have an address.
+def _addresses(sides: Mapping[str, Sequence[Interface]], picture: FleetState) -> dict[str, dict[str, str]]:
+    """The new address of each interface that has none, by node.
 
     A half that has an address on one node gives its network to the other.
     """
     free = iter(_free_networks(picture.nodes))
     first, second = sides.values()
-    chosen: dict[int, IPv4Network] = {}
+    networks: dict[int, IPv4Network] = {}
     for half in range(max(len(first), len(second))):
         known = [network for side in (first, second) if half < len(side) for network in sorted(side[half].networks)]
-        chosen[half] = known[0] if known else next(free)
-    files = {}
-    for number, (node, side) in enumerate(sides.items()):
-        lines = []
-        for half, interface in enumerate(side):
-            if not interface.networks:
-                address = _free_address(chosen[half], number, picture.nodes)
-                lines.append(f"    {interface.name}:\n      addresses: [{address}]\n      mtu: {MTU}\n")
-                lines.append("      dhcp4: false\n      dhcp6: false\n      optional: true\n")
-        head = "# Written by sparktop: the cable between two Sparks, without a route.\nnetwork:\n  version: 2\n"
-        files[node] = f"{head}  ethernets:\n{''.join(lines)}" if lines else ""
-    return files
+        networks[half] = known[0] if known else next(free)
+    return {
+        node: {
+            interface.name: _free_address(networks[half], number, picture.nodes)
+            for half, interface in enumerate(side)
+            if not interface.networks
+        }
+        for number, (node, side) in enumerate(sides.items())
+    }
+
+
+def _file(chosen: Mapping[str, str]) -> str:
+    """The netplan file that gives these interfaces their addresses."""
+    head = (
+        "# Written by sparktop: the cable between two Sparks, without a route.\nnetwork:\n  version: 2\n  ethernets:\n"
+    )
+    return head + "".join(
+        f"    {interface}:\n      addresses: [{address}]\n      mtu: {MTU}\n"
+        "      dhcp4: false\n      dhcp6: false\n      optional: true\n"
+        for interface, address in chosen.items()
+    )
 
 
 def _free_networks(views: Sequence[NodeView]) -> Iterator[IPv4Network]:

@@ -51,7 +51,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect="sudo runs exactly these commands without a password. Everything else asks as before.",
         warnings=tuple(note for node in lines for note in sudo_notes(steps, survey, node, with_lines=False)),
         differences=tuple(
-            Difference(what="file", name=f"{node}: {SUDOERS_FILE}", before=None, after=line)
+            Difference(what="rule", name=f"on {node}", before=None, after=line)
             for node, text in lines.items()
             for line in text.splitlines()
         ),
