@@ -16,7 +16,7 @@ from sparktop.clock import ManualClock
 from sparktop.model.telemetry import LogLine
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.widgets.log_file import mask, save
-from sparktop.ui.widgets.searchable_log import SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
 
 ENTRY = ("line", None, None, None, False)
 SECRET = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"

@@ -16,8 +16,9 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing, PausedLines
 from sparktop.ui.screens.help import HelpScreen
 from sparktop.ui.widgets.log_paint import fold, level_name, window
-from sparktop.ui.widgets.log_search import MatchIndex, parse_query
+from sparktop.ui.widgets.log_search import MatchIndex
 from sparktop.ui.widgets.log_view import LogView
+from sparktop.ui.widgets.search_query import parse_query
 
 
 def screen_of(view: LogView) -> list[str]:

@@ -23,7 +23,7 @@ from sparktop.text.lines import BLANK, Line
 from sparktop.ui.commands import bindings
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
-from sparktop.ui.widgets.searchable_log import SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
 
 MAX_DETAIL_LINES = 12
 

@@ -29,7 +29,7 @@ from sparktop.ui.commands import bindings
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
 from sparktop.ui.widgets.log_file import mask
-from sparktop.ui.widgets.searchable_log import SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
 
 MIN_SHORT = 5
 """Least lines for the summary of the selected finding; with fewer the tree takes them all."""

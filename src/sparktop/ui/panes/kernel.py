@@ -33,7 +33,8 @@ from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import Movable
 from sparktop.ui.widgets.log_file import mask
 from sparktop.ui.widgets.log_view import LogView
-from sparktop.ui.widgets.searchable_log import LogFrame, SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.widgets.searchable_log import LogFrame
 
 
 def sections(row: EventRow) -> tuple[Section, ...]:

@@ -28,7 +28,7 @@ from sparktop.ui.widgets.event_list import EventList
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import LineWidget, TitledPane
 from sparktop.ui.widgets.log_file import mask
-from sparktop.ui.widgets.searchable_log import SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
 
 
 class _Heading(LineWidget):

@@ -9,8 +9,8 @@ from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from sparktop.ui.widgets.log_search import Query
-from sparktop.ui.widgets.searchable_log import SearchBar
+from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.widgets.search_query import Query
 
 Row = TypeVar("Row")
 

@@ -1,69 +1,18 @@
-"""Search in a log: queries, the index of matching lines, and stepping from match to match."""
+"""Search in a log: the index of matching lines, and stepping from match to match."""
 
 from __future__ import annotations
 
-import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sparktop.observe.log_ring import PausedLines
-from sparktop.text.expression import BadExpression, Expression
 from sparktop.ui.widgets.log_paint import LogRow
+from sparktop.ui.widgets.search_query import Query
 
 SCAN_LINES = 64
 """Lines searched between two looks at the clock."""
-
-
-_ESCAPES = re.compile(r"\\.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """A search for a regular expression.
-
-    Case matters only where the query has a capital letter (smart case).
-    """
-
-    text: str
-    """As typed."""
-    pattern: Expression
-    needle: str | None
-    """Plain text to find; None where only the pattern can tell."""
-    folds_case: bool
-    why_text: str = ""
-    """Why it is searched as plain text; "" where it is a regular expression."""
-
-    def found_in(self, line: str) -> bool:
-        """Whether the line matches; faster than `spans`."""
-        if self.needle is None:
-            return any(match.end > match.start for match in self.pattern.finditer(line))
-        return self.needle in (line.lower() if self.folds_case else line)
-
-    def spans(self, line: str) -> list[tuple[int, int]]:
-        """The matches in the line, as (start, stop) character offsets."""
-        return [(match.start, match.end) for match in self.pattern.finditer(line) if match.end > match.start]
-
-
-def parse_query(text: str) -> Query | None:
-    """The query for the typed text; None for an empty one. What is no regular expression is searched as plain text."""
-    if not text:
-        return None
-    letters = _ESCAPES.sub("", text)
-    folds_case = letters == letters.lower()
-    is_text = re.escape(text) == text.replace(" ", "\\ ")
-    pattern = Expression(f"(?i){text}" if folds_case else text, is_tested=is_text)
-    why_text = ""
-    try:
-        if not is_text:
-            pattern.check()
-    except BadExpression:
-        why_text, is_text = "not a regex: as text", True
-        folds_case = text == text.lower()
-        pattern = Expression(f"(?i){re.escape(text)}" if folds_case else re.escape(text), is_tested=True)
-    needle = None if not is_text else text.lower() if folds_case else text
-    return Query(text=text, pattern=pattern, needle=needle, folds_case=folds_case, why_text=why_text)
 
 
 @dataclass(slots=True)

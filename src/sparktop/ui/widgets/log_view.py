@@ -15,7 +15,8 @@ from sparktop.model.telemetry import LogLine
 from sparktop.ui.theme import tones
 from sparktop.ui.widgets.log_paint import LogRow, Palette, level_name, paint, palette
 from sparktop.ui.widgets.log_scroll import LogScroll
-from sparktop.ui.widgets.log_search import Finder, Query
+from sparktop.ui.widgets.log_search import Finder
+from sparktop.ui.widgets.search_query import Query
 
 LevelOf = Callable[[str], str | None]
 HeadOf = Callable[[str], Head]

@@ -3,91 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
 
-from rich.text import Text
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.message import Message
-from textual.widgets import Input, Static
+from textual.binding import Binding
+from textual.containers import Vertical
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.observe.log_ring import Entry, LineRing
 from sparktop.text.lines import Line
 from sparktop.ui.widgets.line_widget import Movable, TitledPane, count_text
 from sparktop.ui.widgets.log_file import mask, save
-from sparktop.ui.widgets.log_search import Query, parse_query
 from sparktop.ui.widgets.log_view import HeadOf, LevelOf, LogView
-
-
-class SearchBar(Horizontal):
-    """The search line: hidden until opened, posts each query as it is typed."""
-
-    DEFAULT_CSS = """
-    SearchBar {
-        height: 1;
-        display: none;
-        & > .search-sign { width: 2; }
-        & > Input { width: 1fr; }
-        & > .search-status { width: auto; padding: 0 1; }
-    }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "End the search", show=False)]
-
-    class Typed(Message):
-        """The query has changed; None for an empty one."""
-
-        def __init__(self, query: Query | None) -> None:
-            super().__init__()
-            self.query = query
-
-    class Accepted(Message):
-        """Enter: keep the query, return the focus to the log."""
-
-    class Left(Message):
-        """Esc: end the search."""
-
-    def compose(self) -> ComposeResult:
-        yield Static("/", classes="search-sign", markup=False)
-        yield Input(compact=True, placeholder="regular expression", select_on_focus=True)
-        yield Static("", classes="search-status", markup=False)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.display)
-
-    def open(self) -> None:
-        """Show the search line and focus it."""
-        self.display = True
-        self.query_one(Input).focus()
-
-    def close(self) -> None:
-        """Hide the search line and clear the query."""
-        self.display = False
-        field = self.query_one(Input)
-        with field.prevent(Input.Changed):
-            field.value = ""
-        self.show_status("")
-
-    def show_status(self, status: str, *, is_wrong: bool = False) -> None:
-        """Show the search's status at the right; `is_wrong`: what is typed is no regular expression."""
-        label = self.query_one(".search-status", Static)
-        label.set_class(is_wrong, "-wrong")
-        label.update(Text(status, no_wrap=True, overflow="ellipsis"))
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.show_status("")
-        self.post_message(self.Typed(parse_query(event.value)))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.post_message(self.Accepted())
-
-    def action_leave(self) -> None:
-        self.post_message(self.Left())
+from sparktop.ui.widgets.search_bar import SearchBar
 
 
 class SearchableLog(Vertical):
