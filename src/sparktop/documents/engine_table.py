@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
-from sparktop.engines.pair import pair_of
+from sparktop.engines.pair import pair_of, state_of
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -116,12 +116,12 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
     It answers no request itself.
     """
     pair = pair_of(fleet)
-    worker = pair.worker.engine if pair is not None and pair.is_up and pair.worker.engine.progress is None else None
+    worker = pair.worker.engine if pair is not None else None
     head_stall = stall_of(pair.head.engine, pair.head.node.name, fleet.findings) if pair is not None else None
     return tuple(
         EngineRow(
             node=view.name,
-            engine=replace(engine, state=EngineState.READY) if engine is worker else engine,
+            engine=replace(engine, state=state_of(engine, pair)),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
             stalled=stall_of(engine, view.name, fleet.findings) or (head_stall if engine is worker else None),
         )

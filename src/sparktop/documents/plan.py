@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
 from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
+from sparktop.operate.run.run_text import stops
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
 from sparktop.text.units import duration
 
@@ -116,6 +117,8 @@ def refusal_text(refusal: Refusal) -> str:
 def _head(plan: Plan, width: int) -> list[Line]:
     sign, tone, meaning = RISKS[plan.risk]
     nodes = " and ".join(masked(name) for name in plan.nodes)
+    if plan.request.action == "safe-restart" and not any(step.stops or stops(step.act) for step in plan.steps):
+        meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))
     longest = duration(sum(step.limit_s for step in plan.steps))
     nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (", at most ", "quiet"), longest)

@@ -71,12 +71,12 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
         warnings = []
         if reachable is not None and wanted_bytes > reachable:
             warnings.append(
-                f"{gib(wanted_bytes)} are asked to be available on {node.name}, where at most {gib(reachable)} can be "
-                "expected: the wait is likely to end there, with nothing started."
+                f"You ask for {gib(wanted_bytes)} available on {node.name}, but at most {gib(reachable)} can become "
+                "free: the wait will probably fail, and nothing starts."
             )
         if wanted_bytes < asked_size:
             warnings.append(
-                f"{gib(wanted_bytes)} are less than the {gib(asked_size)} that {engine.name} takes ({source}): it may "
+                f"{gib(wanted_bytes)} is less than the {gib(asked_size)} that {engine.name} takes ({source}): it may "
                 "refuse to start, or take the host's own memory."
             )
         return Target(
@@ -95,14 +95,14 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
         return Target(target_bytes=need, asked_bytes=asked_size, sentence=breakdown)
     most = total if reachable is None else reachable
     target = asked_size if ceiling < asked_size <= most else ceiling
-    shortage = f"{engine.name} wants {gib(need)} on {node.name} ({breakdown}), and at most {gib(most)} can be expected"
+    shortage = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown}), but at most {gib(most)} can become free"
     if asked_size > most:
         warning = (
-            f"{shortage}: it is waited for {gib(target)}, and its own check at the start will most likely refuse. "
-            f"Lower its share (relaunch with {_share_flag(engine)}), or free what else holds memory there."
+            f"{shortage}. sparktop waits for {gib(target)}, then the engine's own check at its start will probably "
+            f"fail. Lower its share (relaunch with {_share_flag(engine)}), or free other memory there."
         )
     else:
-        warning = f"{shortage}: it is waited for {gib(target)}, which leaves the host little once the engine is loaded."
+        warning = f"{shortage}. sparktop waits for {gib(target)}; once the engine is loaded, the host has little left."
     return Target(
         target_bytes=target,
         asked_bytes=asked_size,

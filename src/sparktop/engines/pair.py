@@ -9,7 +9,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network
 
 from sparktop.engines.ranks import EngineRank, is_alive, teams
-from sparktop.model.engine import EngineState
+from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Evidence, LogPlace
 from sparktop.model.fleet import FleetState, NodeView, is_current
 from sparktop.model.telemetry import Interface, RdmaPort
@@ -55,6 +55,12 @@ class Pair:
 
     def other(self, rank: EngineRank) -> EngineRank:
         return self.worker if rank is self.head else self.head
+
+
+def state_of(engine: Engine, pair: Pair | None) -> EngineState:
+    """The engine's state; a worker rank is ready when its pair serves, as it answers no request itself."""
+    is_worker = pair is not None and pair.is_up and engine is pair.worker.engine and engine.progress is None
+    return EngineState.READY if is_worker else engine.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

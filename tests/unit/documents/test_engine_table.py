@@ -12,6 +12,7 @@ from sparktop.documents.engine_table import engine_rows, state_cell
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.operate.run.wait import figures
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,11 @@ def test_a_worker_rank_is_ready_when_its_pair_serves(
 ) -> None:
     fleet = picture(spark(1, engines=(rank(0, state=head),)), spark(2, engines=(rank(1, state=worker),)))
     assert [row.engine.state for row in engine_rows(fleet)] == [head, shown]
+    told = figures(fleet, ["spark1", "spark2"])
+    assert [value for node in told.values() for key, value in node.items() if key.startswith("engine ")] == [
+        head,
+        shown,
+    ]
 
 
 def test_a_worker_rank_is_stalled_while_the_head_of_its_pair_is() -> None:

@@ -13,6 +13,7 @@ from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 from tests.unit.sim.test_scenarios_verdict import after_boot
 
+from sparktop.documents.plan import plan_lines
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
@@ -124,6 +125,21 @@ async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> Non
     assert not stage.firing("cluster.linger")
 
 
+async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Path) -> None:
+    stage = Stage("orphan").run(45)
+    acting = Acting(stage, tmp_path)
+    finding = found(stage, "restart.failed")
+    plan = await acting.plan(acting.requests(finding, offered(finding, "safe-restart"))[0])
+    assert isinstance(plan, Plan), plan
+    assert "still holds 76" in plan.doubt
+    assert plan.doubt.endswith("kill that process first.")
+    assert plan.effect.startswith("vllm-qwen36 is stopped, and serves again once it has loaded.")
+    lines = "\n".join(line.plain for line in plan_lines(plan, 90, is_printed=True))
+    assert "starts a stopped engine" in lines
+    assert "interrupts running requests" not in lines
+    await acting.aclose()
+
+
 async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
     """SGLang's own finding asks for a restart: it stops at the memory that is missing, and starts nothing."""
     stage = Stage("leak-after-kill").run(49)
@@ -175,7 +191,7 @@ async def test_the_same_start_after_a_failed_one_is_doubted(tmp_path: Path) -> N
     finding = found(stage, "vllm.free-memory-below-utilisation")
     again = await acting.plan(Request(action="safe-restart", nodes=finding.nodes, target=finding.subject))
     assert isinstance(again, Plan), again
-    assert "its own check at the start will most likely refuse" in again.doubt
+    assert "the engine's own check at its start will probably fail" in again.doubt
     with_less = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
     assert isinstance(with_less, Plan), with_less
     assert not with_less.doubt

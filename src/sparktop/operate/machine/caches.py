@@ -48,6 +48,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     for name in request.nodes[:1]:
         steps += resolved_step(request, name, engines_run_on=True)
     warnings = [warning for _, node in nodes if node is not None for warning in _warnings(node)]
+    doubt = next((doubt for _, node in nodes if (doubt := _doubt(node, request))), "")
+    warnings = [doubt, *warnings] if doubt else warnings
     warnings += [stays] if (stays := stays_note(request)) else []
     warnings += [note for name, _ in nodes if (note := sudo_note(survey.privileges(name), (DROP,), name))]
     return Plan(
@@ -57,6 +59,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=tuple(steps),
         effect=_effect([node for _, node in nodes if node is not None]),
         warnings=tuple(warnings),
+        doubt=doubt,
         equivalent=tuple(f"on {name}: sync; sudo sysctl -w vm.drop_caches=3" for name in request.nodes),
         seen_monotonic_s=picture.monotonic_s,
     )
@@ -95,6 +98,21 @@ def _effect(nodes: list[NodeView]) -> str:
     )
 
 
+def _doubt(node: NodeView | None, request: Request) -> str:
+    """Why it is expected not to mend the finding: a process that is no engine holds far more than the page cache."""
+    if request.finding is None or node is None or node.sample is None or node.ledger is None:
+        return ""
+    cache_bytes = node.sample.memory.page_cache_bytes
+    others = [holder for holder in node.ledger.holders if holder.kind == "gpu"]
+    largest = max(others, key=lambda holder: holder.held_bytes, default=None)
+    if largest is None or largest.held_bytes < 2 * cache_bytes:
+        return ""
+    return (
+        f"{largest.label} holds {gib(largest.held_bytes)} on {node.name}, which this doesn't free; the page cache has "
+        f"only {gib(cache_bytes)}."
+    )
+
+
 def _warnings(node: NodeView) -> Iterator[str]:
     if node.sample is not None and node.sample.memory.page_cache_bytes < LITTLE_BYTES:
         cache = gib(node.sample.memory.page_cache_bytes)
@@ -103,12 +121,12 @@ def _warnings(node: NodeView) -> Iterator[str]:
     if gpu_holders:
         largest = max(gpu_holders, key=lambda holder: holder.held_bytes)
         total = sum(holder.held_bytes for holder in gpu_holders)
-        yield f"{node.name}: {gib(total)} are held by GPU processes, most by {largest.label}: that stays."
+        yield f"{node.name}: GPU processes hold {gib(total)}, most in {largest.label}; this doesn't free it."
     gap = node.ledger.unaccounted_bytes if node.ledger else None
     if gap is not None and gap >= HELD_BYTES:
         yield (
-            f"{node.name}: {gib(gap)} belong to no process. Dropping caches does not release what the driver "
-            "kept of an ended process; a reboot has."
+            f"{node.name}: {gib(gap)} belong to no process: the driver kept them when a process ended. Dropping "
+            "caches doesn't free them; a reboot does."
         )
     for engine in living(node):
         if engine.state in (EngineState.STARTING, EngineState.LOADING):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from sparktop.diagnose.rules.memory.held import lost_memory
+from sparktop.diagnose.rules.memory.held import lost_memory, surviving_process
 from sparktop.engines.memory_target import held_bytes
 from sparktop.model.engine import EngineState
 from sparktop.model.finding import Confidence
@@ -48,6 +48,12 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
                     ),
                 )
             yield why
+        survivor = surviving_process(picture, starter.node)
+        if survivor is not None and reachable < starter.target.target_bytes:
+            yield (
+                f"{survivor.title}. {starter.name} needs {gib(starter.target.target_bytes)}, and {gib(reachable)} is "
+                "available: kill that process first."
+            )
         if starter.target.is_short:
             yield starter.target.warnings[0]
         log = engine.log

@@ -93,10 +93,12 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     head = starters[0]
     took = f" Its last load took {span(head.load_s)}." if head.load_s is not None else ""
     targets = "; ".join(f"{starter.node}: {_target_text(starter.target)}" for starter in starters)
-    return (
-        f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again.{took} "
-        f"It starts only when there is memory for it: {targets}. Otherwise nothing is started."
+    down = (
+        f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again."
+        if any(starter.rank.runs for starter in starters)
+        else f"{head.name} is stopped, and serves again once it has loaded."
     )
+    return f"{down}{took} It starts only when there is memory for it: {targets}. Otherwise nothing is started."
 
 
 def _target_text(target: Target) -> str:

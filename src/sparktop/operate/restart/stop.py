@@ -39,7 +39,7 @@ from sparktop.text.units import GIB, gib
 MEMORY_S = 300.0
 """How long to wait for its memory."""
 _URGENT_WORDS = (
-    "Memory is running out: it is stopped first, with {grace:.0f} s grace, and evidence is collected afterwards."
+    "Memory is running out: sparktop stops the engine first ({grace:.0f} s grace) and collects evidence afterwards."
 )
 COMES_AGAIN = {"always": "", "on-failure": ", unless it ends with exit code 0"}
 """Restart policies by which a stopped container comes with the daemon, and when not; unless-stopped remembers the

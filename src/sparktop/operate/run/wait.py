@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from sparktop.engines.pair import Pair, pair_of, state_of
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import Run, StepState
 from sparktop.operate.run.run_context import RunContext
@@ -19,10 +20,11 @@ from sparktop.text.units import GIB, span
 def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Mapping[str, float | str]]:
     """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state;
     "link" where the link is not live, because the figures are then old."""
-    return {name: _node_figures(view) for name in nodes if (view := picture.node(name)) is not None}
+    pair = pair_of(picture)
+    return {name: _node_figures(view, pair) for name in nodes if (view := picture.node(name)) is not None}
 
 
-def _node_figures(view: NodeView) -> Mapping[str, float | str]:
+def _node_figures(view: NodeView, pair: Pair | None) -> Mapping[str, float | str]:
     values: dict[str, float | str] = {}
     if view.link.state is not LinkState.LIVE:
         values["link"] = str(view.link.state)
@@ -33,7 +35,7 @@ def _node_figures(view: NodeView) -> Mapping[str, float | str]:
         values["cache_gib"] = round(memory.page_cache_bytes / GIB, 2)
         values["swap_used_gib"] = round(memory.swap_used_bytes / GIB, 2)
     for engine in view.engines:
-        values[f"engine {engine.name}"] = str(engine.state)
+        values[f"engine {engine.name}"] = str(state_of(engine, pair))
     return values
 
 

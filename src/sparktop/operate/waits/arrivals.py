@@ -30,10 +30,10 @@ def judge_gone(act: AwaitGone, picture: FleetState, node: str, since: Since) -> 
     began_boot_s = since.available[0][0]
     table = view.processes
     if table is None or table.boot_s < began_boot_s:
-        return waiting("its processes have not been read since")
+        return waiting("waiting for a new process list")
     has_nvml = _has_driver(view)
     if has_nvml and (view.gpu is None or view.gpu.boot_s < began_boot_s):
-        return waiting("the GPU's processes have not been read since")
+        return waiting("waiting for a new list of GPU processes")
     users = {user.pid for user in view.gpu_processes}
     old_processes = {process.pid: process for process in table.processes if process.started_boot_s <= began_boot_s}
     running = [

@@ -53,7 +53,7 @@ def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since)
     if available >= act.target_bytes:
         reached_s = _reached_for_s(points, act.target_bytes)
         if reached_s >= act.stable_s:
-            return met(f"{gib(available)} available, {span(reached_s)} long")
+            return met(f"{gib(available)} available for {span(reached_s)}")
         return waiting(f"{figures}, watched for {act.stable_s:.0f} s", ratio)
     rate = rise_of(points)
     if rate >= RISING_BYTES_PER_S:

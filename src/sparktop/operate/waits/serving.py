@@ -89,7 +89,7 @@ def _process_status(engine: Engine | None, expected: Engine | None, view: NodeVi
     """The same of an engine in no container."""
     table = view.processes
     if table is None or table.boot_s < since.available[0][0]:
-        return waiting("its processes have not been read since")
+        return waiting("waiting for a new process list")
     pids = {process.pid for process in table.processes if process.state not in ("Z", "X")}
     if expected is not None and not pids & set(expected.pids):
         ended = engine is not None and engine.state is EngineState.EXITED and engine.exit_detail

@@ -71,7 +71,7 @@ WEDGED = "belong to no process"
         ),
         (
             picture(node("spark1", cache_gib=9.0)),
-            "90.1 GiB are held by GPU processes, most by vllm-qwen36",
+            "GPU processes hold 90.1 GiB, most in vllm-qwen36",
             WEDGED,
         ),
         (picture(idle_node("spark1", available_gib=60.0, cache_gib=9.0)), WEDGED, "will not help"),
@@ -86,6 +86,23 @@ def test_what_it_will_not_help(pictured: FleetState, said: str, unsaid: str) -> 
     text = warned(planned(caches, ask(), pictured, privileges=FREE))
     assert said in text
     assert unsaid not in text
+
+
+def test_it_is_doubted_where_another_process_holds_the_memory_that_a_finding_misses() -> None:
+    view = node("spark1", engines=(), cache_gib=9.0)
+    assert view.ledger is not None
+    held = tuple(
+        replace(holder, kind="gpu", label="python3", held_bytes=58 * GIB) for holder in view.ledger.holders[:1]
+    )
+    pictured = picture(replace(view, ledger=replace(view.ledger, holders=held)))
+    short = Finding(rule="memory.short", severity=Severity.CRITICAL, title="t", nodes=("spark1",))
+    plan = planned(caches, ask(finding=short), pictured, privileges=FREE)
+    assert isinstance(plan, Plan)
+    assert plan.doubt.startswith("python3 holds ")
+    assert plan.warnings[0] == plan.doubt
+    without = planned(caches, ask(), pictured, privileges=FREE)
+    assert isinstance(without, Plan)
+    assert without.doubt == "", "whoever asks for it without a finding knows why"
 
 
 def test_the_line_that_would_spare_the_password() -> None:

@@ -75,7 +75,7 @@ def test_where_memory_runs_out_every_second_counts(rule: str) -> None:
     assert steps[:2] == ["stop", "kill"]
     assert "evidence" in steps
     assert calls(found)[0].query == {"t": "2"}
-    assert "evidence is collected afterwards" in found.warnings[0]
+    assert "collects evidence afterwards" in found.warnings[0]
 
 
 def test_fall_that_is_seen_is_as_urgent_as_its_finding() -> None:

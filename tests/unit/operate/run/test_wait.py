@@ -197,9 +197,9 @@ BEGAN = (BOOT_S - 10, gib(20))
         (machine(process(12, "worker", container_id=BOX)), MET, "gone"),  # holds no GPU memory
         (machine(process(12, "worker", container_id="cd" * 32), users=(12,)), MET, "gone"),
         (machine(users=(11,)), WAITING, "pid 11, which the GPU still lists"),
-        (machine(age_s=30.0), WAITING, "not been read since"),
-        (replace(machine(), processes=None), WAITING, "not been read since"),
-        (replace(machine(), gpu=None), WAITING, "the GPU's processes have not been read since"),
+        (machine(age_s=30.0), WAITING, "waiting for a new process list"),
+        (replace(machine(), processes=None), WAITING, "waiting for a new process list"),
+        (replace(machine(), gpu=None), WAITING, "waiting for a new list of GPU processes"),
         (
             replace(machine(), gpu=None, collectors={"nvml": Collector(name="nvml", state=CollectorState.STUCK)}),
             MET,

@@ -41,6 +41,21 @@ def lost_memory(fleet: FleetState, node: str) -> Finding | None:
     )
 
 
+def surviving_process(fleet: FleetState, node: str) -> Finding | None:
+    """The finding that a living process of this node holds the memory of a stopped engine; None without it."""
+    return next(
+        (
+            finding
+            for finding in fleet.findings
+            if finding.rule == RULE
+            and finding.phase is Phase.FIRING
+            and node in finding.nodes
+            and any(remedy.action == "end-holder" for remedy in finding.remedies)
+        ),
+        None,
+    )
+
+
 TRAPPED_BYTES = 8 * GIB
 
 
