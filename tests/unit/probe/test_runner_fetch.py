@@ -478,6 +478,8 @@ rsync: [generator] write error: Broken pipe (32)
     assert last_line(said).endswith("No space left on device (28)")
     assert last_line("rsync error: received SIGINT\n\n") == "rsync error: received SIGINT"
     assert last_line("") == ""
+    assert last_line("rsync: link_stat failed\nrsync: retrying\nssh: no route\n") == "ssh: no route"  # not rsync's end
+    assert last_line("rsync: first\nsomething between\nrsync error: last\n") == "rsync: first"
 
 
 def test_what_nginx_refuses_is_told_and_not_that_it_refuses() -> None:
