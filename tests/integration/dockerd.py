@@ -226,4 +226,6 @@ def dockerd() -> Iterator[Dockerd]:
         engine.remove_all()
         engine.api.close()
         _stop(engine.process)
+        # A Docker Engine may leave its own network namespace mounted: 26 does each time.
+        subprocess.run(["umount", f"{root}/exec/netns/default"], capture_output=True, check=False)
         shutil.rmtree(root, ignore_errors=True)
