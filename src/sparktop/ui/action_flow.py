@@ -34,7 +34,7 @@ PATIENCE_S = 0.25
 
 DOUBT_WITHIN_S = 1.0
 """The remedies of a finding are shown after this time, whether their plans are there or not."""
-_PLANNED_AHEAD = ("safe-restart", "relaunch", "stop-engine", "break-restart-loop", "end-holder")
+_PLANNED_AHEAD = ("safe-restart", "drop-caches", "relaunch", "stop-engine", "break-restart-loop", "end-holder")
 """Actions that need no more settings than a remedy has: their plans tell what to expect of them."""
 _WARNING_STATES = (RunState.ABORTED, RunState.NO_HELP, RunState.ROLLED_BACK)
 
