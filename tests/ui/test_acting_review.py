@@ -103,8 +103,10 @@ async def test_what_destroys_wants_the_nodes_name_typed() -> None:
     async with app.run_test(size=NARROW) as pilot:
         await ready(pilot)
         await pilot.press("x")
+        await at(pilot, ChooseScreen, "Safe restart")
+        await pilot.press("end")
         await at(pilot, ChooseScreen, "Reboot")
-        await pilot.press("end", "enter")
+        await pilot.press("enter")
         await at(pilot, ChooseScreen, "spark2")
         await pilot.press("enter")
         await at(pilot, ReviewScreen, "Type spark1")
