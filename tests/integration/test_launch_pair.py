@@ -148,7 +148,7 @@ def test_yes_launches_it_with_a_key_from_a_file_that_nobody_else_reads(
     open_to_all = sparktop("launch", "tiny", "spark1", "--yes")
     assert open_to_all.returncode == 1, open_to_all.stdout
     told = " ".join(open_to_all.stdout.split())
-    assert f"{env} can be read by others" in told
+    assert f"{env} is readable by other users" in told
     assert "chmod 600 ~/.config/sparktop/recipes/.env" in told
     assert boxes(pair[0]) == {}
     env.chmod(0o600)

@@ -92,7 +92,7 @@ async def test_a_worker_that_never_joins_ends_it_within_its_bound(
         assert run.state is RunState.ROLLED_BACK, told(run)
         failed = next(one for one in run.steps if one.state is StepState.FAILED)
         assert failed.step.id == "ready@spark1"
-        assert "still waiting for 1 of 2 Ray nodes after 5 s: given up" in run.message
+        assert "gave up after 5 s: 1 of 2 Ray nodes are missing" in run.message
         assert Path(run.evidence_path).exists()
     assert [boxes(spark) for spark in pair] == [{}, {}]
 

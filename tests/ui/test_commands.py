@@ -60,9 +60,9 @@ def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:
 
 
 def test_upper_case_keys_are_for_what_changes_a_spark() -> None:
-    """But for N, the search's, and A, the findings'. f, x, B and L lead to lists, a read-only console's too."""
+    """But for N, the search's, A, the findings', and F, which opens a port here. f, x, B and L lead to lists."""
     upper = {key: command for command in COMMANDS for key in command.keys if len(key) == 1 and key.isupper()}
-    assert set(upper) == {"N", "A", "B", "D", "R", "M", "L", "G", "T", "S"}
+    assert set(upper) == {"N", "A", "B", "D", "F", "R", "M", "L", "G", "T", "S"}
     assert {key for key, command in upper.items() if command.changes} == {"D", "R", "M"}
     assert not [command for command in COMMANDS if command.changes and command.keys[0].islower()]
 

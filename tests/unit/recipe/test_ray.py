@@ -13,8 +13,10 @@ import pytest
 from tests.recipe_support import order, pair, seats_for, shipped
 
 from sparktop.cmdline.engine_command import of_container, of_process
+from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order
+from sparktop.model.telemetry import LogLine
 from sparktop.recipe.container_spec import CannotRender
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body
@@ -68,6 +70,8 @@ def test_the_head_gives_up_where_the_other_node_never_comes(programs: tuple[dict
     found = run(command, {**environment, "ALONE": "1"})
     assert found.returncode == 1
     assert "gave up after 0 s: 1 of 2 Ray nodes are missing" in found.stdout
+    lines = [LogLine(text=text) for text in found.stdout.splitlines()]
+    assert advance_all(EngineLogState(), lines, EngineKind.VLLM).failure, "the console reads why it ended"
     assert "engine\n" not in found.stdout
 
 

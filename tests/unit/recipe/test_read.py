@@ -397,7 +397,7 @@ def with_line(line: str) -> str:
         (PLAIN.replace("port: 8000", "port: .inf"), "r.yaml:8: defaults.port: the number is not finite"),
         (
             PLAIN.replace("port: 8000", "port: !x 8000"),
-            "r.yaml:8: defaults.port: the tag !x is not a standard YA…",
+            "r.yaml:8: defaults.port: the tag !x is not a standard YAML tag",
         ),
         (
             PLAIN.replace("port: 8000", "port: 8000\n  x: !!python/object/apply:os.system [id]"),

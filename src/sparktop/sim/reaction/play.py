@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from sparktop.clock import Clock
+from sparktop.cmdline.yaml_nodes import values_of
 from sparktop.sim.reaction import acts, ranks, request
 from sparktop.sim.reaction.acts import Act
 from sparktop.sim.reaction.figures import BACK_S, SHUTDOWN_S, Moment, moment, rebooted, released, with_tracks
@@ -194,7 +193,7 @@ def _with_netplan(script: NodeScript) -> NodeScript:
     ethernets: dict[str, dict[str, Any]] = {}
     for answer in script.answers:
         if answer.name.startswith("/etc/netplan/"):
-            ethernets |= yaml.safe_load(answer.output)["network"]["ethernets"]
+            ethernets |= values_of(answer.output)["network"]["ethernets"]
     own = {name: values for name, values in ethernets.items() if values.get("addresses")}
     interfaces = tuple(
         replace(

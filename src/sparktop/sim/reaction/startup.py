@@ -109,7 +109,7 @@ _RAY_STARTS = [
     (0.0, "sparktop: starting Ray at 10.0.0.1:6379"),
     (0.01, "Ray runtime started."),
     (0.015, "sparktop: waiting for 1 of 2 Ray nodes"),
-    (0.05, "sparktop: all 2 Ray nodes are there, starting the engine"),
+    (0.05, "sparktop: all 2 Ray nodes joined, starting the engine"),
 ]
 _RAY_JOINS = [
     (0.0, "sparktop: waiting for Ray at 10.0.0.1:6379"),

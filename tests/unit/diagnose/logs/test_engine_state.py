@@ -154,8 +154,8 @@ def test_what_is_learned_on_the_way() -> None:
     ("kind", "text"),
     [
         (V, "(EngineCore pid=9) ERROR 05-18 12:00:00 [core.py:1108] EngineCore failed to start."),
-        (V, "sparktop: still waiting for 1 of 2 Ray nodes after 900 s: given up"),
-        (V, "sparktop: no Ray at 10.0.0.1:6379 after 900 s: given up"),
+        (V, "sparktop: gave up after 900 s: 1 of 2 Ray nodes are missing"),
+        (V, "sparktop: gave up after 900 s: no Ray at 10.0.0.1:6379"),
         (V, "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
         (
             V,
