@@ -194,7 +194,7 @@ async def test_a_command_of_root_s_is_ended_when_its_time_is_over(person: Person
     pid = person.folder / "pid"
     slow = root("/bin/sh", "-c", f"echo $$ >{pid}; exec sleep 300", limit_s=0.7)
     outcome = await person.perform(line, slow)
-    assert outcome.problem == "sh took more than 0.7 s: it was ended"
+    assert outcome.problem == "sh took more than 0.7 s: it was killed"
     poll(lambda: not is_alive(int(pid.read_text())), what="root's command ends")
 
 
@@ -206,7 +206,7 @@ async def test_a_process_of_root_s_is_signalled(person: Person, runners: Bench) 
         started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
         user = Signal(pid=process.pid, started_ticks=started, ends_within_s=5.0, must_end=True)
         outcome = await person.perform(line, user)
-        assert outcome.problem == f"process {process.pid} is another user's"
+        assert outcome.problem == f"process {process.pid} belongs to another user"
         as_root = Signal(
             pid=process.pid, started_ticks=started, privilege=Privilege.ROOT, ends_within_s=5.0, must_end=True
         )
