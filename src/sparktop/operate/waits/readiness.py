@@ -17,8 +17,9 @@ from sparktop.text.units import span
 
 FAILED_SILENT_S = 15.0
 """After a log line that says it failed: silent for so long, it has given up."""
-LOG_READ_S = 6.0
-"""A log is followed some seconds after its container is listed: by then the reason of a quick end has been read."""
+LOG_READ_S = 12.0
+"""A log is followed some seconds after its container is listed, later on a Spark or a laptop under load: by then the
+reason of a quick end has been read."""
 STUCK_S = 600.0
 """A load without news for so long is stuck: a compilation, or a shard from a slow disk, takes less."""
 SETTLED_S = 10.0
