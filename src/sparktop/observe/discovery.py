@@ -140,6 +140,8 @@ def keys_of(groups: Iterable[EngineProcesses]) -> list[tuple[str, EngineProcesse
 
 
 MAX_EXITED = 3
+"""Of those that served, and as many of those that only failed to start: a restart loop doesn't push an engine that is
+missed out of the list, and engines that served don't hide why a new one didn't start."""
 
 
 EXITED_FOR_S = 24 * 3600.0
@@ -374,8 +376,9 @@ def _ended_engines(
         if node_wall_s - (exited_engine.exited_wall_s or 0.0) <= _listed_for_s(exited_engine)
     ]
     newest_first = sorted(recent, key=lambda engine: -(engine.exited_wall_s or 0.0))
-    # Those that only failed to start leave the list first.
-    kept = sorted(newest_first, key=lambda engine: not _has_served(previous_by_key.get(engine.key)))[:MAX_EXITED]
+    served = [engine for engine in newest_first if _has_served(previous_by_key.get(engine.key))]
+    failed = [engine for engine in newest_first if engine not in served]
+    kept = served[:MAX_EXITED] + failed[:MAX_EXITED]
     return tuple(engine for engine in newest_first if engine in kept)
 
 

@@ -18,6 +18,7 @@ from sparktop.model.engine import (
     EngineMetrics,
     EngineState,
     Progress,
+    Served,
 )
 from sparktop.model.telemetry import GapReason, Gpu, GpuProcess, GpuReading, Process, ProcessTable
 from sparktop.observe.discovery import discover
@@ -226,6 +227,15 @@ def test_what_ended_lately_stays_with_its_reason() -> None:
     assert engines[0].state is EngineState.EXITED
     assert engines[0].exited_wall_s == NOW - 60
     assert engines[0].exit_detail == "failed (exit code 1)"
+
+
+def test_what_served_does_not_hide_why_a_new_one_did_not_start() -> None:
+    served = [ended(n, ago_s=600.0 * n) for n in range(1, 6)]
+    before = tuple(replace(one, served=Served(wall_s=NOW - 900)) for one in find(table(), card(), docker(*served)))
+    missed = find(table(), card(), docker(*served), previous=before)
+    boxes = [*served, *(ended(n, ago_s=10.0 * n) for n in range(6, 11))]
+    engines = find(table(), card(), docker(*boxes), previous=missed)
+    assert [engine.name for engine in engines] == ["old-6", "old-7", "old-8", "old-1", "old-2", "old-3"]
 
 
 @pytest.mark.parametrize("word", ["before", "next", "failed"])
