@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sparktop.bringup.card import (
     Card,
@@ -11,7 +12,8 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
-    from_gates,
+    each,
+    from_gate,
     judged,
     passed,
     unknown,
@@ -51,13 +53,17 @@ def _kernel_log(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
+def _privileges_ask(node: str) -> AskPrivileges:
+    return AskPrivileges(node=node)
+
+
 def groups_ask(node: str, user: str = "") -> Output:
     """The groups of the session or, with a user, those of the user database."""
     return Output(node=node, argv=("id", "-nG", *((user,) if user else ())))
 
 
 def _docker_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield AskPrivileges(node=nodes[0])
+    yield _privileges_ask(nodes[0])
     yield info_ask(nodes[0])
     yield groups_ask(nodes[0])
     if (user := _user(seen, nodes[0])) != "$USER":
@@ -81,22 +87,15 @@ def _docker(seen: Seen, nodes: Nodes) -> Outcome:
             f"{user} is in the group docker, and this session is older: groups are read at login",
             by_hand("Log in again", "quit sparktop, end an ssh control master: ssh -O exit HOST; then connect again"),
         )
-    gate = docker_gate(node, seen.survey)
-    outcome = from_gates([gate], "docker")
-    joins = (by_action("join-group", "Add the user to docker, then connect again", group="docker"),)
-    remedies = joins if judgement.case == "denied" else outcome.remedies
-    return Outcome(state=outcome.state, found=gate.detail, remedies=remedies)
-
-
-def _runtime_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield info_ask(nodes[0])
-    yield toolkit_ask(nodes[0])
+    outcome = from_gate(docker_gate(node, seen.survey))
+    if judgement.case != "denied":
+        return outcome
+    joins = by_action("join-group", "Add the user to docker, then connect again", group="docker")
+    return replace(outcome, remedies=(joins,))
 
 
 def _runtime(seen: Seen, nodes: Nodes) -> Outcome:
-    gate = gpu_runtime_gate(nodes[0], seen.survey)
-    outcome = from_gates([gate], "gpu-runtime")
-    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+    return from_gate(gpu_runtime_gate(nodes[0], seen.survey))
 
 
 def cdi_ask(node: str) -> Output:
@@ -108,10 +107,6 @@ def parse_cdi(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(word for line in text.splitlines() if "=" in (word := line.strip()) and " " not in word)
-
-
-def _cdi_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield cdi_ask(nodes[0])
 
 
 def _cdi(seen: Seen, nodes: Nodes) -> Outcome:
@@ -134,10 +129,6 @@ def _cdi(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_hand("Describe the GPU to Docker; again after each driver update", *steps))
 
 
-def _sudo_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield AskPrivileges(node=nodes[0])
-
-
 def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
     node, privileges = nodes[0], seen.privileges(nodes[0])
     if privileges is None:
@@ -151,7 +142,7 @@ def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
         case "listed":
             return passed(f"sudo without a password, for {len(privileges.sudo_rules)} commands")
         case "password":
-            return Outcome(state=passed("").state, found="sudo asks for a password", remedies=(scoped,))
+            return passed("sudo asks for a password", scoped)
         case other:
             return warning(f"no root: sudo is {other}", scoped)
 
@@ -179,10 +170,6 @@ def _linger(seen: Seen, nodes: Nodes) -> Outcome:
 
 def memlock_ask(node: str) -> Output:
     return Output(node=node, argv=("prlimit", "--memlock", "--noheadings", "--raw", "--output", "SOFT"))
-
-
-def _memlock_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield memlock_ask(nodes[0])
 
 
 def _memlock(seen: Seen, nodes: Nodes) -> Outcome:
@@ -227,7 +214,7 @@ CARDS = (
         why="Without it every container dies with `could not select device driver`.",
         sources=judge_gpu_runtime.sources,
         look=_runtime,
-        asks=_runtime_asks,
+        asks=each(info_ask, toolkit_ask),
         root="to configure it",
     ),
     Card(
@@ -237,7 +224,7 @@ CARDS = (
         why="A Spark has CDI and no nvidia runtime; a driver update leaves a stale description.",
         sources=judge_cdi.sources,
         look=_cdi,
-        asks=_cdi_asks,
+        asks=each(cdi_ask),
         root="to generate it",
     ),
     Card(
@@ -247,7 +234,7 @@ CARDS = (
         why="Dropping caches and rebooting need root; sparktop asks for the password once, or needs exact lines.",
         sources=("sudoers(5)", "sparkrun setup"),
         look=_sudo,
-        asks=_sudo_asks,
+        asks=each(_privileges_ask),
         root="to permit it",
     ),
     Card(
@@ -266,7 +253,7 @@ CARDS = (
         why="RDMA pins memory: a small limit shows as ibv_reg_mr: Cannot allocate memory.",
         sources=judge_host_memlock.sources,
         look=_memlock,
-        asks=_memlock_asks,
+        asks=each(memlock_ask),
         root="to lift it",
     ),
 )

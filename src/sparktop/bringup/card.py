@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -92,6 +92,15 @@ def no_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
     return ()
 
 
+def each(*questions: Callable[[str], Ask]) -> Callable[[Seen, Nodes], Iterator[Ask]]:
+    """These questions, put to each node of the row."""
+
+    def asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+        return (question(node) for node in nodes for question in questions)
+
+    return asks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One check."""
@@ -120,8 +129,9 @@ class Card:
         return Chapter(self.id.partition(".")[0])
 
 
-def passed(found: str) -> Outcome:
-    return Outcome(state=CheckState.PASSED, found=_clean(found))
+def passed(found: str, *better: Remedy) -> Outcome:
+    """The outcome of what is in order; `better`: what would be better still."""
+    return Outcome(state=CheckState.PASSED, found=_clean(found), remedies=better)
 
 
 def warning(found: str, *remedies: Remedy) -> Outcome:
@@ -153,6 +163,12 @@ def judged(judgement: Judgement, found: str, *remedies: Remedy) -> Outcome:
     """The outcome that shows a check's judgement; one that passed needs no remedy."""
     state = _STATES[judgement.state]
     return Outcome(state=state, found=_clean(found), remedies=() if state is CheckState.PASSED else remedies)
+
+
+def from_gate(gate: Gate) -> Outcome:
+    """The outcome of one node's gate."""
+    remedies = (by_hand("By hand", *gate.remedy.split("; ")),) if gate.remedy else ()
+    return Outcome(state=_OF_GATE[gate.state], found=_clean(gate.detail), remedies=remedies)
 
 
 def from_gates(gates: Iterable[Gate], name: str) -> Outcome:

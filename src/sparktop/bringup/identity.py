@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, judged, unknown
+from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, each, judged, unknown
 from sparktop.checks.identity import Identity, identity_of, judge_clones, judge_name, judge_product, judge_users
 from sparktop.checks.judgement import State
-from sparktop.model.survey import Ask, FileText, Output
+from sparktop.model.survey import FileText, Output
 from sparktop.model.telemetry import HostFacts
 
 _VENDOR = "/sys/class/dmi/id/board_vendor"
@@ -20,10 +18,6 @@ def _facts(seen: Seen, node: str) -> HostFacts | None:
 
 def vendor_ask(node: str) -> FileText:
     return FileText(node=node, path=_VENDOR, limit_bytes=4096)
-
-
-def _product_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield vendor_ask(nodes[0])
 
 
 def _product(seen: Seen, nodes: Nodes) -> Outcome:
@@ -44,10 +38,6 @@ def _product(seen: Seen, nodes: Nodes) -> Outcome:
 def published_ask(node: str) -> Output:
     argv = ("busctl", "call", "org.freedesktop.Avahi", "/", "org.freedesktop.Avahi.Server", "GetHostName")
     return Output(node=node, argv=argv)
-
-
-def _name_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield published_ask(nodes[0])
 
 
 def _name(seen: Seen, nodes: Nodes) -> Outcome:
@@ -123,7 +113,7 @@ CARDS = (
         why="Every maker's unit says DGX Spark; firmware comes from NVIDIA or from the maker.",
         sources=("docs/facts/gb10.md", "anakronox/spark-fleet-updates"),
         look=_product,
-        asks=_product_asks,
+        asks=each(vendor_ask),
         basis=(Basis.BOOT,),
     ),
     Card(
@@ -133,7 +123,7 @@ CARDS = (
         why="avahi appends -2 where it meets its own name: scripts then reach another machine, or none.",
         sources=judge_name.sources,
         look=_name,
-        asks=_name_asks,
+        asks=each(published_ask),
         root="to change avahi",
     ),
     Card(

@@ -12,6 +12,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    each,
     failed,
     judged,
     passed,
@@ -42,10 +43,6 @@ _DRAIN = "pull the power brick out of the wall and out of the unit, wait 60 s, p
 def smi_ask(node: str) -> Output:
     argv = ("nvidia-smi", "--query-gpu=name,driver_version,vbios_version", "--format=csv,noheader")
     return Output(node=node, argv=argv, limit_s=10.0)
-
-
-def _gpu_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield smi_ask(nodes[0])
 
 
 def _gpu(seen: Seen, nodes: Nodes) -> Outcome:
@@ -80,10 +77,6 @@ def _update(node: str) -> str:
 
 def cuda_ask(node: str) -> Output:
     return Output(node=node, argv=("python3", "-I", "-S", "-c", _CU_INIT), limit_s=15.0)
-
-
-def _cuda_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield cuda_ask(nodes[0])
 
 
 def _cuda(seen: Seen, nodes: Nodes) -> Outcome:
@@ -205,12 +198,12 @@ def _headers(seen: Seen, nodes: Nodes) -> Outcome:
 _CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
 
-def _crash_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield FileText(node=nodes[0], path=_CORE_PATTERN)
+def _pattern_ask(node: str) -> FileText:
+    return FileText(node=node, path=_CORE_PATTERN)
 
 
 def _crash(seen: Seen, nodes: Nodes) -> Outcome:
-    ask = FileText(node=nodes[0], path=_CORE_PATTERN)
+    ask = _pattern_ask(nodes[0])
     pattern = seen.text(ask)
     if pattern is None:
         return unknown(seen.why_not(ask))
@@ -230,7 +223,7 @@ CARDS = (
         why="Driver and firmware that don't fit list no device, at times with exit code 0.",
         sources=("hasso5703/dgx-spark-qwen38",),
         look=_gpu,
-        asks=_gpu_asks,
+        asks=each(smi_ask),
         basis=(Basis.BOOT, Basis.DRIVER),
     ),
     Card(
@@ -240,7 +233,7 @@ CARDS = (
         why="nvidia-smi may be fine while every CUDA program fails.",
         sources=judge_cuda.sources,
         look=_cuda,
-        asks=_cuda_asks,
+        asks=each(cuda_ask),
     ),
     Card(
         id="machine.memory",
@@ -295,7 +288,7 @@ CARDS = (
         why="apport reads a dead engine's 100 GB before its memory is free.",
         sources=("hasso5703/dgx-spark-qwen38",),
         look=_crash,
-        asks=_crash_asks,
+        asks=each(_pattern_ask),
         root="to switch apport off",
     ),
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_action, by_hand, judged, passed, skipped, unknown
+from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_action, by_hand, each, judged, passed, skipped, unknown
 from sparktop.checks.judgement import State
 from sparktop.checks.machine import MEMORY_AT_REST_GIB, RestFacts, judge_memory_at_rest
 from sparktop.engines.ranks import is_alive
-from sparktop.model.survey import Ask, Output
+from sparktop.model.survey import Output
 from sparktop.text.units import gib
 
 
@@ -62,11 +62,6 @@ def swap_text(text: str | None) -> str:
     return gib(float(sum(sizes))) if sizes else "none"
 
 
-def _habits_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield swap_ask(nodes[0])
-    yield guards_ask(nodes[0])
-
-
 def _habits(seen: Seen, nodes: Nodes) -> Outcome:
     swap, guards = swap_ask(nodes[0]), parse_guards(seen.text(guards_ask(nodes[0])))
     view = seen.view(nodes[0])
@@ -92,10 +87,6 @@ TOOLS: Mapping[str, str] = {
 
 def tools_ask(node: str) -> Output:
     return Output(node=node, argv=("which", *TOOLS))
-
-
-def _tools_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield tools_ask(nodes[0])
 
 
 def _tools(seen: Seen, nodes: Nodes) -> Outcome:
@@ -130,7 +121,7 @@ CARDS = (
         why="Opinions differ; what differs between two nodes breaks pairs (see parity).",
         sources=("docs/facts/bringup.md section 6",),
         look=_habits,
-        asks=_habits_asks,
+        asks=each(swap_ask, guards_ask),
     ),
     Card(
         id="tools.programs",
@@ -139,7 +130,7 @@ CARDS = (
         why="Bandwidth, wiring and copies between the nodes are measured with them.",
         sources=("docs/facts/bringup.md section 10",),
         look=_tools,
-        asks=_tools_asks,
+        asks=each(tools_ask),
         root="to install them",
     ),
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_hand, failed, judged, passed, unknown, warning
+from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_hand, each, failed, judged, passed, unknown, warning
 from sparktop.checks.fabric import half_of
 from sparktop.checks.host import judge_clock
 from sparktop.model.fleet import LinkState, node_wall_s
-from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs.link import reached_ask
 from sparktop.text.units import duration
 
@@ -25,10 +22,6 @@ def _connection(seen: Seen, nodes: Nodes) -> Outcome:
         return passed(who)
     steps = (view.link.hint,) if view.link.hint else (f"ssh -v {nodes[0]}",)
     return failed(view.link.reason or f"{view.link.state}", by_hand("Make SSH answer", *steps))
-
-
-def _path_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield reached_ask(nodes[0])
 
 
 def _path(seen: Seen, nodes: Nodes) -> Outcome:
@@ -86,7 +79,7 @@ CARDS = (
         why="A `.local` name may lead over Wi-Fi, which drops, or over the cable that the model needs.",
         sources=("unslothai/unsloth PR #10280", "evanwtf/local-llm"),
         look=_path,
-        asks=_path_asks,
+        asks=each(reached_ask),
     ),
     Card(
         id="reach.clock",

@@ -6,11 +6,9 @@ own snapshot is read instead, over D-Bus, which a plain user may (docs/facts/bri
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator
-from typing import Any
 
+from sparktop.bounds import json_of
 from sparktop.bringup.card import (
     Basis,
     Card,
@@ -19,7 +17,8 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
-    from_gates,
+    each,
+    from_gate,
     judged,
     passed,
     skipped,
@@ -28,7 +27,7 @@ from sparktop.bringup.card import (
 from sparktop.checks.host import judge_driver_branch, judge_next_kernel
 from sparktop.checks.judgement import State
 from sparktop.checks.release import OtaFacts, judge_firmware, judge_held, judge_ota, judge_reboot_due
-from sparktop.model.survey import Ask, FileText, Output
+from sparktop.model.survey import FileText, Output
 from sparktop.operate.launch.gates.node import driver_gate
 
 _NO_UPDATES = 2
@@ -69,10 +68,6 @@ def parse_ota(text: str | None) -> OtaFacts:
     return OtaFacts(status=words[1], is_available=words[4] == "true", name=words[5])
 
 
-def _ota_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield ota_ask(nodes[0])
-
-
 def _ota(seen: Seen, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], ota_ask(nodes[0])
     facts = parse_ota(seen.text(ask))
@@ -92,16 +87,19 @@ _REBOOT_PACKAGES = "/run/reboot-required.pkgs"
 _REBOOT = "/run/reboot-required"
 
 
-def _reboot_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield FileText(node=nodes[0], path=_REBOOT)
-    yield FileText(node=nodes[0], path=_REBOOT_PACKAGES)
+def _flag_ask(node: str) -> FileText:
+    return FileText(node=node, path=_REBOOT)
+
+
+def _packages_ask(node: str) -> FileText:
+    return FileText(node=node, path=_REBOOT_PACKAGES)
 
 
 def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
-    flag, packages_ask = (FileText(node=nodes[0], path=path) for path in (_REBOOT, _REBOOT_PACKAGES))
+    flag = _flag_ask(nodes[0])
     if not seen.has_answer(flag):
         return unknown(seen.why_not(flag))
-    packages = (seen.text(packages_ask) or "").split() if seen.text(flag) is not None else None
+    packages = (seen.text(_packages_ask(nodes[0])) or "").split() if seen.text(flag) is not None else None
     judgement = judge_reboot_due(packages)
     names = ", ".join(dict.fromkeys(packages or ())) or "packages"
     found = f"{names} wait for a reboot" if judgement.is_problem else "no reboot is due"
@@ -109,9 +107,7 @@ def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 def _driver(seen: Seen, nodes: Nodes) -> Outcome:
-    gate = driver_gate(nodes[0], seen.view(nodes[0]))
-    outcome = from_gates([gate], "driver")
-    return Outcome(state=outcome.state, found=gate.detail, remedies=outcome.remedies)
+    return from_gate(driver_gate(nodes[0], seen.view(nodes[0])))
 
 
 def _next_kernel(seen: Seen, nodes: Nodes) -> Outcome:
@@ -132,14 +128,15 @@ def _next_kernel(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 def firmware_ask(node: str) -> Output:
-    return Output(node=node, argv=("fwupdmgr", "get-updates", "--json", "--no-unreported-check"), limit_s=20.0)
+    argv = ("fwupdmgr", "get-updates", "--json", "--no-metadata-check", "--no-unreported-check")
+    return Output(node=node, argv=argv, limit_s=20.0)
 
 
 def parse_firmware(text: str | None) -> tuple[str, ...] | None:
     """The devices that fwupd has an update for, with its version; None where the text is no such JSON."""
     try:
-        raw: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
+        raw = json_of(text or "")
+    except ValueError:
         return None
     devices = raw.get("Devices") if isinstance(raw, dict) else None
     if not isinstance(devices, list):
@@ -150,10 +147,6 @@ def parse_firmware(text: str | None) -> tuple[str, ...] | None:
         if isinstance(releases, list) and releases and isinstance(releases[0], dict):
             names.append(f"{device.get('Name', 'a device')} {releases[0].get('Version', '')}".strip())
     return tuple(names)
-
-
-def _firmware_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield firmware_ask(nodes[0])
 
 
 def _firmware(seen: Seen, nodes: Nodes) -> Outcome:
@@ -175,10 +168,6 @@ def _firmware(seen: Seen, nodes: Nodes) -> Outcome:
 
 def held_ask(node: str) -> Output:
     return Output(node=node, argv=("apt-mark", "showhold"))
-
-
-def _held_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield held_ask(nodes[0])
 
 
 def _held(seen: Seen, nodes: Nodes) -> Outcome:
@@ -208,7 +197,7 @@ CARDS = (
         why="The OTA is the release of record: 210 packages may wait on a current machine, or none on an old one.",
         sources=judge_ota.sources,
         look=_ota,
-        asks=_ota_asks,
+        asks=each(ota_ask),
         root="to update",
     ),
     Card(
@@ -218,7 +207,7 @@ CARDS = (
         why="Until then the old kernel or driver runs beside new libraries.",
         sources=judge_reboot_due.sources,
         look=_reboot,
-        asks=_reboot_asks,
+        asks=each(_flag_ask, _packages_ask),
         root="to reboot",
     ),
     Card(
@@ -246,7 +235,7 @@ CARDS = (
         why="Power delivery, fan and network faults were fixed in EC, SoC and CX7 firmware.",
         sources=judge_firmware.sources,
         look=_firmware,
-        asks=_firmware_asks,
+        asks=each(firmware_ask),
         root="to update",
         basis=(Basis.BOOT, Basis.RELEASE),
     ),
@@ -257,6 +246,6 @@ CARDS = (
         why="Somebody chose a kernel on purpose: an update leaves these alone.",
         sources=judge_held.sources,
         look=_held,
-        asks=_held_asks,
+        asks=each(held_ask),
     ),
 )

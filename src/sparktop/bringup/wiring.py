@@ -5,11 +5,11 @@ What a launch's gates judge of a link (carrier, rate, MTU, devices, GIDs, packet
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from sparktop.bounds import json_of
 from sparktop.bringup.card import (
     Card,
     Nodes,
@@ -18,6 +18,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    each,
     from_gates,
     judged,
     passed,
@@ -40,7 +41,6 @@ from sparktop.checks.fabric import (
 )
 from sparktop.checks.judgement import State
 from sparktop.checks.link import judge_mtu, judge_rate
-from sparktop.model.finding import Remedy
 from sparktop.model.survey import Ask, Output
 from sparktop.model.telemetry import Interface
 from sparktop.operate.launch.gates import link as link_gates
@@ -94,8 +94,8 @@ def neighbours_ask(node: str) -> Output:
 def parse_neighbours(text: str | None) -> Mapping[str, tuple[str, str]] | None:
     """(name of the other machine, its port) by own interface, of lldpctl's json0; None: no such JSON."""
     try:
-        raw: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
+        raw: Any = json_of(text or "")
+    except ValueError:
         return None
     found: dict[str, tuple[str, str]] = {}
     for lldp in _items(raw, "lldp"):
@@ -115,10 +115,6 @@ def _items(raw: Any, key: str) -> list[dict[str, Any]]:
 
 def _value(raw: Any, key: str) -> str:
     return str(next(iter(_items(raw, key)), {}).get("value") or "")
-
-
-def _neighbours_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield neighbours_ask(nodes[0])
 
 
 def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
@@ -195,23 +191,31 @@ def _plan(seen: Seen, nodes: Nodes) -> Outcome:
         "apart": f"no network is common to both: {'; '.join(shown)}",
         "one-half": f"{interface} of {at_fault} has no peer in its network: half of the bandwidth",
     }.get(judgement.case, "; ".join(shown))
-    remedies = [_addresses_by_hand(nodes, sides)]
-    if judgement.case in ("none", "one-half"):
-        remedies.insert(0, by_action("set-addresses", "Write a netplan file on both; each returns if it is lost"))
-    return judged(judgement, found, *remedies)
+    if any(not one.networks for side in sides for one in side):
+        return judged(
+            judgement, found, by_action("set-addresses", "Write a netplan file on both; each returns if lost")
+        )
+    moved = interface or sides[1][0].name
+    where = nodes[1] if judgement.case == "apart" else at_fault
+    steps = _netplan(where, (f"{moved}.addresses", "[ADDRESS/24]"))
+    return judged(judgement, found, by_hand("Give each half a network of its own, the same on both nodes", *steps))
 
 
-def _addresses_by_hand(nodes: Nodes, sides: tuple[tuple[Interface, ...], ...]) -> Remedy:
-    """A netplan for both: one network for each half, static, without a route. Addresses that work stay."""
-    steps: list[str] = []
-    for number, (node, side) in enumerate(zip(nodes, sides, strict=True)):
-        for half, one in enumerate(side):
-            address = f"192.168.{100 + half}.{10 + number}/24"
-            key = shlex.quote(f"ethernets.{one.name}.addresses=[{address}]")
-            steps.append(f"on {node}: sudo netplan set --origin-hint 40-cx7 {key}")
-            steps.append(f"on {node}: sudo netplan set --origin-hint 40-cx7 ethernets.{one.name}.mtu=9000")
-        steps.append(f"on {node}: sudo netplan try   # returns to what was, unless you press Enter")
-    return by_hand("Give each half a network of its own, on both nodes", *steps)
+def _ipv4(interface: Interface) -> tuple[str, ...]:
+    return tuple(address for address in interface.addresses if ":" not in address)
+
+
+_ORIGIN = "40-cx7"
+"""The netplan file of what is set by hand, as NVIDIA's playbooks name it; set-addresses has one of its own."""
+
+
+def _netplan(node: str, *settings: tuple[str, str]) -> tuple[str, ...]:
+    """The commands that set these keys of interfaces, and try them."""
+    words = [shlex.quote(f"ethernets.{key}={value}") for key, value in settings]
+    return (
+        *(f"on {node}: sudo netplan set --origin-hint {_ORIGIN} {word}" for word in words),
+        f"on {node}: sudo netplan try   # returns to what was, unless you press Enter",
+    )
 
 
 def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
@@ -228,8 +232,7 @@ def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
         found,
         by_hand(
             "Set 9000 at both ends",
-            *(f"on {nodes[0]}: sudo netplan set --origin-hint 40-cx7 ethernets.{one.name}.mtu=9000" for one in side),
-            f"on {nodes[0]}: sudo netplan try",
+            *_netplan(nodes[0], *((f"{one.name}.mtu", "9000") for one in side)),
         ),
     )
 
@@ -243,7 +246,7 @@ _OF_RDMA = ("rate", "hca", "gid")
 """Gates on the RDMA devices of a link: without any there is nothing to say."""
 
 
-def _of_gate(name: str) -> Any:
+def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
     def look(seen: Seen, nodes: Nodes) -> Outcome:
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
         if name in _OF_RDMA and not all(end.hcas for end in ends):
@@ -260,18 +263,14 @@ def route_ask(node: str) -> Output:
 def parse_routes(text: str | None) -> tuple[str, ...] | None:
     """The devices of the default routes, the one that is used first; None: no such JSON."""
     try:
-        raw: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
+        raw: Any = json_of(text or "")
+    except ValueError:
         return None
     if not isinstance(raw, list):
         return None
     routes = [route for route in raw if isinstance(route, dict) and isinstance(route.get("dev"), str)]
     routes.sort(key=lambda route: route["metric"] if isinstance(route.get("metric"), int) else 0)
     return tuple(route["dev"] for route in routes)
-
-
-def _route_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
-    yield route_ask(nodes[0])
 
 
 def _route(seen: Seen, nodes: Nodes) -> Outcome:
@@ -308,8 +307,8 @@ def networkd_ask(node: str) -> Output:
 def parse_dynamic(text: str | None) -> Mapping[str, bool]:
     """Whether an interface's address is a DHCP lease, by interface."""
     try:
-        raw: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
+        raw: Any = json_of(text or "")
+    except ValueError:
         return {}
     leases: dict[str, bool] = {}
     for item in raw if isinstance(raw, list) else ():
@@ -322,8 +321,8 @@ def parse_dynamic(text: str | None) -> Mapping[str, bool]:
 def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str] | None:
     """The configuration of each interface, by NetworkManager or systemd-networkd; None: neither answered."""
     try:
-        raw: Any = json.loads(networkd or "")
-    except (ValueError, RecursionError):
+        raw: Any = json_of(networkd or "")
+    except ValueError:
         raw = None
     if nmcli is None and raw is None:
         return None
@@ -370,7 +369,19 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
         "lease": f"{interface} has a DHCP lease: it may be another after a reboot",
         "undeclared": f"no configuration declares {interface}: its address is gone after a reboot",
     }.get(judgement.case, ", ".join(f"{one.interface}: {one.profile}" for one in facts))
-    return judged(judgement, found, _addresses_by_hand((node,), (tuple(addressed),)))
+    loose = [one for one, fact in zip(addressed, facts, strict=True) if fact.is_dynamic or not fact.profile]
+    return judged(
+        judgement,
+        found,
+        by_hand(
+            "Declare the addresses as they are",
+            *_netplan(
+                node,
+                *((f"{one.name}.addresses", f"[{','.join(_ipv4(one))}]") for one in loose),
+                *((f"{one.name}.dhcp4", "false") for one in loose),
+            ),
+        ),
+    )
 
 
 def mesh_ask(seen: Seen, near: str, far: str) -> Output | None:
@@ -433,7 +444,7 @@ CARDS = (
         why="Wiring is drawn from what the ports hear, not asked for.",
         sources=("eugr/spark-vllm-docker autodiscover", "christopherowen/dgx-spark-networking"),
         look=_neighbours,
-        asks=_neighbours_asks,
+        asks=each(neighbours_ask),
     ),
     Card(
         id="wiring.drops",
@@ -491,7 +502,7 @@ CARDS = (
         why="Plugging the cable in may take the internet away.",
         sources=judge_default_route.sources,
         look=_route,
-        asks=_route_asks,
+        asks=each(route_ask),
         root="to change it",
     ),
     Card(

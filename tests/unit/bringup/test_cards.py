@@ -408,6 +408,30 @@ def test_a_check_finds(check: str, state: CheckState, part: str, given: Given) -
         assert row.remedies, "what is wrong has a remedy"
 
 
+def remedy_of(check: str, given: Given) -> tuple[str | None, tuple[str, ...]]:
+    row = next(row for row in given.made().rows(check) if "spark1" in row.nodes)
+    return row.remedies[0].action, row.remedies[0].steps
+
+
+def test_addresses_that_somebody_set_are_never_rewritten_by_an_action() -> None:
+    bare = wired(Interface(name="enp1s0f0np0", is_up=True), Interface(name="enP2p1s0f0np0", is_up=True))
+    assert remedy_of("addresses.plan", bare) == ("set-addresses", ())
+    for address, wanted in (("10.0.0.7/24", "enP2p1s0f0np0"), ("10.9.1.1/24", "enP2p1s0f0np0")):
+        action, steps = remedy_of("addresses.plan", spoilt(network=changed("enP2p1s0f0np0", addresses=(address,))))
+        assert action is None
+        assert steps[0].startswith("on spark1: sudo netplan set --origin-hint 40-cx7 ")
+        assert f"{wanted}.addresses=[ADDRESS/24]" in steps[0]
+
+
+def test_addresses_that_work_are_declared_as_they_are() -> None:
+    _, steps = remedy_of("addresses.kept", on("nmcli", "enP2p1s0f0np0:netplan:yes\n"))
+    assert steps == (
+        "on spark1: sudo netplan set --origin-hint 40-cx7 'ethernets.enp1s0f0np0.addresses=[10.0.0.1/24]'",
+        "on spark1: sudo netplan set --origin-hint 40-cx7 ethernets.enp1s0f0np0.dhcp4=false",
+        "on spark1: sudo netplan try   # returns to what was, unless you press Enter",
+    )
+
+
 def test_two_healthy_sparks_pass_every_check() -> None:
     wrong = [(row.check, row.nodes, row.found) for row in Desk().rows() if row.state is not PASSED]
     assert wrong == []
