@@ -29,6 +29,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Transfer
 from sparktop.model.plan import Plan, Refusal, Remote, Run, Step, StepState, only_fetches
 from sparktop.model.recipe import Order
+from sparktop.operate.run.run_context import RequestResult
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
 from sparktop.probe.runner.docker import value_at
 
@@ -226,8 +227,8 @@ class LaunchStage(Stage):
             self.dockers["spark1"].add(
                 Box(box.container_id, OLD, "running", box.restart_policy, box.labels or {}, STARTED_AT)
             )
-        self.performers.smokes = [SimpleNamespace(ok=True, detail="it answered")] * 9
-        self.performers.measured = SimpleNamespace(ok=True, detail="40 tok/s")
+        self.performers.smokes = [RequestResult(ok=True, detail="it answered")] * 9
+        self.performers.measured = RequestResult(ok=True, detail="40 tok/s")
         self.performers.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
 
     def picture(self) -> FleetState:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.cells import cell_len
 
 from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote, Run, RunState, StepRun, StepState
-from sparktop.operate.run.run_text import brief, figures_text, short_detail, waiting
+from sparktop.operate.run.run_text import brief, figures_text, measured, short_detail, waiting
 from sparktop.text.bars import progress
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spaced, spread, titled, wrapped
 from sparktop.text.units import countdown
@@ -297,9 +299,14 @@ def _bar(share: float, label: str, width: int) -> Line:
 
 
 def _figures(run: Run, width: int) -> list[Line]:
-    """The figures before and after, one line per node."""
-    rows: list[Line] = []
-    for node, before in run.before.items():
-        if parts := figures_text(before, run.after.get(node, {})):
-            rows += hanging(Line.of((f"{node}  ", "strong")), parts, width)
-    return titled("Before and after" if run.after else "Before", rows)
+    """What was measured, and the figures before and after: one line per node each."""
+    own = _rows({node: figures_text(figures, {}) for node, figures in measured(run).items()}, width)
+    changes = {node: figures_text(before, run.after.get(node, {})) for node, before in run.before.items()}
+    compared = titled("Before and after" if run.after else "Before", _rows(changes, width))
+    return spaced([titled("Measured", own), compared])
+
+
+def _rows(texts: Mapping[str, str], width: int) -> list[Line]:
+    """A line per node that has a text."""
+    lines = [hanging(Line.of((f"{node}  ", "strong")), text, width) for node, text in texts.items() if text]
+    return [line for node_lines in lines for line in node_lines]

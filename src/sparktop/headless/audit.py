@@ -17,6 +17,7 @@ from sparktop import sanitise
 from sparktop.documents.run import RUN_SIGNS
 from sparktop.headless.terminal import draw, width_of
 from sparktop.operate.audit.audit import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
+from sparktop.operate.audit.interrupted_runs import kept_figures
 from sparktop.operate.run.run_text import figures_text
 from sparktop.text.lines import Line, hanging, wrapped
 from sparktop.text.units import span
@@ -147,6 +148,8 @@ def _step(entry: Entry) -> Iterator[str]:
         yield f"{state}: {_text(entry.get('title'))}: {_text(entry.get('detail'))}"
     if evidence:
         yield f"evidence: {evidence}"
+    if figures := kept_figures(entry.get("figures")):
+        yield sanitise.line(f"measured on {_text(entry.get('node'))}: {figures_text(figures, {})}")
 
 
 def _note(entry: Entry) -> str:

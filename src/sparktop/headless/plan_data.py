@@ -107,6 +107,7 @@ def run_data(run: Run) -> dict[str, Any]:
                 "node": masked(step_run.step.node),
                 "state": str(step_run.state),
                 "detail": masked_or_none(step_run.detail),
+                "figures": dict(step_run.figures),
                 "began_wall_s": step_run.began_wall_s,
                 "ended_wall_s": step_run.ended_wall_s,
             }

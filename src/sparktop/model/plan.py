@@ -319,6 +319,10 @@ class Refusal:
 # --- how it goes
 
 
+Figures = Mapping[str, float | str]
+"""Name with its unit -> value, or one of a few words: "available_gib", "first_token_s", "tool_call"."""
+
+
 class StepState(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
@@ -352,6 +356,8 @@ class StepRun:
     """Progress from 0 to 1, where known."""
     began_wall_s: float | None = None
     ended_wall_s: float | None = None
+    figures: Figures = field(default_factory=dict)
+    """What it measured; texts masked."""
     cause: Cause | None = None
     """Of a failed step that started an engine, waited for it or asked it; None where its log names no known problem."""
 
@@ -403,9 +409,9 @@ class Run:
     asked: Mapping[str, Any] = field(default_factory=dict)
     """Of a run that was cut off: what a launch or relaunch was asked for (`operate.audit.request_codec`)."""
     evidence_path: str = ""
-    before: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    before: Mapping[str, Figures] = field(default_factory=dict)
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
-    after: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    after: Mapping[str, Figures] = field(default_factory=dict)
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node: ids that its steps saved, for later steps and the rollback (`operate.run.placeholders`)."""
 

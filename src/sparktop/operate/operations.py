@@ -30,7 +30,7 @@ from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, un
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.run.placeholders import fill_command, fill_placeholders
-from sparktop.operate.run.run_context import OwnPerformers, Performers, Picture, RunContext, Tell
+from sparktop.operate.run.run_context import KeepMeasured, OwnPerformers, Performers, Picture, RunContext, Tell
 from sparktop.operate.run.run_text import brief, stops
 from sparktop.operate.runner.api import AskSecret, NodeLines
 from sparktop.transport.threads import in_thread
@@ -65,6 +65,7 @@ class Operations:
         performers: Performers | None = None,
         planner_of: FindPlanner = planner_of,
         evidence_folder: Path | None = None,
+        keep_measured: KeepMeasured | None = None,
         recalls: bool = True,
     ) -> None:
         """`recalls`: report runs that an earlier console left interrupted; False where the nodes are new each time (a
@@ -80,6 +81,7 @@ class Operations:
             tell=self._standing_orders.tell if self._standing_orders is not None else None,
             performers=performers or OwnPerformers(),
             evidence_folder=evidence_folder or state_home() / "evidence",
+            keep_measured=keep_measured,
         )
         self._is_read_only = read_only
         self._protected = frozenset(protected)

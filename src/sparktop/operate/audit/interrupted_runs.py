@@ -17,7 +17,19 @@ from sparktop import sanitise
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import (
+    CollectEvidence,
+    Figures,
+    Plan,
+    Remote,
+    Request,
+    Risk,
+    Run,
+    RunState,
+    Step,
+    StepRun,
+    StepState,
+)
 from sparktop.operate.actions import STOPPING_ACTIONS
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import NEW, container_call
@@ -255,7 +267,18 @@ def _step_run(step: Step, entry: Entry | None, *, is_now: bool, is_local: bool) 
         detail=_text(entry.get("detail")),
         began_wall_s=ended_s - seconds if isinstance(seconds, int | float) else ended_s,
         ended_wall_s=ended_s,
+        figures=kept_figures(entry.get("figures")),
     )
+
+
+def kept_figures(value: object) -> Figures:
+    """A step's figures in the audit; those that are none are left out."""
+    figures = {_text(name): _text(item) if isinstance(item, str) else item for name, item in mapping(value).items()}
+    return {
+        name: item
+        for name, item in figures.items()
+        if isinstance(item, str | int | float) and not isinstance(item, bool)
+    }
 
 
 def _calls(intent: Entry) -> Iterator[str]:

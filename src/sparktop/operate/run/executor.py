@@ -46,6 +46,7 @@ from sparktop.operate.run.run_text import armed_guards
 from sparktop.operate.run.step_result import Pace, StepResult
 from sparktop.operate.run.wait import Abort, Aborted, figures, settled
 from sparktop.operate.runner.api import AskSecret, OnResult, OperationResult, Progress
+from sparktop.transport.threads import in_thread
 
 _CONTINUES = (OnFailure.GO_ON, OnFailure.FAIL_AT_END)
 _CAN_ROLL_BACK = (RunState.FAILED, RunState.NO_HELP, RunState.ABORTED)
@@ -80,7 +81,7 @@ class PlanExecution:
         """Those of them without which the plan's promise does not hold."""
         self._guards: dict[str, str] = {}
         """Node -> container over which this run armed the guard."""
-        self._start_picture = context.picture()
+        self._start_picture = self._begun_picture = context.picture()
         self._ready_views: dict[tuple[str, str], NodeView] = {}
         """(node, engine) -> its node as it was when it became ready."""
         self._last_checks: tuple[Step, ...] = ()
@@ -416,14 +417,25 @@ class PlanExecution:
         self._record.update(after=figures(self._context.picture(), self._nodes), is_told=False)
         self._record.update(**self._final_fields(state, how, hint), is_told=False)
         await self._record.end()
-        if missing := self._record.audit_problem:
-            note = f"The audit is incomplete: {missing}"
+        missing = self._record.audit_problem
+        unkept = await self._keep_measured()
+        audit_note = f"The audit is incomplete: {missing}" if missing else ""
+        for note in filter(None, (audit_note, unkept)):
             self._record.update(
                 message=run_text.sentences(self.run.message, note),
                 brief=run_text.sentences(run_text.brief(self.run), note),
                 is_told=False,
             )
         self._record.update()
+
+    async def _keep_measured(self) -> str:
+        """Hand the ended run over to whoever keeps what it measured; why that couldn't be kept, or ""."""
+        if self._context.keep_measured is None:
+            return ""
+        try:
+            return await in_thread(self._context.keep_measured, self.run, self._begun_picture)
+        except Exception as error:  # noqa: BLE001 - the run is over, and its result is shown all the same
+            return faults.named("keeping what was measured", error)
 
     async def _settle(self) -> None:
         """Wait until the picture shows how the run leaves its nodes: before the last checks, else at the end."""

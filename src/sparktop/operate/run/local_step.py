@@ -182,7 +182,8 @@ class LocalStep:
             progress=lambda detail, ratio: on_progress(detail, ratio, ""),
         )
         result = await self._abort.unless(_bounded(work, step.limit_s))
-        return StepResult(state=StepState.DONE if result.ok else StepState.FAILED, detail=result.detail)
+        state = StepState.DONE if result.ok else StepState.FAILED
+        return StepResult(state=state, detail=result.detail, figures=result.figures)
 
     async def _has_survived(self, step: Step, test: SmokeTest, on_progress: OnProgress) -> bool:
         """Whether the node is back in the same boot, with the engine running and memory above the floor."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sparktop.model.plan import Cause, Plan, Remote, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Cause, Figures, Plan, Remote, Run, RunState, Step, StepRun, StepState
 from sparktop.operate.audit.audit import Audit, AuditError
 from sparktop.operate.audit.plan_codec import encoded_steps
 from sparktop.operate.audit.request_codec import encoded_request
@@ -62,11 +62,15 @@ class Record:
         brief: str | None = None,
         ratio: float | None = None,
         cause: Cause | None = None,
+        figures: Figures | None = None,
     ) -> None:
         """Update one step; a state that begins or ends it sets its time."""
         old = self._run.steps[index]
         wall_s = self._context.clock.wall()
         new = replace(old, ratio=ratio, cause=cause)
+        if figures is not None:
+            texts = {name: self._mask.text(value) for name, value in figures.items() if isinstance(value, str)}
+            new = replace(new, figures={**figures, **texts})
         if detail is not None:
             new = replace(new, detail=self._mask.text(detail), brief=None if brief is None else self._mask.text(brief))
         if state is not None:
@@ -98,7 +102,7 @@ class Record:
 
     # to the audit
 
-    async def intent(self, before: Mapping[str, Mapping[str, float | str]]) -> None:
+    async def intent(self, before: Mapping[str, Figures]) -> None:
         """Write what will be done to disk, before it is done.
 
         Raises:
@@ -139,6 +143,7 @@ class Record:
             brief=result.brief,
             ratio=1.0 if result.state is StepState.DONE else None,
             cause=result.cause,
+            figures=result.figures,
         )
         step_run = self._run.steps[index]
         seconds = (
@@ -156,6 +161,8 @@ class Record:
             entry["results"] = [self._result_entry(operation_result) for operation_result in result.results]
         if result.saved:
             entry["saved"] = self._mask.data(result.saved)
+        if step_run.figures:
+            entry["figures"] = dict(step_run.figures)
         if result.cause is not None:
             entry["cause"] = {"rule": result.cause.finding.rule, "title": self._mask.text(result.cause.finding.title)}
         if result.evidence_path:

@@ -15,7 +15,17 @@ from typing import Any, Protocol
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitServing, CheckExposed, GuardOrder, Measure, SmokeTest
+from sparktop.model.plan import (
+    AwaitMemory,
+    AwaitReady,
+    AwaitServing,
+    CheckExposed,
+    Figures,
+    GuardOrder,
+    Measure,
+    Run,
+    SmokeTest,
+)
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus
@@ -26,6 +36,8 @@ Progress = Callable[[str, float | None], None]
 Picture = Callable[[], FleetState]
 Tell = Callable[[str, Mapping[str, object]], bool]
 """`observe.watch.Watch.tell`: sends words to a node's probe; False when there is no probe."""
+KeepMeasured = Callable[[Run, FleetState], str]
+"""Keeps what an ended run has measured, by the picture from before it; returns why it couldn't, or "". Blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,7 @@ class RequestResult:
     ok: bool
     detail: str
     """A sentence: which tokens arrived and when, or why none did and what to do."""
+    figures: Figures = field(default_factory=dict)
 
 
 class EvidenceArchive(Protocol):
@@ -127,6 +140,7 @@ class RunContext:
     """Sleeps; a test moves its clock instead."""
     tell: Tell | None = None
     performers: Performers = field(default_factory=OwnPerformers)
+    keep_measured: KeepMeasured | None = None
     evidence_folder: Path = field(default_factory=lambda: state_home() / "evidence")
     first_line_s: float = 20.0
     """How long a run waits for a node's runner before its first step."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import Act, OnFailure, Remote, Run, StepRun, StepState
+from sparktop.model.plan import Act, Figures, OnFailure, Remote, Run, StepRun, StepState
 from sparktop.text.units import countdown
 
 
@@ -54,10 +54,9 @@ def sentence(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz"}
+UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz", "tps": "tok/s"}
 ALWAYS = ("available_gib",)
 """Shown even where unchanged."""
-Figures = Mapping[str, float | str]
 
 
 def figures_text(before: Figures, after: Figures, *, only: Collection[str] = ()) -> str:
@@ -75,6 +74,15 @@ def figures_text(before: Figures, after: Figures, *, only: Collection[str] = ())
         change = "" if new_value is None else f" → {_figure(new_value)}"
         parts.append(f"{words.replace('_', ' ')} {_figure(value)}{change} {UNITS.get(unit, '')}".rstrip())
     return ", ".join(parts)
+
+
+def measured(run: Run) -> Mapping[str, Figures]:
+    """The figures that its steps measured, by node."""
+    by_node: dict[str, dict[str, float | str]] = {}
+    for step_run in run.steps:
+        if step_run.figures:
+            by_node.setdefault(step_run.step.node, {}).update(step_run.figures)
+    return by_node
 
 
 def brief(run: Run) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparktop.model.operation import Expect, Transfer
-from sparktop.model.plan import Cause, Remote, Step, StepState, only_fetches
+from sparktop.model.plan import Cause, Figures, Remote, Step, StepState, only_fetches
 from sparktop.operate.run.run_text import sentence
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.text.units import countdown
@@ -29,6 +29,7 @@ class StepResult:
     is_aborted: bool = False
     results: tuple[OperationResult, ...] = ()
     evidence_path: str = ""
+    figures: Figures = field(default_factory=dict)
     cause: Cause | None = None
     """`StepRun.cause`."""
     saved: Mapping[str, str] = field(default_factory=dict)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from sparktop.engines.pair import Pair, pair_of, state_of
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import Run, StepState
+from sparktop.model.plan import Figures, Run, StepState
 from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.run_text import stops
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
 from sparktop.text.units import GIB, span
 
 
-def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Mapping[str, float | str]]:
+def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Figures]:
     """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state;
     "link" where the link is not live, because the figures are then old."""
     pair = pair_of(picture)
     return {name: _node_figures(view, pair) for name in nodes if (view := picture.node(name)) is not None}
 
 
-def _node_figures(view: NodeView, pair: Pair | None) -> Mapping[str, float | str]:
+def _node_figures(view: NodeView, pair: Pair | None) -> Figures:
     values: dict[str, float | str] = {}
     if view.link.state is not LinkState.LIVE:
         values["link"] = str(view.link.state)

@@ -24,7 +24,13 @@ from sparktop.model.operation import Command, Signal
 from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Remote, Run, RunState, Step, StepState
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
-from sparktop.operate.audit.interrupted_runs import InterruptedRun, interrupted_runs, one_line, run_report
+from sparktop.operate.audit.interrupted_runs import (
+    InterruptedRun,
+    interrupted_runs,
+    kept_figures,
+    one_line,
+    run_report,
+)
 from sparktop.operate.container import lifecycle
 from sparktop.operate.operations import Operations
 from sparktop.operate.secrets.masking import Masker
@@ -537,3 +543,9 @@ async def test_what_was_read_is_told_no_more(tmp_path: Path) -> None:
     assert entries(audit.path)[0][-1]["kind"] == "note"
     demo = Operations(picture=stage.picture, lines=stage.lines, audit=audit, clock=stage.clock, recalls=False)
     assert await demo.interrupted_runs() == ()
+
+
+def test_figures_in_the_audit_are_figures() -> None:
+    given = {"decode_tps": 3.5, "tool_call": "na\x1b[31mmed", "is_well": True, "more": [1], "none": None}
+    assert kept_figures(given) == {"decode_tps": 3.5, "tool_call": "named"}
+    assert kept_figures(None) == kept_figures([1]) == {}

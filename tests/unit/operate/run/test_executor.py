@@ -30,13 +30,14 @@ from sparktop.model.plan import (
     StepState,
 )
 from sparktop.operate.refused import Refused
+from sparktop.operate.run.run_context import RequestResult
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState
 from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
 
 MEMORY = AwaitMemory(target_bytes=1 << 30)
 READY = AwaitReady(name="vllm")
 SMOKE = SmokeTest(engine="vllm-qwen36", floor_bytes=1 << 30)
-GOOD = SimpleNamespace(ok=True, detail="it answered")
+GOOD = RequestResult(ok=True, detail="it answered")
 WAITING = WaitStatus(verdict=WaitVerdict.WAITING, detail="not yet")
 STEPS = ("policy", "stop", "start", "back")
 
@@ -375,7 +376,7 @@ async def test_a_node_that_stays_silent_in_a_wait_fails_it(tmp_path: Path) -> No
 
 async def test_a_first_request_that_fails_rolls_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [SimpleNamespace(ok=False, detail="memory fell to 1.2 GiB")]
+    stage.performers.smokes = [RequestResult(ok=False, detail="memory fell to 1.2 GiB")]
     run = await stage.carry_out(restart())
     assert run.state is RunState.ROLLED_BACK
     assert stage.node.begun == ["policy", "stop", "start", "old", "back-policy"]
@@ -685,7 +686,7 @@ async def test_faults_of_ours_end_the_run_in_sight(tmp_path: Path) -> None:
 async def test_a_container_that_a_step_made_is_known_to_later_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.node.fails["swap"] = Outcome(state=OutcomeState.DONE, saved={"NEW": ID})
-    stage.performers.smokes = [SimpleNamespace(ok=False, detail="no")]
+    stage.performers.smokes = [RequestResult(ok=False, detail="no")]
     uses = Remote(operations=(DockerCall(method="POST", path="/containers/{NEW}/update"),))
     lacks = Remote(operations=(DockerCall(method="POST", path="/containers/{OTHER}/update"),))
     made = plan(

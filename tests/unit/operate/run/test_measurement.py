@@ -14,12 +14,16 @@ from tests.operate_support import Stage as RunStage
 from tests.operate_support import plan, step
 from tests.unit.operate.run.test_first_request import Line, Stage
 
+from sparktop.documents.run import body_lines
 from sparktop.errors import LinkLost
-from sparktop.model.plan import Measure, OnFailure, RunState, Step
+from sparktop.model.fleet import FleetState
+from sparktop.model.plan import Measure, OnFailure, Run, RunState, Step
 from sparktop.model.recipe import Expected
+from sparktop.operate.audit.audit import entries
 from sparktop.operate.run import first_request as module
 from sparktop.operate.run.first_request import judge_measurement, measure
 from sparktop.operate.run.run_context import RequestResult
+from sparktop.operate.run.run_text import measured as measured_figures
 from sparktop.transport.completion import Completion, CompletionState
 from sparktop.transport.local import LocalTransport
 
@@ -144,6 +148,47 @@ async def test_its_figures_are_the_step_s_detail(tmp_path: Path) -> None:
     run = await stage.carry_out(plan(step("start"), measuring()))
     assert run.state is RunState.DONE
     assert run.steps[-1].detail == "first token 0.8 s; 29.4 tok/s"
+
+
+async def test_its_figures_stand_in_the_run_and_in_the_audit(tmp_path: Path) -> None:
+    stage = RunStage(tmp_path)
+    figures = {"first_token_s": 0.8, "decode_tps": 29.4, "tool_call": "named"}
+    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s", figures=figures)
+    run = await stage.carry_out(plan(step("start"), measuring()))
+    assert [step_run.figures for step_run in run.steps] == [{}, figures]
+    assert measured_figures(run) == {"spark1": figures}
+    steps = [entry for entry in entries(stage.audit_path)[0] if entry["kind"] == "step"]
+    assert [entry.get("figures") for entry in steps] == [None, figures]
+    shown = "\n".join(line.plain for line in body_lines(run, 78, 0.0)[0])
+    assert "Measured\nspark1  first token 0.8 s, decode 29.4 tok/s, tool call named" in shown
+
+
+@pytest.mark.parametrize("problem", ["", "bringup.json can't be written"])
+async def test_what_it_measured_is_kept_once_it_has_ended(tmp_path: Path, problem: str) -> None:
+    kept: list[tuple[Run, FleetState]] = []
+
+    def keep(run: Run, picture: FleetState) -> str:
+        kept.append((run, picture))
+        return problem
+
+    stage = RunStage(tmp_path, keep_measured=keep)
+    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s")
+    run = await stage.carry_out(plan(step("start"), measuring()))
+    ((ended, before),) = kept
+    assert (ended.state, ended.steps) == (RunState.DONE, run.steps)
+    assert before.monotonic_s <= stage.clock.monotonic()
+    assert run.message.endswith(f"{problem}." if problem else "done in 0:00.")
+
+
+async def test_a_fault_in_keeping_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+    def keep(run: Run, picture: FleetState) -> str:
+        raise ZeroDivisionError
+
+    stage = RunStage(tmp_path, keep_measured=keep)
+    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s")
+    run = await stage.carry_out(plan(step("start"), measuring()))
+    assert run.state is RunState.DONE
+    assert "keeping what was measured" in run.message
 
 
 async def test_a_line_that_breaks_in_it_takes_nothing_back(tmp_path: Path) -> None:
