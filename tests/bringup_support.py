@@ -12,8 +12,8 @@ from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.card import NO_PROGRAM
 from sparktop.bringup.catalogue import CARDS
-from sparktop.bringup.looking import Key, look
-from sparktop.model.bringup import Chapter, CheckResult
+from sparktop.bringup.looking import look
+from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges
 from sparktop.model.telemetry import Disk

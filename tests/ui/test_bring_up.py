@@ -107,6 +107,17 @@ async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> N
         assert "cuInit(0) = 100" in text
 
 
+async def test_what_passed_is_kept_where_the_console_was_told_to(tmp_path: Path) -> None:
+    async with acting("decode", USUAL, side_of(Desk())) as (app, _, pilot):
+        app.acting.bringing_up.kept = tmp_path / "demo" / "bringup.json"
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        assert {path.parent.name for path in tmp_path.rglob("bringup.json")} == {"demo"}
+
+
 async def test_nodes_that_fail_while_they_are_asked_are_told_on_the_page() -> None:
     side = FakeOperating()
 

@@ -13,6 +13,7 @@ from sparktop.masking import mask_text
 from sparktop.model.bringup import Chapter, CheckState
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.plan import Run
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.survey import Ask, Privileges, Survey
 
@@ -28,6 +29,8 @@ class Scope(StrEnum):
     PAIR = "each two nodes"
     FLEET = "all nodes together"
     """Only where there are two or more."""
+    ENGINE = "each engine"
+    """On one node or several."""
 
 
 class Basis(StrEnum):
@@ -38,6 +41,8 @@ class Basis(StrEnum):
     KERNEL = "kernel"
     RELEASE = "release"
     ADDRESSES = "addresses"
+    ENGINE = "engine"
+    """Its rank there: the container and its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,15 @@ class Seen:
 Nodes = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What one row is about: nodes, or an engine on them."""
+
+    nodes: Nodes
+    subject: str = ""
+    """`CheckResult.subject`."""
+
+
 def no_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
     return ()
 
@@ -115,12 +129,17 @@ class Card:
     """What goes wrong where it fails."""
     sources: tuple[str, ...]
     look: Callable[[Seen, Nodes], Outcome]
-    """Pure. One node for Scope.NODE, two for Scope.PAIR, else all."""
+    """Pure. One node for Scope.NODE, two for Scope.PAIR, an engine's for Scope.ENGINE, else all. Of a measured check:
+    the row where nothing is measured (`not_measured`)."""
+    measured_by: str = ""
+    """The action whose run measures it; empty: a look is enough."""
+    judge: Callable[[Run, Nodes], Outcome | None] | None = None
+    """Of a measured check, pure: the row of a run that has ended; None where it measured nothing."""
     asks: Callable[[Seen, Nodes], Iterable[Ask]] = no_asks
     """Asked again with the answers so far, until it asks nothing new."""
     scope: Scope = Scope.NODE
     basis: tuple[Basis, ...] = ()
-    """A pass is kept while these are the same; empty: it is looked at each time."""
+    """A pass, or a measurement whatever it found, is kept while these are the same; empty: looked at each time."""
     root: str = ""
     """What root would be needed for, in the check or its remedy; empty: nothing."""
 
@@ -148,6 +167,11 @@ def skipped(why: str, *remedies: Remedy) -> Outcome:
 
 def unknown(why: str, *permits: Remedy) -> Outcome:
     return Outcome(state=CheckState.UNKNOWN, found=_clean(why), remedies=permits)
+
+
+def not_measured(action: str, title: str) -> Callable[[Seen, Nodes], Outcome]:
+    """The `look` of a check that this action measures."""
+    return lambda seen, nodes: unknown("not measured yet", by_action(action, title))
 
 
 _STATES = {

@@ -1,4 +1,4 @@
-"""What earlier looks have proven, in one file of this machine: read at the start, written after each chapter."""
+"""What was proven or measured earlier, in one file of this machine: read at the start, written after each chapter."""
 
 from __future__ import annotations
 
@@ -9,51 +9,56 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sparktop import sanitise
+from sparktop.bounds import json_of, list_of, seconds_of
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.config import write_private
 from sparktop.errors import ConfigError
-from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.bringup import CheckResult, CheckState, Key
+from sparktop.model.finding import Remedy
 
-VERSION = 1
+VERSION = 2
+"""1 had only rows that passed, without subject, state and remedies."""
+READABLE = (1, VERSION)
 LARGEST_BYTES = 4 << 20
-Key = tuple[str, tuple[str, ...]]
+Words = Mapping[str, Any]
 
 
 class Kept:
-    """The file of proven rows; several consoles may write to it, each its own rows."""
+    """The file of kept rows; several consoles may write to it, each its own rows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> Mapping[Key, CheckResult]:
-        """The proven rows; none where there is no file, or it can't be read."""
+        """The kept rows; none where there is no file, or it can't be read."""
         try:
             if self._path.stat().st_size > LARGEST_BYTES:
                 return {}
-            raw = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            file = sanitise.mapping(json_of(self._path.read_bytes()))
+        except (OSError, ValueError):
             return {}
-        if not isinstance(raw, dict) or raw.get("version") != VERSION or not isinstance(raw.get("proven"), list):
+        if file.get("version") not in READABLE:
             return {}
-        rows = [row for item in raw["proven"] if (row := _row(item)) is not None]
+        rows = [row for item in sanitise.items(file.get("proven")) if (row := _row(item)) is not None]
         return {row.key: row for row in rows}
 
     def keep(self, rows: Iterable[CheckResult]) -> None:
-        """Add the rows that passed, and forget those that did not.
+        """Add the rows that passed or were measured, and forget those that a look found otherwise.
 
         Raises:
             ConfigError: the file can't be written.
         """
-        rows = [row for row in rows if not row.is_kept and row.state is not CheckState.SKIPPED]
-        if not rows:
+        news = [row for row in rows if not row.is_kept and (_is_kept(row) or _is_news(row))]
+        if not news:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._alone():
                 proven = dict(self.read())
-                for row in rows:
+                for row in news:
                     proven.pop(row.key, None)
-                    if row.state is CheckState.PASSED and row.basis:
+                    if _is_kept(row):
                         proven[row.key] = row
                 words = {"version": VERSION, "proven": [_words(row) for row in proven.values()]}
                 write_private(self._path, json.dumps(words, indent=1) + "\n")
@@ -69,34 +74,80 @@ class Kept:
             yield
 
 
-def _words(row: CheckResult) -> dict[str, Any]:
+def _is_kept(row: CheckResult) -> bool:
+    """Whether it stands until its basis changes: it passed, or a run has measured it."""
+    return bool(row.basis) and row.proven_wall_s is not None
+
+
+def _is_news(row: CheckResult) -> bool:
+    """Whether it takes back what is kept: no look takes back a measurement, which its basis alone ends."""
+    return row.state is not CheckState.SKIPPED and not BY_ID[row.check].measured_by
+
+
+def _words(row: CheckResult) -> Words:
     return {
         "check": row.check,
         "nodes": list(row.nodes),
+        **({"subject": row.subject} if row.subject else {}),
+        "state": str(row.state),
         "found": row.found,
+        **({"remedies": [_remedy_words(remedy) for remedy in row.remedies]} if row.remedies else {}),
         "basis": dict(row.basis),
         "wall_s": row.proven_wall_s,
     }
 
 
-def _row(item: Any) -> CheckResult | None:
-    if not isinstance(item, dict):
+def _remedy_words(remedy: Remedy) -> Words:
+    return {
+        "title": remedy.title,
+        "steps": list(remedy.steps),
+        "action": remedy.action,
+        "options": [list(option) for option in remedy.options],
+    }
+
+
+def _row(item: object) -> CheckResult | None:
+    """The row; None where it is none, or of a check that is no more."""
+    words = sanitise.mapping(item)
+    try:
+        if words.get("check") not in BY_ID:
+            return None
+        return CheckResult(
+            check=words["check"],
+            nodes=tuple(map(_line, list_of(words["nodes"]))),
+            subject=_line(words.get("subject", "")),
+            state=CheckState(words.get("state", CheckState.PASSED)),
+            found=_line(words["found"]),
+            remedies=tuple(map(_remedy, list_of(words.get("remedies", ())))),
+            basis={_line(name): _line(value) for name, value in dict(words["basis"]).items()},
+            proven_wall_s=seconds_of(words["wall_s"]),
+        )
+    except (KeyError, TypeError, ValueError):
         return None
-    check, nodes, found = item.get("check"), item.get("nodes"), item.get("found")
-    basis, wall_s = item.get("basis"), item.get("wall_s")
-    if not isinstance(check, str) or check not in BY_ID or not isinstance(found, str):
-        return None
-    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
-        return None
-    if not isinstance(basis, dict) or not all(isinstance(value, str) for value in basis.values()):
-        return None
-    if not isinstance(wall_s, int | float):
-        return None
-    return CheckResult(
-        check=check,
-        nodes=tuple(nodes),
-        state=CheckState.PASSED,
-        found=found,
-        basis=basis,
-        proven_wall_s=float(wall_s),
+
+
+def _remedy(item: object) -> Remedy:
+    words = sanitise.mapping(item)
+    options = [list_of(option) for option in list_of(words.get("options", ()))]
+    action = words.get("action")
+    return Remedy(
+        title=_line(words["title"]),
+        steps=tuple(map(_line, list_of(words.get("steps", ())))),
+        action=None if action is None else _line(action),
+        options=tuple((_line(name), _line(value)) for name, value in options),
     )
+
+
+def _line(value: object) -> str:
+    """A text of the file.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return sanitise.line(value, limit=LONGEST_TEXT)
+
+
+LONGEST_TEXT = 4000
+"""Of a basis: the addresses of all interfaces."""

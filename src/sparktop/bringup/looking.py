@@ -7,14 +7,15 @@ from dataclasses import replace
 from itertools import combinations
 
 from sparktop import faults
-from sparktop.bringup.card import Basis, Card, Outcome, Scope, Seen, skipped, unknown
-from sparktop.model.bringup import Chapter, CheckResult, CheckState
+from sparktop.bringup.card import Basis, Card, Outcome, Scope, Seen, Target, skipped, unknown
+from sparktop.engines.ranks import EngineRank, names_in_order, teams
+from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, Survey
 
 Asking = Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]]
 """Puts questions to the nodes; `operate.operations.Operations.ask`."""
-Key = tuple[str, tuple[str, ...]]
+Row = tuple[Card, Target]
 
 
 async def look(
@@ -24,41 +25,49 @@ async def look(
     *,
     kept: Mapping[Key, CheckResult],
     now_wall_s: Callable[[], float],
+    again: bool = False,
 ) -> AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]:
     """Yield each chapter's rows once its nodes have answered.
 
     Args:
-        kept: rows proven by earlier looks; one whose basis holds is not looked at again.
+        kept: rows proven or measured earlier; one whose basis holds is not looked at again.
+        again: look also at what a look has proven; a look can't measure, so a measured row stands.
     """
     answers: dict[Ask, Answer] = {}
     for chapter in Chapter:
         chapter_cards = [card for card in cards if card.chapter is chapter]
         if not chapter_cards:
             continue
-        rows = [(card, nodes) for card in chapter_cards for nodes in targets(card, picture())]
-        proven = {(card.id, nodes): row for card, nodes in rows if (row := still_proven(card, nodes, picture(), kept))}
-        due = [(card, nodes) for card, nodes in rows if (card.id, nodes) not in proven]
+        rows = [(card, target) for card in chapter_cards for target in targets(card, picture())]
+        proven = {
+            _key(card, target): row
+            for card, target in rows
+            if (card.measured_by or not again) and (row := still_proven(card, target, picture(), kept))
+        }
+        due = [(card, target) for card, target in rows if _key(card, target) not in proven]
         await _ask(due, picture(), ask, answers)
         seen = Seen(picture=picture(), survey=Survey(answers=answers))
         yield (
             chapter,
             tuple(
-                proven.get((card.id, nodes)) or result(card, nodes, seen, now_wall_s=now_wall_s())
-                for card, nodes in rows
+                proven.get(_key(card, target)) or result(card, target, seen, now_wall_s=now_wall_s())
+                for card, target in rows
             ),
         )
 
 
-async def _ask(
-    due: Sequence[tuple[Card, tuple[str, ...]]], picture: FleetState, ask: Asking, answers: dict[Ask, Answer]
-) -> None:
+def _key(card: Card, target: Target) -> Key:
+    return (card.id, target.nodes, target.subject)
+
+
+async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: dict[Ask, Answer]) -> None:
     for _ in range(ROUNDS_AT_MOST):
         seen = Seen(picture=picture, survey=Survey(answers=answers))
         asks = dict.fromkeys(
             question
-            for card, nodes in due
-            if not _silent(nodes, picture)
-            for question in _asks(card, seen, nodes)
+            for card, target in due
+            if not _silent(target.nodes, picture)
+            for question in _asks(card, seen, target.nodes)
             if question not in answers
         )
         if not asks:
@@ -73,32 +82,48 @@ def _asks(card: Card, seen: Seen, nodes: tuple[str, ...]) -> Iterator[Ask]:
         faults.named(f"the check {card.id}", error)
 
 
-def targets(card: Card, picture: FleetState) -> Iterator[tuple[str, ...]]:
-    """The nodes of each of a check's rows."""
+def targets(card: Card, picture: FleetState) -> Iterator[Target]:
+    """What each of a check's rows is about."""
     names = tuple(view.name for view in picture.nodes)
     match card.scope:
         case Scope.NODE:
-            yield from ((name,) for name in names)
+            yield from (Target(nodes=(name,)) for name in names)
         case Scope.PAIR:
-            yield from combinations(names, 2)
+            yield from (Target(nodes=pair) for pair in combinations(names, 2))
         case Scope.FLEET:
             if len(names) > 1:
-                yield names
+                yield Target(nodes=names)
+        case Scope.ENGINE:
+            yield from (target_of(team, picture) for team in teams(picture))
 
 
-def result(card: Card, nodes: tuple[str, ...], seen: Seen, *, now_wall_s: float) -> CheckResult:
+def target_of(team: Sequence[EngineRank], picture: FleetState) -> Target:
+    """The target of an engine's rows; its nodes in the picture's order, so that a row keeps its key."""
+    return Target(nodes=names_in_order(team, picture), subject=team[0].engine.name)
+
+
+def result(card: Card, target: Target, seen: Seen, *, now_wall_s: float) -> CheckResult:
     """The row that the check makes of what is known."""
-    outcome = _outcome(card, nodes, seen)
-    has_passed = outcome.state is CheckState.PASSED
+    return row_of(card, target, _outcome(card, target.nodes, seen), seen.picture, now_wall_s=now_wall_s)
+
+
+def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *, now_wall_s: float) -> CheckResult:
+    """The row of this outcome, with what it depends on where it will be kept."""
+    is_proven = outcome.state is CheckState.PASSED or (bool(card.measured_by) and outcome.state in MEASURED)
     return CheckResult(
         check=card.id,
-        nodes=nodes,
+        nodes=target.nodes,
+        subject=target.subject,
         state=outcome.state,
         found=outcome.found,
         remedies=outcome.remedies,
-        basis=basis_of(card, nodes, seen.picture) if has_passed else {},
-        proven_wall_s=now_wall_s if has_passed else None,
+        basis=basis_of(card, target, picture) if is_proven else {},
+        proven_wall_s=now_wall_s if is_proven else None,
     )
+
+
+MEASURED = (CheckState.PASSED, CheckState.WARNING, CheckState.FAILED)
+"""What a measurement can find; all of it is kept."""
 
 
 def _outcome(card: Card, nodes: tuple[str, ...], seen: Seen) -> Outcome:
@@ -120,24 +145,41 @@ def _silent(nodes: Collection[str], picture: FleetState) -> list[str]:
 
 
 def still_proven(
-    card: Card, nodes: tuple[str, ...], picture: FleetState, kept: Mapping[Key, CheckResult]
+    card: Card, target: Target, picture: FleetState, kept: Mapping[Key, CheckResult]
 ) -> CheckResult | None:
     """The kept row, where all that it depends on is known and the same."""
-    row = kept.get((card.id, nodes))
-    if row is None or row.state is not CheckState.PASSED or not card.basis or _silent(nodes, picture):
+    row = kept.get(_key(card, target))
+    if row is None or not card.basis or _silent(target.nodes, picture):
         return None
-    now = basis_of(card, nodes, picture)
+    if row.state not in (MEASURED if card.measured_by else (CheckState.PASSED,)):
+        return None
+    now = basis_of(card, target, picture)
     is_same = dict(row.basis) == now and all(now.values())
     return replace(row, is_kept=True) if is_same else None
 
 
-def basis_of(card: Card, nodes: tuple[str, ...], picture: FleetState) -> dict[str, str]:
+def basis_of(card: Card, target: Target, picture: FleetState) -> dict[str, str]:
     """What the check's result depends on, as it is now; an empty value: not known."""
-    return {
-        f"{node} {basis}": _BASES[basis](view) if (view := picture.node(node)) is not None else ""
-        for node in nodes
-        for basis in card.basis
-    }
+    return {f"{node} {basis}": _basis(basis, node, target, picture) for node in target.nodes for basis in card.basis}
+
+
+def _basis(basis: Basis, node: str, target: Target, picture: FleetState) -> str:
+    view = picture.node(node)
+    if view is None:
+        return ""
+    return _engine_start(node, target, picture) if basis is Basis.ENGINE else _BASES[basis](view)
+
+
+def _engine_start(node: str, target: Target, picture: FleetState) -> str:
+    """The container of the engine's rank on the node, or its process, and when that started."""
+    team = next((team for team in teams(picture) if target_of(team, picture) == target), ())
+    engine = next((rank.engine for rank in team if rank.node.name == node), None)
+    if engine is None:
+        return ""
+    container = engine.container
+    started_s = container.started_wall_s if container is not None else engine.started_boot_s
+    identity = container.container_id if container is not None else engine.key
+    return "" if started_s is None else f"{identity} {started_s:.3f}"
 
 
 def _addresses(view: NodeView) -> str:

@@ -38,13 +38,12 @@ def bringup(words: list[str]) -> int:
     import asyncio
 
     from sparktop.bringup.kept import Kept
-    from sparktop.cli.composition import commanded
-    from sparktop.config import state_home
+    from sparktop.cli.composition import commanded, proven_path
     from sparktop.headless.bringup import BringUp, bring_up
 
     make, _, output = commanded(config, options, asks_more=True)
     command = BringUp(chapters=chapters, checks=checks, again=options.again or bool(checks), page=options.page)
-    return asyncio.run(bring_up(make, command, Kept(state_home() / "bringup.json"), output=output))
+    return asyncio.run(bring_up(make, command, Kept(proven_path(is_demo=False)), output=output))
 
 
 def bringup_arguments() -> argparse.ArgumentParser:
@@ -57,7 +56,7 @@ def bringup_arguments() -> argparse.ArgumentParser:
         default=[],
         metavar="CHAPTER|CHECK",
         help="only this chapter (reach, identity, release, machine, access, memory, tools, wiring, addresses, rdma, "
-        "parity), or this check, such as machine.cuda",
+        "parity, endpoint), or this check, such as machine.cuda",
     )
     argument_parser.add_argument(
         "--again",

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from sparktop.cli.session import Session
     from sparktop.diagnose.catalogue import OwnRules
     from sparktop.headless.act import MakeSession, OutputOptions
+    from sparktop.model.fleet import FleetState
+    from sparktop.model.plan import Run
     from sparktop.observe.monitor import Monitor
     from sparktop.observe.watch import Connections, Publish, Watch
     from sparktop.operate.run.operating import Operating
+    from sparktop.operate.run.run_context import KeepMeasured
     from sparktop.operate.runner.api import AskSecret
     from sparktop.transport.base import Connector, Prompter
     from sparktop.transport.ssh.host_keys import SeenHosts
@@ -78,6 +81,33 @@ def commanded(
     return make, prompter.sudo, output
 
 
+def _state_folder(*, is_demo: bool) -> Path:
+    """Where a session keeps its audit, its evidence and what was proven."""
+    return state_home() / "demo" if is_demo else state_home()
+
+
+def proven_path(*, is_demo: bool) -> Path:
+    """The file of what bring-ups have proven."""
+    return _state_folder(is_demo=is_demo) / "bringup.json"
+
+
+def keep_measured(path: Path) -> KeepMeasured:
+    """What keeps the bring-up rows that an ended run has measured, in this file."""
+
+    def keep(run: Run, picture: FleetState) -> str:
+        from sparktop.bringup.kept import Kept
+        from sparktop.bringup.measured import measured
+        from sparktop.clock import SystemClock
+
+        try:
+            Kept(path).keep(measured(run, picture, now_wall_s=SystemClock().wall()))
+        except ConfigError as error:
+            return f"{error.message}: what was measured is not kept"
+        return ""
+
+    return keep
+
+
 def session(
     connectors: Sequence[Connector],
     publish: Publish,
@@ -90,14 +120,14 @@ def session(
     """A session of a Watch and operations through its connections; when read-only, it refuses to change a Spark.
 
     `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
-    A demo keeps no baselines, and its audit and evidence are in a folder of their own.
+    A demo keeps no baselines, and its audit, its evidence and what it proves are in a folder of their own.
     """
     from sparktop.cli.session import Session, seen_by
     from sparktop.operate.audit.audit import Audit
     from sparktop.operate.operations import Operations
     from sparktop.operate.runner.connections import Lines
 
-    folder = state_home() / "demo" if is_demo else state_home()
+    folder = _state_folder(is_demo=is_demo)
     lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
     operations = Operations(
         picture=lambda: watch.state,
@@ -107,6 +137,7 @@ def session(
         audit=Audit(folder / "audit.jsonl"),
         tell=lambda node, words: watch.tell(node, words),
         evidence_folder=folder / "evidence",
+        keep_measured=keep_measured(proven_path(is_demo=is_demo)),
         recalls=not is_demo,
     )
     publish_to_both = seen_by(publish, operations.see)

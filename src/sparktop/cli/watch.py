@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop.cli.commands import BY_NAME
-from sparktop.cli.composition import connectors, distinct, monitor, own_rules, session
+from sparktop.cli.composition import connectors, distinct, monitor, own_rules, proven_path, session
 from sparktop.cli.options import HOST_HELP, add_timeout, parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
@@ -204,5 +204,6 @@ def _run_app(
         is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
         attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
+        proven=proven_path(is_demo=is_demo),
     )
     return app.run() or 0

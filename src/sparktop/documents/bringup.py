@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparktop.bringup.card import by_action
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
 from sparktop.model.finding import Remedy
@@ -57,8 +58,8 @@ def merged(rows: Sequence[CheckResult]) -> list[CheckResult]:
     shown: list[CheckResult] = []
     for row in rows:
         last = shown[-1] if shown else None
-        is_same = last is not None and (last.check, last.state, last.found, last.is_kept) == (
-            row.check, row.state, row.found, row.is_kept,
+        is_same = last is not None and (last.check, last.subject, last.state, last.found, last.is_kept) == (
+            row.check, row.subject, row.state, row.found, row.is_kept,
         )  # fmt: skip
         if last is not None and is_same and row.state in (CheckState.PASSED, CheckState.SKIPPED):
             shown[-1] = replace(last, nodes=(*last.nodes, *row.nodes))
@@ -77,13 +78,13 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     """A check's row: sign, node, title, what it found; for a problem also why and its remedies."""
     card = BY_ID[row.check]
     glyph, tone = SIGNS[row.state]
-    node = " & ".join(row.nodes) if names_node else ""
+    node = about(row) if names_node or row.subject else ""
     head = [
         (f"{glyph} ", tone),
         (f"{node}  " if node else "", "quiet"),
         (f"{card.title}:" if row.found else card.title, "value"),
     ]
-    kept = f", proven {age(max(0.0, now_wall_s - (row.proven_wall_s or 0.0)))} ago" if row.is_kept else ""
+    kept = f", {_since(row, now_wall_s)}" if row.is_kept else ""
     text = f"{row.found}{kept}"
     first = Line.of(*head)
     room = width - first.width - 3
@@ -105,20 +106,39 @@ def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Lin
     glyph, tone = SIGNS[row.state]
     lines = [
         Line.of((f"{glyph} {row.state}  ", tone), (card.title, "title")),
-        Line.of((" & ".join(row.nodes), "quiet")),
+        Line.of((about(row), "quiet")),
     ]
     lines += [BLANK, *wrapped(row.found or "nothing found", width, tone if row.is_problem else "value")]
     if row.is_kept and row.proven_wall_s is not None:
-        ago = age(max(0.0, now_wall_s - row.proven_wall_s))
-        lines += wrapped(f"proven {ago} ago, and nothing it depends on has changed", width, "quiet")
+        lines += wrapped(f"{_since(row, now_wall_s)}, and nothing it depends on has changed", width, "quiet")
     lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
     if row.remedies:
         lines += [BLANK]
     for remedy in row.remedies:
         lines += _remedy_lines(remedy, row, width, indent=0)
+    if row.is_kept and (again := measuring(row)) is not None:
+        lines += [BLANK, *_entry("again", typed(again, row), width)]
     if card.root:
         lines += [BLANK, *_entry("root", card.root, width)]
     return [*lines, BLANK, *_entry("source", "; ".join(card.sources), width)]
+
+
+def about(row: CheckResult) -> str:
+    """ "spark1 & spark2", "vllm-qwen36 on spark1": what the row is about."""
+    nodes = " & ".join(row.nodes)
+    return f"{row.subject} on {nodes}" if row.subject else nodes
+
+
+def measuring(row: CheckResult) -> Remedy | None:
+    """What measures it again; None where a look is enough."""
+    action = BY_ID[row.check].measured_by
+    return by_action(action, "Measure it again") if action else None
+
+
+def _since(row: CheckResult, now_wall_s: float) -> str:
+    """ "proven 3 min ago"."""
+    ago = age(max(0.0, now_wall_s - (row.proven_wall_s or 0.0)))
+    return f"{'measured' if BY_ID[row.check].measured_by else 'proven'} {ago} ago"
 
 
 def _entry(name: str, text: str, width: int) -> list[Line]:
@@ -148,8 +168,9 @@ def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4)
 
 def typed(remedy: Remedy, row: CheckResult) -> str:
     """The command that carries a remedy's action out."""
+    engine = f" --engine {row.subject}" if row.subject else ""
     options = "".join(f" --set {name}={value}" for name, value in remedy.options)
-    return f"sparktop act {remedy.action} {' '.join(row.nodes)}{options}"
+    return f"sparktop act {remedy.action} {' '.join(row.nodes)}{engine}{options}"
 
 
 def _indented(text: str, width: int, tone: str) -> list[Line]:
@@ -167,7 +188,7 @@ def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
     lines = [Line.of(("Left to do", "heading"), (f"  {counts([*failed, *warned, *unknown])}", "quiet"))]
     for row in (*failed, *warned):
         glyph, tone = SIGNS[row.state]
-        text = f"{' & '.join(row.nodes)}  {row.check}  {row.found}"
+        text = f"{about(row)}  {row.check}  {row.found}"
         lines += [Line.of((f"{glyph} ", tone)) + line for line in wrapped(text, width - 2, "")][:1]
     return lines
 
@@ -183,6 +204,7 @@ def _row_data(row: CheckResult) -> dict[str, Any]:
         "check": row.check,
         "chapter": str(row.chapter),
         "nodes": list(row.nodes),
+        "subject": row.subject or None,
         "state": str(row.state),
         "title": card.title,
         "looks_at": card.looks_at,
@@ -213,11 +235,11 @@ def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
         return ""
     body = [f"\n## {CHAPTER_TITLES[chapter]}\n\n| | check | node | found |\n| --- | --- | --- | --- |\n"]
     for row in own:
-        cells = (row.state.value, BY_ID[row.check].title, ", ".join(row.nodes), row.found)
+        cells = (row.state.value, BY_ID[row.check].title, about(row), row.found)
         body.append("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
     for row in own:
         if row.is_problem and row.remedies:
-            body.append(f"\n{' and '.join(row.nodes)}, {row.check}:\n\n")
+            body.append(f"\n{_plain(about(row))}, {row.check}:\n\n")
             body += [f"- {_plain(remedy.title)}\n" for remedy in row.remedies]
             body += ["\n```sh\n", *(f"{step.replace('`', chr(39))}\n" for step in commands(row)), "```\n"]
     return "".join(body)
@@ -271,7 +293,7 @@ def _row_html(row: CheckResult) -> str:
         steps = html.escape("\n".join(commands(row)))
         found += f"<pre>{steps}</pre>" if steps else ""
     sign = f'<td class="{row.state}">{SIGNS[row.state][0]} {row.state}</td>'
-    nodes = html.escape(" & ".join(row.nodes))
+    nodes = html.escape(about(row))
     return f"<tr>{sign}<td>{html.escape(card.title)}</td><td>{nodes}</td><td>{found}</td></tr>\n"
 
 

@@ -54,8 +54,15 @@ async def bring_up(
     rows: list[CheckResult] = []
     async with watched(make, output) as (watch, operating, fresh):
         await comes_true(lambda: all(map(_has_facts, watch.state.nodes)), fresh, FACTS_LIMIT_S)
-        proven = {} if command.again else kept.read()
-        async for chapter, found in look(cards, lambda: watch.state, operating.ask, kept=proven, now_wall_s=clock.wall):
+        looking = look(
+            cards,
+            lambda: watch.state,
+            operating.ask,
+            kept=kept.read(),
+            now_wall_s=clock.wall,
+            again=command.again,
+        )
+        async for chapter, found in looking:
             rows += found
             try:
                 kept.keep(found)

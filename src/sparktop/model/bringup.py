@@ -23,6 +23,7 @@ class Chapter(StrEnum):
     ADDRESSES = "addresses"
     RDMA = "rdma"
     PARITY = "parity"
+    ENDPOINT = "endpoint"
 
 
 CHAPTER_TITLES: Mapping[Chapter, str] = {
@@ -37,7 +38,10 @@ CHAPTER_TITLES: Mapping[Chapter, str] = {
     Chapter.ADDRESSES: "Addresses",
     Chapter.RDMA: "RDMA",
     Chapter.PARITY: "Parity",
+    Chapter.ENDPOINT: "Endpoint",
 }
+Key = tuple[str, tuple[str, ...], str]
+"""Identifies a row across looks: check, nodes, subject."""
 
 
 class CheckState(StrEnum):
@@ -59,6 +63,8 @@ class CheckResult:
     check: str
     """ "release.ota"."""
     nodes: tuple[str, ...]
+    subject: str = ""
+    """The engine that it is about, by name; empty where it is about the nodes."""
     state: CheckState
     found: str = ""
     """What it found, with its figure; while skipped or unknown, why."""
@@ -66,14 +72,13 @@ class CheckResult:
     basis: Mapping[str, str] = field(default_factory=dict)
     """What the result depends on: "spark1 boot", "spark1 driver"; where one of them changes, it is no longer proven."""
     proven_wall_s: float | None = None
-    """When it was proven, operator's clock; None: not proven."""
+    """When it was proven or measured, operator's clock; None: neither."""
     is_kept: bool = False
-    """Proven by an earlier look, whose basis still holds."""
+    """Proven or measured earlier, and its basis still holds."""
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...]]:
-        """Identifies the row across looks."""
-        return (self.check, self.nodes)
+    def key(self) -> Key:
+        return (self.check, self.nodes, self.subject)
 
     @property
     def chapter(self) -> Chapter:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.app import App
@@ -58,8 +59,10 @@ class ActionFlow:
         picture: Callable[[], FleetState],
         changed: Callable[[], None],
         ask_sudo: AskSudo,
+        proven: Path | None = None,
     ) -> None:
-        """`picture` returns the newest fleet state; `changed` is called when `shown` may have changed."""
+        """`picture` returns the newest fleet state; `changed` is called when `shown` may have changed; `proven` is the
+        file of what bring-ups have proven, None: none is kept."""
         self._app = app
         self._clock = clock
         self._is_read_only = is_read_only
@@ -76,7 +79,7 @@ class ActionFlow:
         self._cut_off = CutOffRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
         """Shows the log of (node, engine); False where there is no such engine (yet). Set by the console."""
-        self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock)
+        self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock, kept=proven)
         self.launching = LaunchFlow(ask=self._ask_screen, picture=picture, plan=self._plan_or_refusal, clock=clock)
 
     def attach(self, operating: Operating | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.actions import ActionError, ActionParseResult, SkipAction
@@ -109,8 +110,10 @@ class SparktopApp(App[int]):
         is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
+        proven: Path | None = None,
     ) -> None:
-        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements.
+        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements;
+        `proven` is the file of what bring-ups have proven, None: none is kept.
 
         `is_ascii`: the terminal shows no more than ASCII.
 
@@ -147,6 +150,7 @@ class SparktopApp(App[int]):
             picture=lambda: self.console_screen.fleet,
             changed=self.console_screen.show_runs,
             ask_sudo=self._ask_sudo,
+            proven=proven,
         )
         self.acting.show_log = self.console_screen.show_log
         self.console_screen.acting = self.acting

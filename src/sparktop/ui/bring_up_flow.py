@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from sparktop.clock import Clock
-from sparktop.config import state_home
-from sparktop.model.bringup import Chapter, CheckResult
+from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request
 
 if TYPE_CHECKING:
     from sparktop.operate.run.operating import Operating
-
-Key = tuple[str, tuple[str, ...]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,9 +25,11 @@ class BringUpFlow:
     ask: Callable[[Screen[Any]], Awaitable[Any]]
     picture: Callable[[], FleetState]
     clock: Clock
+    kept: Path | None
+    """The file of what is proven; None: it is forgotten with the console."""
     rows: dict[Key, CheckResult] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    """Checks whose remedy was planned since: looked at again when the page opens."""
+    """Checks whose remedy was planned since: looked at again when the page opens, as is all that runs measure."""
 
     async def choose(self, operating: Operating) -> Request | None:
         """The request that fixes what the operator chose; None: they left."""
@@ -41,7 +41,7 @@ class BringUpFlow:
             titles={card.id: card.title for card in CARDS},
             hosts=[view.name for view in self.picture().nodes],
             rows=self.rows,
-            stale=tuple(self.stale),
+            stale=(*self.stale, *(card.id for card in CARDS if card.measured_by)),
             clock=self.clock,
         )
         answer = await self.ask(screen)
@@ -51,7 +51,7 @@ class BringUpFlow:
             return None
         remedy, row = answer
         self.stale.add(row.check)
-        return Request(action=remedy.action, nodes=row.nodes, options=dict(remedy.options))
+        return Request(action=remedy.action, nodes=row.nodes, target=row.subject, options=dict(remedy.options))
 
     def _looking(
         self, operating: Operating
@@ -63,13 +63,14 @@ class BringUpFlow:
             from sparktop.bringup.kept import Kept
             from sparktop.bringup.looking import look
 
-            kept = Kept(state_home() / "bringup.json")
+            kept = Kept(self.kept) if self.kept is not None else None
             cards = [card for card in CARDS if not checks or card.id in checks]
-            proven = {} if also_proven else kept.read()
+            proven = kept.read() if kept is not None else {}
             async for chapter, rows in look(
-                cards, self.picture, operating.ask, kept=proven, now_wall_s=self.clock.wall
+                cards, self.picture, operating.ask, kept=proven, now_wall_s=self.clock.wall, again=also_proven
             ):
                 yield chapter, rows
-                kept.keep(rows)
+                if kept is not None:
+                    kept.keep(rows)
 
         return looking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_what_fails_now_is_forgotten(tmp_path: Path) -> None:
     desk = Desk()
     desk.views["spark1"] = view(host={"product": "Standard PC"})
     kept.keep(desk.rows("identity.product"))
-    assert [nodes for check, nodes in kept.read() if check == "identity.product"] == [("spark2",)]
+    assert [nodes for check, nodes, _ in kept.read() if check == "identity.product"] == [("spark2",)]
 
 
 def test_two_consoles_keep_their_own_rows(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_two_consoles_keep_their_own_rows(tmp_path: Path) -> None:
     first, second = Kept(path), Kept(path)
     first.keep(Desk().rows("machine.gpu"))
     second.keep(Desk().rows("machine.memory"))
-    assert {check for check, _ in first.read()} == {"machine.gpu", "machine.memory"}
+    assert {check for check, *_ in first.read()} == {"machine.gpu", "machine.memory"}
 
 
 @given(st.text(max_size=200) | st.sampled_from(['{"version":1,"proven":[3,{}]}', "[" * 100_000, '{"version":1}']))
@@ -82,8 +83,17 @@ def test_a_row_that_is_no_row_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     kept = proven(path)
     path.write_text(path.read_text().replace('"machine.gpu"', '"machine.gone"'))
-    assert "machine.gone" not in {check for check, _ in kept.read()}
-    assert ("machine.memory", ("spark1",)) in kept.read()
+    assert "machine.gone" not in {check for check, *_ in kept.read()}
+    assert ("machine.memory", ("spark1",), "") in kept.read()
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    row = {"check": "machine.gpu", "nodes": ["spark1"], "found": "NVIDIA GB10", "wall_s": 1.8e9}
+    basis = {"spark1 boot": "boot-of-spark1", "spark1 driver": "580.142"}
+    path.write_text(json.dumps({"version": 1, "proven": [row | {"basis": basis}]}))
+    (kept,) = Kept(path).read().values()
+    assert (kept.key, kept.state, kept.basis) == (("machine.gpu", ("spark1",), ""), CheckState.PASSED, basis)
 
 
 def test_a_changed_network_asks_the_pair_anew(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Facts:
         elif view is View.BRING_UP:
             seen = Seen(picture=self.world.picture, survey=self.world.looked.survey)
             card = CARDS_BY_ID[name]
-            shown = [nodes for nodes in targets(card, seen.picture) if "spark2" in nodes]
+            shown = [target.nodes for target in targets(card, seen.picture) if "spark2" in target.nodes]
             rows = [BRING_UP_STATES[card.look(seen, nodes).state] for nodes in shown]
             return max(filter(None, rows), key=SEVERITY_ORDER.index, default=None)
         elif view is View.RULE:

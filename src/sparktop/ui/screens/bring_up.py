@@ -12,9 +12,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 
 from sparktop.clock import Clock
-from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, merged
+from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, measuring, merged
 from sparktop.errors import SparktopError
-from sparktop.model.bringup import Chapter, CheckResult, CheckState
+from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.finding import Remedy
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.page import CoveringScreen
@@ -67,7 +67,8 @@ class CheckTable(CursorList[CheckResult]):
 
     def _names(self, row: CheckResult) -> str:
         is_all = len(row.nodes) == len(self._hosts)
-        return ("both" if len(row.nodes) == 2 else "all") if is_all else " & ".join(row.nodes)
+        nodes = ("both" if len(row.nodes) == 2 else "all") if is_all else " & ".join(row.nodes)
+        return f"{nodes} {row.subject}" if row.subject else nodes
 
 
 class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
@@ -97,7 +98,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         *,
         titles: Mapping[str, str],
         hosts: Sequence[str],
-        rows: Mapping[tuple[str, tuple[str, ...]], CheckResult],
+        rows: Mapping[Key, CheckResult],
         stale: Collection[str],
         clock: Clock,
     ) -> None:
@@ -150,8 +151,8 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
     async def _work(self, checks: Collection[str], *, also_proven: bool) -> None:
         self._renew()
         try:
-            async for _, found in self._looking(checks, also_proven):
-                self.rows.update({row.key: row for row in found})
+            async for chapter, found in self._looking(checks, also_proven):
+                self._take(chapter, found, checks)
                 self._show_rows()
         except SparktopError as error:
             self._problem = error.message
@@ -160,6 +161,15 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
             self._show_rows()
             if not self._has_moved:
                 self.action_next_problem()
+
+    def _take(self, chapter: Chapter, found: Sequence[CheckResult], checks: Collection[str]) -> None:
+        """Show the chapter's new rows in place of those of the same checks: an engine may be gone."""
+        still = {
+            key: row
+            for key, row in self.rows.items()
+            if row.chapter is not chapter or (checks and row.check not in checks)
+        }
+        self.rows = still | {row.key: row for row in found}
 
     def _show_rows(self) -> None:
         rows = sorted(
@@ -212,7 +222,12 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         self._show_rows()
 
     def action_again(self) -> None:
-        if (row := self.table.selected) is not None:
+        """Look at the selected check again; leave with the action that measures it, where a look is not enough."""
+        if (row := self.table.selected) is None:
+            return
+        if row.is_kept and (remedy := measuring(row)) is not None:
+            self.dismiss((remedy, row))
+        else:
             self._look((row.check,), also_proven=True)
 
     def action_all_again(self) -> None:
