@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.pictures_support import WALL_S, facts, gib, idle_node, memory, picture
+from tests.pictures_support import WALL_S, facts, gib, idle_node, link, memory, picture
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.card import NO_PROGRAM
 from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
 from sparktop.model.bringup import Chapter, CheckResult, Key
-from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges
+from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
+from sparktop.model.survey import (
+    Answer,
+    Ask,
+    AskPrivileges,
+    DockerGet,
+    FileText,
+    OperatorKeys,
+    Output,
+    Privileges,
+    PublicKey,
+)
 from sparktop.model.telemetry import Disk
 
 BOTH = ("spark1", "spark2")
@@ -83,12 +93,43 @@ HEALTHY: Mapping[str, Text] = {
 INFO = {"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}]}
 
 
+OWN_KEY = PublicKey(
+    algorithm="ssh-ed25519",
+    blob="AAAAC3NzaC1lZDI1NTE5AAAAIDKmcx4QSFUIrJxsLkIX5RrKZ0n7vAFlm2l3UWAxBBIr",
+    comment="me@laptop",
+    place="/home/me/.ssh/id_ed25519.pub",
+)
+HOST_KEYS = {
+    "spark1": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwvpxCK01pTk4Tb9ZMDkUUXRBkN6n2NmLbL4lTnOeVK",
+    "spark2": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJc2r3f6oG6Wn7cO8l7TLsoTlHfd8iy5VkJWqzZWcH0M",
+}
+
+
+def contact(name: str = "spark1", **more: Any) -> Contact:
+    """As met where all is well: by its mDNS name, over the 10 GbE port, with a key."""
+    address = f"192.168.20.2{name[-1]}"
+    made = Contact(
+        host=f"{name}-host.local",
+        addresses=(address, "fe80::4ebb:47ff:fe2c:11"),
+        answered=address,
+        login=LoginMethod.KEY,
+        host_key=HOST_KEYS.get(name, ""),
+    )
+    return replace(made, **more)
+
+
 def view(name: str = "spark1", *, host: Mapping[str, Any] | None = None, **more: Any) -> NodeView:
     """A fresh Spark on the desk: cabled, nothing runs; `host` are more of its facts."""
     disk = Disk(mount="/", total_bytes=gib(3700), free_bytes=gib(3100))
     plain = {"is_lingering": True, "is_graphical": False, "disks": (disk,), **(host or {})}
     rest = memory(116.0, cma_total_bytes=131072 * 1024, cma_free_bytes=4096)
-    options = {"facts": facts(name, **plain), "network": fabric(int(name[-1])), "memory": rest, **more}
+    options = {
+        "link": link(contact=contact(name)),
+        "facts": facts(name, **plain),
+        "network": fabric(int(name[-1])),
+        "memory": rest,
+        **more,
+    }
     if "available_gib" in more and "memory" not in more:
         options["memory"] = memory(more["available_gib"])
     return idle_node(name, **options)
@@ -102,6 +143,7 @@ class Desk:
     views: dict[str, NodeView] = field(default_factory=lambda: {name: view(name) for name in BOTH})
     privileges: Privileges = field(default_factory=lambda: Privileges(user="spark", docker="open", sudo="password"))
     info: Mapping[str, Any] | None = field(default_factory=lambda: INFO)
+    keys: tuple[PublicKey, ...] = (OWN_KEY,)
     asked: list[Ask] = field(default_factory=list)
 
     @property
@@ -114,6 +156,8 @@ class Desk:
 
     def _answer(self, ask: Ask) -> Answer:
         match ask:
+            case OperatorKeys():
+                return Answer(value=self.keys)
             case AskPrivileges():
                 return Answer(value=self.privileges)
             case DockerGet():

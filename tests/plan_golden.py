@@ -48,6 +48,7 @@ ACTS = {
     plans.SmokeTest: "smoke test",
     plans.Measure: "measure",
     plans.CheckExposed: "check what is exposed",
+    plans.CheckLogin: "check the login",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparktop.checks import container, docker, fabric, host, identity, image, link, machine, nccl, parity, ray, release
+from sparktop.checks import (
+    container,
+    docker,
+    fabric,
+    host,
+    identity,
+    image,
+    link,
+    machine,
+    nccl,
+    parity,
+    ray,
+    release,
+)
 from sparktop.checks.judgement import Check
 
 CHECKS: tuple[Check[Any], ...] = (
@@ -35,6 +48,8 @@ CHECKS: tuple[Check[Any], ...] = (
     image.judge_fastsafetensors,
     image.judge_tag,
     host.judge_linger,
+    identity.judge_lookup,
+    identity.judge_login,
     identity.judge_product,
     identity.judge_name,
     identity.judge_clones,

@@ -1,17 +1,104 @@
-"""Checks of who the machines are: DGX Sparks, each with ids, host keys and a name of its own."""
+"""Checks of who the machines are: reached by the name that was meant; Sparks, each with ids and keys of its own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
-from sparktop.model.fleet import NodeView
+from sparktop.model.fleet import Contact, LoginMethod, NodeView
 
 PRODUCT_FAMILY = "DGX Spark"
 """DMI product family of every maker's unit (docs/facts/gb10.md)."""
 _RENAMED = re.compile(r".+-[2-9]\d?$")
+_DOCKER = IPv4Network("172.16.0.0/12")
+"""avahi also publishes the addresses of Docker's bridges, which are none of the interfaces that are read."""
+
+
+# --- the first contact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFacts:
+    """A name, seen from both sides."""
+
+    contact: Contact
+    is_live: bool
+    own_addresses: Collection[str] = ()
+    """IPv4 addresses of the machine that answered; empty: not read."""
+    host_name: str = ""
+    """What the machine that answered calls itself, without its domain; empty: not read."""
+
+
+@check(
+    "contact.name",
+    "The name doesn't lead to the Spark that was meant",
+    scope="every node",
+    sources=("NVIDIA/dgx-spark-playbooks connect-to-your-spark", "DoctorMasterNewb/sparkbase wiki"),
+    is_rule=False,
+    bring_up="reach.name",
+)
+def judge_lookup(facts: NameFacts) -> Judgement:
+    """Whether the name resolves, in a family that answers, to one machine which has that name itself."""
+    contact = facts.contact
+    if not contact.host:
+        return unknown("nothing was looked up yet")
+    if contact.via:
+        return note("via")
+    if _address(contact.host) is not None:
+        return passed("number")
+    is_local = contact.host.lower().rstrip(".").endswith(".local")
+    if contact.is_unknown_name:
+        return failed("no-mdns" if is_local else "no-name")
+    if not contact.addresses:
+        return unknown("the name service gave no answer")
+    has_ipv4 = any(":" not in address for address in contact.addresses)
+    if not facts.is_live:
+        return passed() if has_ipv4 else failed("ipv6")
+    if stranger := _stranger(facts):
+        return warning("several", address=stranger)
+    label = contact.host.partition(".")[0].lower()
+    if is_local and facts.host_name and label != facts.host_name.lower():
+        return warning("other-name", name=facts.host_name)
+    return passed() if has_ipv4 else note("ipv6")
+
+
+def _stranger(facts: NameFacts) -> str:
+    """An address of the name that the machine which answered doesn't have; empty: none, or it can't be told."""
+    if facts.contact.answered not in facts.own_addresses:
+        return ""  # behind a NAT or a tunnel none of them is the machine's own
+    for text in facts.contact.addresses:
+        address = _address(text)
+        if isinstance(address, IPv4Address) and text not in facts.own_addresses and address not in _DOCKER:
+            return text
+    return ""
+
+
+def _address(text: str) -> object:
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+@check(
+    "contact.password",
+    "The login needs a password",
+    scope="every node",
+    sources=("ssh-copy-id(1)", "docs/facts/reliability.md section 1"),
+    is_rule=False,
+    bring_up="reach.login",
+)
+def judge_login(method: LoginMethod) -> Judgement:
+    """Whether a key was enough to log in."""
+    if method is LoginMethod.NONE:
+        return unknown("nobody has logged in yet")
+    return passed() if method is LoginMethod.KEY else warning("password")
+
+
+# --- who they are
 
 
 @check(

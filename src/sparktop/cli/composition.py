@@ -139,6 +139,7 @@ def session(
         evidence_folder=folder / "evidence",
         keep_measured=keep_measured(proven_path(is_demo=is_demo)),
         recalls=not is_demo,
+        connectors=connectors,
     )
     publish_to_both = seen_by(publish, operations.see)
     watch = monitor(

@@ -25,6 +25,7 @@ from sparktop.model.plan import (
     AwaitResolved,
     AwaitServing,
     CheckExposed,
+    CheckLogin,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -216,6 +217,8 @@ def _act(act: Act) -> Iterator[str]:
         case CheckExposed():
             yield f"GET /v1/models of {act.name}: refused without the key and with a wrong one, answered with it"
             yield f"GET /metrics of {act.name}: not found"
+        case CheckLogin():
+            yield f"a new connection from here, with the key {act.key.fingerprint} alone: no password is tried"
         case GuardOrder():
             yield _order(act)
 

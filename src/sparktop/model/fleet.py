@@ -48,6 +48,36 @@ class Reach(StrEnum):
     ANSWERS = "SSH answers"
 
 
+class LoginMethod(StrEnum):
+    """What a login was accepted by."""
+
+    NONE = ""
+    """Nobody logged in."""
+    KEY = "key"
+    PASSWORD = "password"  # noqa: S105 - a method's name
+    """Typed by the operator: also where a server's questions stood for it (keyboard-interactive)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """What the newest attempt to connect met, as the operator's machine sees it."""
+
+    host: str = ""
+    """What was looked up: a name or an address, by the ssh configuration; empty: nothing was."""
+    port: int = 22
+    via: str = ""
+    """The jump host or proxy command, which looks the name up in our place."""
+    addresses: tuple[str, ...] = ()
+    """The name's addresses, in the resolver's order."""
+    is_unknown_name: bool = False
+    """The resolver said that there is no such name."""
+    answered: str = ""
+    """The address that took the connection."""
+    login: LoginMethod = LoginMethod.NONE
+    host_key: str = ""
+    """The key by which the host was recognised: algorithm and base64, as known_hosts has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """The state of the connection to one node, and why."""
@@ -63,6 +93,7 @@ class Link:
     next_attempt_s: float | None = None
     """Operator's monotonic clock, during a back-off."""
     host_key_fingerprint: str | None = None
+    contact: Contact = field(default_factory=Contact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

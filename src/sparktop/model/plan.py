@@ -16,6 +16,7 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.operation import ImagePull, Operation, Transfer
+from sparktop.model.survey import PublicKey
 
 if TYPE_CHECKING:
     from sparktop.model.prospect import Prospect
@@ -179,6 +180,13 @@ class CheckExposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLogin:
+    """Log in at the node again, on a connection of its own and with this key alone."""
+
+    key: PublicKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
     """An order to the probe: kill this container when memory runs low, without waiting for the console."""
 
@@ -204,6 +212,7 @@ Act = (
     | SmokeTest
     | Measure
     | CheckExposed
+    | CheckLogin
     | GuardOrder
 )
 
@@ -254,7 +263,7 @@ class Difference:
     """One setting that a plan changes; secrets masked."""
 
     what: str
-    """ "environment", "flag", "option", "image", "file", "address", "rule"."""
+    """ "environment", "flag", "option", "image", "file", "address", "rule", "line", "mode"."""
     name: str
     before: str | None
     after: str | None

@@ -6,8 +6,10 @@ Docker's answers hold values that the picture has masked, so a Survey has no rea
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from sparktop.model.guard import GuardState
@@ -103,7 +105,41 @@ class AskPrivileges:
     node: str
 
 
-Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges | ModelsOnDisk | HubModel
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorKeys:
+    """The operator's own public keys that a login at this node could use: a tuple of `PublicKey`.
+
+    Answered on the operator's machine, from the ssh agent and the .pub files; no private key is read.
+    """
+
+    node: str
+
+
+Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges | ModelsOnDisk | HubModel | OperatorKeys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicKey:
+    """A public key of ssh."""
+
+    algorithm: str
+    """"ssh-ed25519"."""
+    blob: str
+    """Base64, as authorized_keys has it."""
+    comment: str = ""
+    """Sanitised; whoever made the key has chosen it."""
+    place: str = ""
+    """Where it was found: "the ssh agent", or the path of its .pub file."""
+
+    @property
+    def line(self) -> str:
+        """Its line of authorized_keys."""
+        return f"{self.algorithm} {self.blob} {self.comment}".rstrip()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA256:... as `ssh-keygen -lf` prints it."""
+        return "SHA256:" + b64encode(sha256(b64decode(self.blob)).digest()).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

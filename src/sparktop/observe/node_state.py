@@ -10,7 +10,7 @@ from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
-from sparktop.model.fleet import Earlier, Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.fleet import Contact, Earlier, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
@@ -137,10 +137,16 @@ class NodeBook:
             attempt=attempt,
             next_attempt_s=next_attempt_s,
             host_key_fingerprint=old.host_key_fingerprint,
+            contact=old.contact,
         )
         if moved or reach is not old.reach:
             self._link_changes.append(LinkChange(wall_s=wall_s, state=state, text=reason))
         self._notify(moved)
+
+    def contact(self, contact: Contact) -> None:
+        """Set what the newest attempt to connect met."""
+        self._link = replace(self._link, contact=contact)
+        self._view = None
 
     def connection(self, fingerprint: str | None, warnings: Sequence[str]) -> None:
         """Set the host key the node presented on this connection, and the connection's warnings."""

@@ -138,6 +138,7 @@ class Supervisor:
             return await self._connector.connect(patience_s=PATIENCE_S)
         finally:
             namer.cancel()
+            self._book.contact(self._connector.contact)
 
     def _report_fault(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -234,6 +234,18 @@ ACTIONS: tuple[Action, ...] = (
         planner="serve.proxy",
     ),
     Action(
+        name="install-key",
+        title="Install your key",
+        description="Install your public key for the login user, so that no password is asked; or take it off.",
+        risk=Risk.SAFE,
+        target="nodes",
+        planner="setup.login_key",
+        options=(
+            Option(name="key", description="which one, by fingerprint, .pub file or comment, where you have several"),
+            Option(name="remove", description="take it off again", default="no", choices=("yes", "no")),
+        ),
+    ),
+    Action(
         name="join-group",
         title="Join a group",
         description="Add the login user to the group docker, or to systemd-journal for the kernel log.",

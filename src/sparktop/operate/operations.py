@@ -22,7 +22,17 @@ from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, Step
-from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, DockerLog, HubModel, ModelsOnDisk, Output, Survey
+from sparktop.model.survey import (
+    ROUNDS_AT_MOST,
+    Answer,
+    Ask,
+    DockerLog,
+    HubModel,
+    ModelsOnDisk,
+    OperatorKeys,
+    Output,
+    Survey,
+)
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
 from sparktop.operate.refused import Refused
@@ -33,6 +43,7 @@ from sparktop.operate.run.placeholders import fill_command, fill_placeholders
 from sparktop.operate.run.run_context import KeepMeasured, OwnPerformers, Performers, Picture, RunContext, Tell
 from sparktop.operate.run.run_text import brief, stops
 from sparktop.operate.runner.api import AskSecret, NodeLines
+from sparktop.transport.base import Connector
 from sparktop.transport.threads import in_thread
 
 if TYPE_CHECKING:  # the executor and the audit's readers are imported with the first plan or run that needs them
@@ -67,8 +78,11 @@ class Operations:
         evidence_folder: Path | None = None,
         keep_measured: KeepMeasured | None = None,
         recalls: bool = True,
+        connectors: Sequence[Connector] = (),
     ) -> None:
-        """`recalls`: report runs that an earlier console left interrupted; False where the nodes are new each time (a
+        """`connectors`: how the nodes are logged in to, for what is asked of the operator's own keys.
+
+        `recalls`: report runs that an earlier console left interrupted; False where the nodes are new each time (a
         demo)."""
         clock = clock or SystemClock()
         self._standing_orders = StandingOrders(tell, monotonic=clock.monotonic) if tell is not None else None
@@ -82,6 +96,7 @@ class Operations:
             performers=performers or OwnPerformers(),
             evidence_folder=evidence_folder or state_home() / "evidence",
             keep_measured=keep_measured,
+            connectors={connector.name: connector for connector in connectors},
         )
         self._is_read_only = read_only
         self._protected = frozenset(protected)
@@ -149,10 +164,26 @@ class Operations:
 
     async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
         by_node: dict[str, list[Ask]] = {}
+        keys: list[OperatorKeys] = []
         for ask in dict.fromkeys(asks):
-            by_node.setdefault(ask.node, []).append(ask)
-        answers = await asyncio.gather(*(self._answers(node, node_asks) for node, node_asks in by_node.items()))
+            if isinstance(ask, OperatorKeys):
+                keys.append(ask)
+            else:
+                by_node.setdefault(ask.node, []).append(ask)
+        answers = await asyncio.gather(
+            *(self._answers(node, node_asks) for node, node_asks in by_node.items()),
+            *(self._own_keys(ask) for ask in keys),
+        )
         return {ask: answer for node_answers in answers for ask, answer in node_answers.items()}
+
+    async def _own_keys(self, ask: OperatorKeys) -> Mapping[Ask, Answer]:
+        connector = self._context.connectors.get(ask.node)
+        if connector is None:
+            return _unanswered((ask,), f"nothing is known here of a login at {ask.node}")
+        try:
+            return {ask: Answer(value=await connector.own_keys())}
+        except TransportError as error:
+            return _unanswered((ask,), error.message)
 
     async def _answers(self, node: str, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
         """One node's answers; a question that can't be answered gets an Answer with a problem."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sparktop.model.fleet import Reach
+from sparktop.model.fleet import Contact, Reach
+from sparktop.model.survey import PublicKey
 
 PATIENCE_S = 120.0
 """Limit for banner and login together: a handshake took 22-30 s under thrash (docs/facts/reliability.md section 0)."""
@@ -122,6 +123,10 @@ class Connector(Protocol):
     def name(self) -> str:
         """The node as the operator typed it."""
 
+    @property
+    def contact(self) -> Contact:
+        """What the newest attempt to connect met."""
+
     async def connect(self, *, patience_s: float) -> Transport:
         """Open a connection. TCP gets 3 s; the banner and the login get `patience_s` (a hung host
         gets one long attempt and not many short ones).
@@ -132,3 +137,13 @@ class Connector(Protocol):
 
     async def reach(self) -> tuple[Reach, str]:
         """Test TCP and the SSH banner on a new socket, within 5 s in all: (what it found, a sentence)."""
+
+    async def own_keys(self) -> tuple[PublicKey, ...]:
+        """The operator's public keys that a login there could use: those that ssh would offer come first."""
+
+    async def log_in_with(self, key: PublicKey) -> None:
+        """Log in on a connection of its own with this key alone, and leave.
+
+        Raises:
+            TransportError: the key isn't accepted, or the node can't be reached.
+        """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sparktop.model.fleet import Reach
+from sparktop.model.fleet import Contact, Reach
+from sparktop.model.survey import PublicKey
 from sparktop.transport.base import PATIENCE_S, Connector, Transport
 
 
@@ -20,6 +21,10 @@ class EarlyConnector:
     def name(self) -> str:
         return self._connector.name
 
+    @property
+    def contact(self) -> Contact:
+        return self._connector.contact
+
     async def connect(self, *, patience_s: float) -> Transport:
         """See Connector; the first connection is the one that was begun."""
         first, self._first = self._first, None
@@ -28,6 +33,14 @@ class EarlyConnector:
     async def reach(self) -> tuple[Reach, str]:
         """See Connector."""
         return await self._connector.reach()
+
+    async def own_keys(self) -> tuple[PublicKey, ...]:
+        """See Connector."""
+        return await self._connector.own_keys()
+
+    async def log_in_with(self, key: PublicKey) -> None:
+        """See Connector."""
+        await self._connector.log_in_with(key)
 
     async def abandon(self) -> None:
         """End what was begun and never asked for."""

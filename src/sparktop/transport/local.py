@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sparktop.errors import ChannelRefused, LinkLost
-from sparktop.model.fleet import Reach
+from sparktop.errors import ChannelRefused, LinkLost, TransportError
+from sparktop.model.fleet import Contact, Reach
+from sparktop.model.survey import PublicKey
 from sparktop.transport.channel_base import private_socket_path
 from sparktop.transport.ssh.channel import WINDOW_BYTES, ErrorTail
 
@@ -181,6 +182,7 @@ class LocalConnector:
 
     def __init__(self, name: str = "local") -> None:
         self.name = name
+        self.contact = Contact()
 
     async def connect(self, *, patience_s: float) -> LocalTransport:
         """See Connector; it never waits."""
@@ -188,3 +190,10 @@ class LocalConnector:
 
     async def reach(self) -> tuple[Reach, str]:
         return Reach.ANSWERS, "this machine"
+
+    async def own_keys(self) -> tuple[PublicKey, ...]:
+        """See Connector: nobody logs in here."""
+        return ()
+
+    async def log_in_with(self, key: PublicKey) -> None:
+        raise TransportError("this machine itself needs no login")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, view
+from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, contact, view
 from tests.pictures_support import GIB, gib, gpu, link, memory
 from tests.unit.diagnose.rules.pair_support import fabric
 
@@ -16,7 +16,7 @@ from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import View
 from sparktop.model.bringup import CheckState
-from sparktop.model.fleet import LinkState, NodeView
+from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
 
@@ -28,6 +28,10 @@ class Given:
 
     def __init__(self, texts: Mapping[str, Text] | None = None, first: NodeView | None = None, **desk: Any) -> None:
         self.texts, self.first, self.desk = dict(texts or {}), first, desk
+
+    def with_(self, **desk: Any) -> Given:
+        self.desk |= desk
+        return self
 
     def made(self) -> Desk:
         desk = Desk(texts={"spark1": self.texts}, **self.desk)
@@ -78,8 +82,32 @@ DROPS = "grep -sH . -- /sys/class/net"
 NO_GPU = {"gpu": GpuReading(boot_s=0.0, gpus=())}
 UNREAD_NETWORK = {"network": None}
 
+
+def met(state: LinkState = LinkState.LIVE, **more: Any) -> Given:
+    """The first contact went so."""
+    return spoilt(link=link(state, contact=contact(**more)))
+
+
 CASES: list[tuple[str, CheckState, str, Given]] = [
     # (check, state, a part of what it says, what spoils it)
+    ("reach.name", FAILED, "mDNS", met(LinkState.LOST, addresses=(), answered="", is_unknown_name=True)),
+    (
+        "reach.name",
+        FAILED,
+        "the name service knows no spark1",
+        met(LinkState.LOST, host="spark1", addresses=(), answered="", is_unknown_name=True),
+    ),
+    ("reach.name", FAILED, "IPv6 addresses alone", met(LinkState.LOST, addresses=("fe80::1",), answered="")),
+    ("reach.name", WARNING, "192.168.20.99 is another", met(addresses=("192.168.20.21", "192.168.20.99"))),
+    ("reach.name", WARNING, "calls itself spark1-host", met(host="spark1-host-2.local")),
+    ("reach.name", PASSED, "IPv6 addresses alone", met(addresses=("fe80::1",), answered="fe80::1")),
+    ("reach.name", PASSED, "by bastion", met(via="bastion")),
+    ("reach.name", PASSED, "an address, no name", met(host="192.168.20.21")),
+    ("reach.name", SKIPPED, "this machine itself", spoilt(link=link(contact=Contact()))),
+    ("reach.name", UNKNOWN, "gave no answer", met(LinkState.LOST, addresses=(), answered="")),
+    ("reach.login", WARNING, "by a password", met(login=LoginMethod.PASSWORD)),
+    ("reach.login", WARNING, "no key on this machine", met(login=LoginMethod.PASSWORD).with_(keys=())),
+    ("reach.login", UNKNOWN, "nobody has logged in", met(LinkState.REFUSED, login=LoginMethod.NONE)),
     ("reach.ssh", FAILED, "connection refused", spoilt(link=link(LinkState.LOST, reason="connection refused"))),
     ("reach.path", WARNING, "Wi-Fi", Given(first=view(network=changed("enP7s7", name="wlP9s9x")))),
     ("reach.path", WARNING, "the cable", on("printenv SSH_CONNECTION", "10.0.0.9 51022 10.0.0.1 22\n")),

@@ -15,7 +15,7 @@ from tests.wire_messages import MESSAGES
 from sparktop import faults as faults_module
 from sparktop.clock import ManualClock
 from sparktop.errors import NoRoute
-from sparktop.model.fleet import FleetState, LinkState, Reach
+from sparktop.model.fleet import Contact, FleetState, LinkState, Reach
 from sparktop.model.telemetry import Sample
 from sparktop.observe import monitor as monitor_module
 from sparktop.observe import node_state
@@ -33,6 +33,7 @@ class Link:
         self.name = name
         self.error = error
         self.attempts = 0
+        self.contact = Contact()
 
     async def connect(self, *, patience_s: float) -> Any:
         self.attempts += 1

@@ -150,3 +150,21 @@ async def test_a_refusal_is_worth_more_than_another_failure(monkeypatch: pytest.
     monkeypatch.setattr(stages, "_dial", dial)
     with pytest.raises(ConnectionRefusedError):
         await stages._first_to_answer([(0, 0, 0, "", 1), (0, 0, 0, "", 2)])  # type: ignore[list-item]
+
+
+async def test_a_name_of_ipv6_alone_that_is_silent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    async def found(host: str, port: int, family: int) -> object:
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", 22, 0, 2))]
+
+    async def silent(address: object) -> socket.socket:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(stages, "_look_up", found)
+    monkeypatch.setattr(stages, "_dial", silent)
+    with pytest.raises(NoRoute) as caught:
+        await stages.open_tcp("spark.local", 22, limit_s=0.05, looked_up=seen.append)
+    assert "ssh -4" in (caught.value.hint or "")
+    assert seen == [("fe80::1",)]

@@ -18,6 +18,7 @@ from sparktop.model.plan import (
     AwaitResolved,
     AwaitServing,
     CheckExposed,
+    CheckLogin,
     CollectEvidence,
     GuardOrder,
     Measure,
@@ -73,6 +74,8 @@ class LocalStep:
                     return await self._measure(step, step.act, on_progress)
                 case CheckExposed():
                     return await self._exposed(step, step.act, on_progress)
+                case CheckLogin():
+                    return await self._login(step, step.act, on_progress)
                 case AwaitServing():
                     return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
@@ -262,6 +265,21 @@ class LocalStep:
         except (TimeoutError, TransportError) as error:
             why = getattr(error, "message", "") or f"no answer within {step.limit_s:.0f} s"
             return StepResult(state=StepState.FAILED, detail=f"{why}: what {check.name} answers is not known")
+
+    # a login
+
+    async def _login(self, step: Step, check: CheckLogin, on_progress: OnProgress) -> StepResult:
+        """Log in once more, with the key alone."""
+        connector = self._context.connectors.get(step.node)
+        if connector is None:
+            return StepResult(state=StepState.FAILED, detail=f"nothing is known here of a login at {step.node}")
+        on_progress(f"logging in with {check.key.fingerprint}", None, "")
+        try:
+            await self._abort.unless(connector.log_in_with(check.key))
+        except TransportError as error:
+            detail = f"{error.message}. {error.hint}" if error.hint else error.message
+            return StepResult(state=StepState.FAILED, detail=detail)
+        return StepResult(state=StepState.DONE, detail=f"logged in with {check.key.fingerprint}, without a password")
 
     # evidence
 

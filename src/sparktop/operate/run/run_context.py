@@ -29,6 +29,7 @@ from sparktop.model.plan import (
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus
+from sparktop.transport.base import Connector
 from sparktop.transport.endpoint import Reply
 
 Progress = Callable[[str, float | None], None]
@@ -141,6 +142,8 @@ class RunContext:
     tell: Tell | None = None
     performers: Performers = field(default_factory=OwnPerformers)
     keep_measured: KeepMeasured | None = None
+    connectors: Mapping[str, Connector] = field(default_factory=dict)
+    """How each node is logged in to, by its name."""
     evidence_folder: Path = field(default_factory=lambda: state_home() / "evidence")
     first_line_s: float = 20.0
     """How long a run waits for a node's runner before its first step."""

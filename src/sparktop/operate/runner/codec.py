@@ -23,6 +23,7 @@ from sparktop.model.survey import (
     FileText,
     HubModel,
     ModelsOnDisk,
+    OperatorKeys,
     Output,
     Privileges,
 )
@@ -198,6 +199,8 @@ def ask_words(ask: Ask) -> Words:
     match ask:
         case AskPrivileges():
             return {"privileges": 1}
+        case OperatorKeys():
+            raise TypeError("the operator's keys are no question for a node")
         case DockerGet():
             return {"get": {"path": ask.path, "seconds": GET_LIMIT_S}}
         case DockerLog():

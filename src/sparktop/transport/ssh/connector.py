@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 import asyncssh
 
 from sparktop import sanitise
-from sparktop.errors import TransportError, UsageError
-from sparktop.model.fleet import Reach
+from sparktop.errors import TransportError, UnknownName, UsageError
+from sparktop.model.fleet import Contact, LoginMethod, Reach
+from sparktop.model.survey import PublicKey
 from sparktop.transport.base import Prompter
 from sparktop.transport.ssh import host_keys, stages
 from sparktop.transport.ssh.channel import Proxy
@@ -27,12 +29,14 @@ from sparktop.transport.ssh.failures import failure
 from sparktop.transport.ssh.host_identity import HostContact, UnknownHost
 from sparktop.transport.ssh.host_keys import SeenHosts
 from sparktop.transport.ssh.login import Agent, Asker, Login, Patience, key_pairs
+from sparktop.transport.ssh.own_keys import as_public_key, own_public_keys, with_key_alone
 from sparktop.transport.targets import Target, parse_target
 
 KEEPALIVE_S = 2
 KEEPALIVE_MISSES = 2
 """A dead connection is detected after (2 + 1) x 2 = 6 s, without false alarms at 30 % loss
 (docs/facts/reliability.md 1.2)."""
+LOGIN_LIMIT_S = 20.0
 _JUMPS_LIMIT = 8
 
 
@@ -51,6 +55,8 @@ class SshConnector:
         self._pinned: bytes | None = None
         self._client_keys: list[asyncssh.SSHKeyPair] | None = None
         self._resolved: SshOptions | None = None
+        self._contact = Contact()
+        self._only_key: PublicKey | None = None
 
     @classmethod
     def direct(
@@ -78,9 +84,16 @@ class SshConnector:
     def name(self) -> str:
         return self._target.name
 
+    @property
+    def contact(self) -> Contact:
+        return self._contact
+
     async def connect(self, *, patience_s: float) -> SshTransport:
         """See Connector; time spent waiting for the operator's answer is not counted."""
+        self._contact = Contact(host=self._target.host)
         options = self._resolved = self._fixed or await resolve(self._target, config=self._config)
+        if self._only_key is not None:
+            options = with_key_alone(options, self._only_key)
         warnings: list[str] = []
         line, key = await self._open(self.name, options, patience_s, warnings, (self._target.host,))
         shown = host_keys.fingerprint(key) if key else None
@@ -107,6 +120,20 @@ class SshConnector:
             return await stages.reach_tcp(options.host, options.port, family=options.family)
         except TransportError as error:
             return Reach.UNTESTED, error.message
+
+    async def own_keys(self) -> tuple[PublicKey, ...]:
+        """See Connector."""
+        if self._client_keys is not None:
+            return tuple(as_public_key(pair, place="this program") for pair in self._client_keys)
+        return await own_public_keys(await resolve(self._target, config=self._config))
+
+    async def log_in_with(self, key: PublicKey) -> None:
+        """See Connector; a key with a passphrase is unlocked by the agent, or by asking."""
+        fresh = SshConnector(self._target, prompter=self._prompter, seen=self._seen, config=self._config)
+        fresh._fixed, fresh._pinned, fresh._client_keys = self._fixed, self._pinned, self._client_keys
+        fresh._only_key = key
+        transport = await fresh.connect(patience_s=LOGIN_LIMIT_S)
+        await transport.close()
 
     async def _open(
         self, name: str, options: SshOptions, patience_s: float, warnings: list[str], chain: tuple[str, ...]
@@ -169,8 +196,12 @@ class SshConnector:
         agent = Agent()
         sock: socket.socket | None = None
         line.proxy = None
+        via = line.under.name if line.under else f"`{options.proxy_command}`" if options.proxy_command else ""
+        self._meet(line, host=options.host, port=options.port, via=via)
         try:
             keys = self._client_keys if self._client_keys is not None else await key_pairs(options, agent, asker)
+            if self._only_key is not None and line.name == self.name:
+                keys = [pair for pair in keys if b64encode(pair.key_public_data).decode() == self._only_key.blob]
             async with asyncio.timeout(None) as limit:
                 patience.bind(limit)
                 route: dict[str, Any] = {}
@@ -182,7 +213,13 @@ class SshConnector:
                         line.proxy = Proxy(options.proxy_command)
                         sock = await line.proxy.open()
                     else:
-                        sock = await stages.open_tcp(options.host, options.port, family=options.family)
+                        sock = await stages.open_tcp(
+                            options.host,
+                            options.port,
+                            family=options.family,
+                            looked_up=lambda addresses: self._meet(line, addresses=addresses),
+                        )
+                        self._meet(line, answered=str(sock.getpeername()[0]))
                     route["sock"] = sock
                 settings = _settings(options, keys, login) | contact.settings()
                 line.connection = await asyncssh.connect(options.host, options.port, **route, **settings)
@@ -196,14 +233,14 @@ class SshConnector:
             raise contact.problem(login.presented) from None
         except (OSError, asyncssh.Error, ValueError, TransportError) as error:
             opened = login.connection is not None
-            via = line.under.name if line.under else f"`{options.proxy_command}`" if line.proxy else None
+            self._meet(line, is_unknown_name=isinstance(error, UnknownName))
             error_found = failure(
                 error,
                 name=line.name,
                 options=options,
                 asker=asker,
                 heard_banner=login.heard_banner,
-                via=None if opened and line.under else via,
+                via=None if opened and line.under else via or None,
                 waited_s=patience_s if opened else stages.TCP_LIMIT_S,
             )
             if line.proxy:
@@ -216,7 +253,16 @@ class SshConnector:
             if sock is not None and login.connection is None:
                 sock.close()
         key = line.connection.get_server_host_key()
+        login_method = LoginMethod.PASSWORD if asker.has_typed_password else LoginMethod.KEY
+        self._meet(
+            line, login=login_method, host_key=host_keys.as_line(key.get_algorithm(), key.public_data) if key else ""
+        )
         return key.public_data if key else None
+
+    def _meet(self, line: Line, **found: Any) -> None:
+        """Note what an attempt met: at the node itself, not at a jump host before it."""
+        if line.name == self.name:
+            self._contact = replace(self._contact, **found)
 
 
 def _without(options: SshOptions, chain: tuple[str, ...]) -> SshOptions:

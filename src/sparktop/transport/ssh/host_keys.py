@@ -28,6 +28,11 @@ def fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
+def as_line(algorithm: str, blob: bytes) -> str:
+    """A public key as known_hosts and authorized_keys have it: algorithm and base64."""
+    return f"{algorithm} {base64.b64encode(blob).decode()}"
+
+
 def known_name(host: str, port: int, alias: str | None = None) -> str:
     """The name as known_hosts has it: an alias alone, else the host, with its port where that isn't 22."""
     if alias:
@@ -214,7 +219,7 @@ def remember(path: Path, name_in_file: str, algorithm: str, blob: bytes, *, hash
                 with contextlib.suppress(binascii.Error, ValueError, IndexError):
                     if base64.b64decode(key[1], validate=True) == blob:
                         return
-        line = f"{_hashed(name_in_file) if hashed else name_in_file} {algorithm} {base64.b64encode(blob).decode()}\n"
+        line = f"{_hashed(name_in_file) if hashed else name_in_file} {as_line(algorithm, blob)}\n"
         gap = b"\n" if before and not before.endswith(b"\n") else b""
         file.write(gap + line.encode())
 

@@ -69,6 +69,11 @@ class Asker:
     def asks(self) -> bool:
         return self._prompter is not None
 
+    @property
+    def has_typed_password(self) -> bool:
+        """Whether the operator was asked for a password, or for what stands for one: keys are tried before."""
+        return self._passwords > 0
+
     def note(self, method: str) -> None:
         if method not in self.tried:
             self.tried.append(method)

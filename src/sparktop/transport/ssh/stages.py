@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from sparktop import sanitise
@@ -25,13 +25,23 @@ _NEXT_ADDRESS_S = 0.25
 """Head start of each address over the next (RFC 8305)."""
 _OFFLINE = {errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
+_NO_IPV4 = (
+    "The name has IPv6 addresses alone, and a firewall of the host may know IPv4 alone: name it by its IPv4 address, "
+    "or: ssh -4 (AddressFamily inet in ~/.ssh/config)."
+)
+
 _Address = tuple[int, int, int, str, tuple[Any, ...]]
 
 
 async def open_tcp(
-    host: str, port: int, *, family: int = socket.AF_UNSPEC, limit_s: float = TCP_LIMIT_S
+    host: str,
+    port: int,
+    *,
+    family: int = socket.AF_UNSPEC,
+    limit_s: float = TCP_LIMIT_S,
+    looked_up: Callable[[tuple[str, ...]], None] = lambda addresses: None,
 ) -> socket.socket:
-    """A connected non-blocking socket to the first of the host's addresses that answers.
+    """A connected non-blocking socket to the first of the host's addresses that answers; `looked_up` is told of all.
 
     Raises:
         NoRoute: unknown name, no network, or no answer in time.
@@ -41,6 +51,7 @@ async def open_tcp(
     try:
         async with asyncio.timeout(limit_s):
             addresses = await _look_up(host, port, family)
+            looked_up(tuple(dict.fromkeys(str(address[4][0]) for address in addresses)))
             return await _first_to_answer(addresses)
     except TimeoutError as error:
         if not addresses:
@@ -50,7 +61,9 @@ async def open_tcp(
             ) from error
         raise NoRoute(
             f"{_place(host, port)} gave no answer to TCP within {limit_s:.0f} s",
-            hint="The host is off, asleep or on another network, or a firewall drops port "
+            hint=_NO_IPV4
+            if all(address[0] == socket.AF_INET6 for address in addresses)
+            else "The host is off, asleep or on another network, or a firewall drops port "
             f"{port}. Check its power and cable, and: ping {host}",
         ) from error
     except OSError as error:

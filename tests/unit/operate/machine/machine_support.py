@@ -9,7 +9,18 @@ from tests.planner_support import asks_of, plan_of
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Remote, Request, Step
-from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, AskPrivileges, FileText, Output, Privileges, Survey
+from sparktop.model.survey import (
+    ROUNDS_AT_MOST,
+    Answer,
+    Ask,
+    AskPrivileges,
+    FileText,
+    OperatorKeys,
+    Output,
+    Privileges,
+    PublicKey,
+    Survey,
+)
 from sparktop.operate.actions import Planner
 
 SPARK = Privileges(user="spark", sudo="password", docker="open")
@@ -38,20 +49,34 @@ def planned(
     *,
     privileges: Mapping[str, Privileges | None] | Privileges | None = SPARK,
     files: Mapping[str, str] | None = None,
-    outputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str | None] | None = None,
+    keys: tuple[PublicKey, ...] = (),
 ) -> Plan | Refusal:
-    """What is planned, after as many rounds of questions as it takes; `outputs` by how the command begins."""
+    """What is planned, after as many rounds of questions as it takes.
+
+    Args:
+        outputs: by how the command begins, the longest wins; None: it fails.
+        keys: the operator's own.
+    """
     survey = Survey()
     for _ in range(ROUNDS_AT_MOST):
         asks = asks_of(planner, request, picture, survey)
         if set(asks) <= set(survey.answers):
             return plan_of(planner, request, picture, survey)
-        answers = {ask: _answer(ask, privileges, files or {}, outputs or {}) for ask in asks}
+        answers = {ask: _answer(ask, privileges, files or {}, outputs or {}, keys) for ask in asks}
         survey = Survey(answers={**survey.answers, **answers})
     raise AssertionError(f"it never stops asking: {asks_of(planner, request, picture, survey)}")
 
 
-def _answer(ask: Ask, privileges: Any, files: Mapping[str, str], outputs: Mapping[str, str]) -> Answer:
+def _answer(
+    ask: Ask,
+    privileges: Any,
+    files: Mapping[str, str],
+    outputs: Mapping[str, str | None],
+    keys: tuple[PublicKey, ...],
+) -> Answer:
+    if isinstance(ask, OperatorKeys):
+        return Answer(value=keys)
     if isinstance(ask, AskPrivileges):
         value = privileges.get(ask.node) if isinstance(privileges, Mapping) else privileges
         return Answer(value=value, problem="" if value else "the node doesn't answer")
@@ -59,8 +84,9 @@ def _answer(ask: Ask, privileges: Any, files: Mapping[str, str], outputs: Mappin
         return Answer(value=files.get(ask.path))
     if isinstance(ask, Output):
         command = " ".join(ask.argv)
-        text = next((text for start, text in outputs.items() if command.startswith(start)), None)
-        return Answer(value=text, problem="" if text is not None else "no such program")
+        starts = [start for start in outputs if command.startswith(start)]
+        text = outputs[max(starts, key=len)] if starts else None
+        return Answer(value=text, problem="" if text is not None else "no such program", code=int(text is None))
     raise AssertionError(f"not foreseen: {ask}")
 
 

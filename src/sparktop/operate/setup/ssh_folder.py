@@ -1,0 +1,233 @@
+"""The ~/.ssh of a node's login user: what is there, and steps that add lines to its files and take them out again.
+
+sshd takes the home from the user database, not from $HOME, and ignores authorized_keys where the home, ~/.ssh or the
+file can be written by others (sshd_config(5), StrictModes). A link, or what another user owns, is never written to.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparktop.model.fleet import FleetState
+from sparktop.model.operation import Command
+from sparktop.model.plan import Difference
+from sparktop.model.survey import Ask, FileText, Output, Survey
+from sparktop.operate.refused import Refused
+
+LIMIT_S = 30.0
+FOLDER = ".ssh"
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_OTHERS_WRITE = 0o022
+_SPECIAL = re.compile(r"[][\\.*^$|]")
+"""In sed's basic regular expressions, with | as their end."""
+
+
+def login_user(node: str, picture: FleetState) -> str:
+    """Who sparktop is logged in as there."""
+    view = picture.node(node)
+    user = view.facts.user if view is not None and view.facts is not None else ""
+    if not _USER.fullmatch(user):
+        raise Refused(f"{node} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
+    return user
+
+
+def home_ask(node: str, user: str) -> Output:
+    return Output(node=node, argv=("getent", "passwd", user))
+
+
+def entries_ask(node: str, home: str) -> Output:
+    """Asks for type, mode, owner and path of the home, ~/.ssh and what is in it; a link is not followed."""
+    mine = ("-path", home, "-o", "-path", f"{home}/{FOLDER}", "-o", "-path", f"{home}/{FOLDER}/*")
+    argv = ("find", home, "-maxdepth", "2", "(", *mine, ")", "-printf", r"%y %m %U %P\n", "-o", "-prune")
+    return Output(node=node, argv=argv)
+
+
+def writable_ask(node: str, path: str) -> Output:
+    """Asks whether the user can write there: exit code 1 also where the file system is read-only."""
+    return Output(node=node, argv=("test", "-w", path))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file: its kind as find has it (f, d, l ...), mode bits, and owner."""
+
+    kind: str
+    mode: int
+    user_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshFolder:
+    """The folder, as far as it has been read."""
+
+    node: str
+    user: str
+    home: str
+    entries: Mapping[str, Entry]
+    """By path below the home: "", ".ssh", ".ssh/authorized_keys"."""
+    texts: Mapping[str, str]
+    """Of the files that were asked for, by name; "" where there is none."""
+
+    def path(self, name: str) -> str:
+        return f"{self.home}/{FOLDER}/{name}"
+
+    def has(self, name: str) -> bool:
+        return f"{FOLDER}/{name}" in self.entries
+
+    def lines(self, name: str) -> tuple[str, ...]:
+        return tuple(self.texts.get(name, "").splitlines())
+
+    # -- steps
+
+    def make(self) -> tuple[Command, ...]:
+        """Make the folder where there is none."""
+        if FOLDER in self.entries:
+            return ()
+        return (Command(argv=("mkdir", "-p", "-m", "0700", "--", f"{self.home}/{FOLDER}"), limit_s=LIMIT_S),)
+
+    def add(self, name: str, line: str) -> tuple[Command, ...]:
+        """Append the line once, after a line break where the last one lacks it; a new file is the user's alone."""
+        path, text = self.path(name), self.texts.get(name, "")
+        lead = "\n" if text and not text.endswith("\n") else ""
+        append = Command(
+            argv=("dd", "if={content}", f"of={path}", "oflag=append", "conv=notrunc", "status=none"),
+            content=f"{lead}{line}\n",
+            limit_s=LIMIT_S,
+            done_when=self.holds(name, line),
+        )
+        return (append, *(() if self.has(name) else (_mode("0600", path),)), self.holds(name, line))
+
+    def take_out(self, name: str, line: str) -> Command:
+        """Remove every line that equals this one."""
+        return Command(argv=removal(self.path(name), line), limit_s=LIMIT_S)
+
+    def holds(self, name: str, line: str) -> Command:
+        return Command(argv=("grep", "-qxF", "-e", line, "--", self.path(name)), limit_s=LIMIT_S)
+
+    def close(self, name: str) -> tuple[Command, ...]:
+        """Take the others' right to write away, where there is one: sshd would ignore the file."""
+        return tuple(_mode("go-w", path) for path, _ in self._open_to_others(name))
+
+    def open_again(self, name: str) -> tuple[Command, ...]:
+        """What undoes `close`."""
+        return tuple(_mode(f"{entry.mode:04o}", path) for path, entry in self._open_to_others(name))
+
+    def mode_differences(self, name: str) -> Iterator[Difference]:
+        for path, entry in self._open_to_others(name):
+            after = f"{entry.mode & ~_OTHERS_WRITE:04o}"
+            yield Difference(what="mode", name=f"{path} of {self.node}", before=f"{entry.mode:04o}", after=after)
+
+    def _open_to_others(self, name: str) -> Iterator[tuple[str, Entry]]:
+        for below in ("", FOLDER, f"{FOLDER}/{name}"):
+            entry = self.entries.get(below)
+            if entry is not None and entry.mode & _OTHERS_WRITE:
+                yield f"{self.home}/{below}".rstrip("/"), entry
+
+
+def removal(path: str, line: str) -> tuple[str, ...]:
+    """The command that removes a line from a file."""
+    escaped = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
+    return ("sed", "-i", rf"\|^{escaped}$|d", path)
+
+
+def removal_by_hand(path: str, line: str) -> str:
+    """That command as it is typed."""
+    return shlex.join(removal(path, line))
+
+
+def _mode(mode: str, path: str) -> Command:
+    return Command(argv=("chmod", mode, "--", path), limit_s=LIMIT_S)
+
+
+# --- reading it
+
+
+def folder_asks(node: str, picture: FleetState, survey: Survey, names: Sequence[str]) -> Iterator[Ask]:
+    """What has to be asked, round by round, to read the folder with these files."""
+    ask = home_ask(node, login_user(node, picture))
+    yield ask
+    home = _home(survey.value(ask))
+    if home:
+        yield entries_ask(node, home)
+        yield writable_ask(node, home)
+        yield writable_ask(node, f"{home}/{FOLDER}")
+        yield from (FileText(node=node, path=f"{home}/{FOLDER}/{name}") for name in names)
+
+
+def _home(text: object) -> str:
+    """The home of a line of the user database; empty where there is none that can be used."""
+    fields = text.strip().split(":") if isinstance(text, str) else []
+    home = fields[5] if len(fields) == 7 else ""
+    is_plain = home.startswith("/") and home.isprintable() and not set(home) & set("*?[]\\ ")
+    return home.rstrip("/") if is_plain else ""
+
+
+def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[str]) -> SshFolder:
+    """The folder, as it may be written to.
+
+    Raises:
+        Refused: it can't be read, is another user's, a link, or on a read-only file system.
+    """
+    user = login_user(node, picture)
+    ask = home_ask(node, user)
+    home = _home(survey.value(ask))
+    if not home:
+        raise Refused(
+            f"the home of {user} on {node} is not known: {survey.problem(ask) or 'the user database has none'}"
+        )
+    found = survey.value(entries_ask(node, home))
+    if not isinstance(found, str):
+        raise Refused(f"{home} on {node} can't be read: {survey.problem(entries_ask(node, home)) or 'not read'}")
+    entries = dict(_entries(found))
+    _require_own(node, user, home, entries, names, picture)
+    deepest = f"{home}/{FOLDER}" if FOLDER in entries else home
+    answer = survey.answers.get(writable_ask(node, deepest))
+    if answer is None or answer.code != 0:
+        raise Refused(
+            f"{user} can't write to {deepest} on {node}: read-only, or another user's",
+            (f"on {node}: findmnt -T {shlex.quote(deepest)}; ls -ld {shlex.quote(deepest)}",),
+        )
+    texts: dict[str, str] = {}
+    for name in names:
+        text_ask = FileText(node=node, path=f"{home}/{FOLDER}/{name}")
+        text = survey.value(text_ask)
+        if text is None and (problem := survey.problem(text_ask)):
+            raise Refused(f"{text_ask.path} on {node} can't be read: {problem}")
+        texts[name] = text if isinstance(text, str) else ""
+    return SshFolder(node=node, user=user, home=home, entries=entries, texts=texts)
+
+
+def _entries(text: str) -> Iterator[tuple[str, Entry]]:
+    for line in text.splitlines():
+        kind, _, rest = line.partition(" ")
+        mode, _, rest = rest.partition(" ")
+        owner, _, path = rest.partition(" ")
+        if owner.isdecimal() and re.fullmatch(r"[0-7]{1,5}", mode):
+            yield path, Entry(kind, int(mode, 8), int(owner))
+
+
+def _require_own(
+    node: str, user: str, home: str, entries: Mapping[str, Entry], names: Sequence[str], picture: FleetState
+) -> None:
+    view = picture.node(node)
+    own_id = view.facts.user_id if view is not None and view.facts is not None else None
+    kinds = {FOLDER: "d", **{f"{FOLDER}/{name}": "f" for name in names}}
+    for below, kind in kinds.items():
+        entry = entries.get(below)
+        path = f"{home}/{below}"
+        if entry is None:
+            continue
+        if entry.kind != kind:
+            what = {"l": "a link", "d": "a folder"}.get(entry.kind, "no plain file")
+            raise Refused(
+                f"{path} on {node} is {what}: sparktop writes to the user's own files alone",
+                (f"see where it leads: on {node}: ls -ld {shlex.quote(path)}",),
+            )
+        if own_id is not None and entry.user_id != own_id:
+            raise Refused(
+                f"{path} on {node} is not {user}'s (user id {entry.user_id})",
+                (f"on {node}: sudo chown {user} {shlex.quote(path)}",),
+            )
