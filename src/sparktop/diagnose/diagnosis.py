@@ -156,23 +156,24 @@ class Diagnosis:
 
 def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
     """The findings with `caused_by` filled in from what each rule says it follows."""
-    firing = [finding for finding, _ in visible if finding.phase is Phase.FIRING]
+    firing: dict[str, list[Finding]] = {}
+    for finding, _ in visible:
+        if finding.phase is Phase.FIRING:
+            firing.setdefault(finding.rule, []).append(finding)
+            if finding.rule.startswith("kernel.xid-"):
+                firing.setdefault("kernel.xid", []).append(finding)  # stands for any Xid
     findings = []
     for finding, rule in visible:
-        candidates = firing if finding.caused_by is None and finding.phase is Phase.FIRING else []
-        causes = (other.rule for rule_id in rule.follows for other in candidates if _is_cause(other, rule_id, finding))
+        named = rule.follows if finding.caused_by is None and finding.phase is Phase.FIRING else ()
+        causes = (other.rule for rule_id in named for other in firing.get(rule_id, ()) if _is_cause(other, finding))
         cause = next(causes, None)
         findings.append(finding if cause is None else replace(finding, caused_by=cause))
     return findings
 
 
-def _is_cause(candidate: Finding, rule_id: str, finding: Finding) -> bool:
-    """Whether `other` is the cause that a rule names as `named`.
-
-    "kernel.xid" stands for any Xid; a finding at information level causes nothing but other such findings.
-    """
-    if candidate.rule != rule_id and not (rule_id == "kernel.xid" and candidate.rule.startswith("kernel.xid-")):
-        return False
+def _is_cause(candidate: Finding, finding: Finding) -> bool:
+    """Whether what a rule names as its cause is one here: a finding at information level causes nothing but others of
+    that level."""
     is_weighty = candidate.severity is not Severity.INFO or finding.severity is Severity.INFO
     is_apart = candidate.nodes and finding.nodes and set(candidate.nodes).isdisjoint(finding.nodes)
     return is_weighty and candidate is not finding and not is_apart

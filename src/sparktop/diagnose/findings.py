@@ -27,9 +27,10 @@ def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple
     children: dict[int, list[Finding]] = {}
     roots: list[Finding] = []
     by_rule = _by_rule(findings)
+    causes = {id(finding): _cause(finding, by_rule) for finding in findings}
     for finding in findings:
-        cause = _cause(finding, by_rule)
-        if cause is None or _is_circle(finding, by_rule):
+        cause = causes[id(finding)]
+        if cause is None or _is_circle(finding, causes):
             roots.append(finding)
         else:
             children.setdefault(id(cause), []).append(finding)
@@ -78,14 +79,14 @@ def _rank(finding: Finding) -> tuple[int, int]:
     return (-finding.severity.weight, 0 if finding.confidence is Confidence.CONFIRMED else 1)
 
 
-def _is_circle(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> bool:
+def _is_circle(finding: Finding, causes: Mapping[int, Finding | None]) -> bool:
     seen_ids = {id(finding)}
-    cause = _cause(finding, by_rule)
+    cause = causes[id(finding)]
     while cause is not None:
         if id(cause) in seen_ids:
             return True
         seen_ids.add(id(cause))
-        cause = _cause(cause, by_rule)
+        cause = causes[id(cause)]
     return False
 
 

@@ -182,6 +182,8 @@ def _is_link_up(node: NodeView, event: KernelEvent) -> bool | None:
 
 def _engine_of(node: NodeView, event: KernelEvent) -> Engine | None:
     """The engine that an event is about: by container, by process, or because it is the only one of its kind."""
+    if event.pid is None and event.container_id is None and not event.process:
+        return None
     for engine in node.engines:
         container = engine.container
         if container is not None and event.container_id == container.container_id:
@@ -205,14 +207,13 @@ def _engine_of(node: NodeView, event: KernelEvent) -> Engine | None:
 
 def _node_findings(node: NodeView, sample: Sample, fleet: FleetState) -> list[Finding]:
     now_boot_s = boot_s_now(node, sample, fleet)
-    judged = [(event, rule_of(event), relevance_of(event, node, now_boot_s)) for event in node.kernel_events]
-    if all(relevance is Relevance.OVER for _, _, relevance in judged):
-        return []
+    relevances = ((event, relevance_of(event, node, now_boot_s)) for event in node.kernel_events)
+    judged = [(event, rule_of(event), relevance) for event, relevance in relevances if relevance is not Relevance.OVER]
     current = {rule for _, rule, relevance in judged if relevance is Relevance.NOW}
     relevant: list[KernelEvent] = []
     spans: dict[str | None, tuple[float, float]] = {}
     for event, rule, relevance in judged:
-        if relevance is Relevance.OVER or (relevance is Relevance.PAST and rule in current):
+        if relevance is Relevance.PAST and rule in current:
             continue
         relevant.append(_with_engine_name(event, node))
         last_s = now_boot_s - (event.last_boot_s or now_boot_s)
@@ -235,8 +236,8 @@ def _findings(events: tuple[KernelEvent, ...], node: str) -> tuple[Finding, ...]
 
 
 def _with_engine_name(event: KernelEvent, node: NodeView) -> KernelEvent:
-    engine = _engine_of(node, event)
-    return event if engine is None or event.container else replace(event, container=engine.name)
+    engine = None if event.container else _engine_of(node, event)
+    return event if engine is None else replace(event, container=engine.name)
 
 
 def _with_node_state(
@@ -255,9 +256,12 @@ def _with_node_state(
             remedies=(),
             caused_by=None,
         )
-    finding = replace(finding, since_wall_s=since_wall_s, brief=brief)
-    if finding.caused_by is None and (live_cause := kernel_findings.live_cause(finding.rule)):
-        return replace(finding, caused_by=live_cause)
+    live_cause = kernel_findings.live_cause(finding.rule) if finding.caused_by is None else ""
+    finding = replace(
+        finding, since_wall_s=since_wall_s, brief=brief, caused_by=finding.caused_by or live_cause or None
+    )
+    if live_cause:
+        return finding
     if finding.rule == NO_MEMORY:
         return _with_memory_severity(finding, node, sample.memory.available_bytes)
     if finding.rule in (OOM_KILL, OOM_LIMIT):
