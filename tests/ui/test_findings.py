@@ -15,7 +15,7 @@ from tests.ui.test_app import ready, screen, until
 from sparktop.clock import ManualClock
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.documents.finding import FindingView, details, evidence_log, short
-from sparktop.documents.finding_tree import AttentionState, columns, family, row_line, rows
+from sparktop.documents.finding_tree import AttentionState, Order, columns, family, in_order, row_line, rows
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, Notice
@@ -397,6 +397,39 @@ async def test_the_list_opens_on_the_worst_open_one_and_leaves_what_is_resolved(
         assert pane.selected.standing is AttentionState.RESOLVED
         pane.refill()
         assert pane.selected.standing is AttentionState.RESOLVED, "the operator went there"
+
+
+def test_a_cause_keeps_its_consequences_in_each_order_and_what_is_over_stays_last() -> None:
+    found = [
+        replace(finding("a"), nodes=("spark2",), since_wall_s=10.0),
+        replace(finding("a.next", "a"), nodes=("spark2",), since_wall_s=99.0),
+        replace(finding("b"), nodes=("spark1",), since_wall_s=20.0),
+        replace(finding("over"), phase=Phase.RESOLVED, since_wall_s=50.0, nodes=("spark1",)),
+    ]
+    shown = rows(found, is_open)
+
+    def order(by: Order) -> list[str]:
+        return [row.finding.rule for row in in_order(shown, by)]
+
+    assert order(Order.WORST) == ["a", "a.next", "b", "over"]
+    assert order(Order.NEWEST) == ["b", "a", "a.next", "over"]
+    assert order(Order.NODE) == ["b", "a", "a.next", "over"]
+
+
+async def test_the_list_is_sorted_and_says_so() -> None:
+    app, _ = console("many")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("A")
+        await until(pilot, lambda: app.console_screen.view == "findings")
+        await pilot.press("S")
+        await until(pilot, lambda: "newest first" in screen(pilot))
+        await pilot.press("S")
+        await until(pilot, lambda: "by node" in screen(pilot))
+        nodes = [row.finding.nodes for row in app.console_screen.findings.rows if not row.stem]
+        assert nodes == sorted(nodes)
+        await pilot.press("S")
+        await until(pilot, lambda: "by node" not in screen(pilot))
 
 
 async def test_acknowledging_dims_and_snoozing_hides() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -82,6 +82,31 @@ def rows(findings: Sequence[Finding], standing_of: StandingOf) -> tuple[FindingR
     resolved = [finding for finding, standing in with_standing if standing is AttentionState.RESOLVED]
     resolved.sort(key=lambda item: -(item.resolved_wall_s or 0.0))
     return (*firing, *(FindingRow(finding, AttentionState.RESOLVED) for finding in resolved))
+
+
+class Order(StrEnum):
+    """How the current findings follow one another; a cause keeps its consequences below it."""
+
+    WORST = "worst first"
+    NEWEST = "newest first"
+    NODE = "by node"
+
+
+def in_order(shown: Sequence[FindingRow], order: Order) -> list[FindingRow]:
+    """The rows in this order; those of one rank stay worst first, resolved ones last."""
+    families: list[list[FindingRow]] = []
+    for row in shown:
+        if row.stem and families:
+            families[-1].append(row)
+        else:
+            families.append([row])
+    ranks: Mapping[Order, Callable[[FindingRow], tuple[float | str, ...]]] = {
+        Order.WORST: lambda root: (),
+        Order.NEWEST: lambda root: (-(root.finding.since_wall_s or 0.0),),
+        Order.NODE: lambda root: root.finding.nodes,
+    }
+    families.sort(key=lambda rows_: (rows_[0].standing is AttentionState.RESOLVED, *ranks[order](rows_[0])))
+    return [row for members in families for row in members]
 
 
 def searched_text(row: FindingRow) -> str:

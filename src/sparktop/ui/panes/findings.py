@@ -12,9 +12,11 @@ from sparktop.documents.finding_tree import (
     SIGNS,
     AttentionState,
     FindingRow,
+    Order,
     columns,
     cuts_brief,
     family,
+    in_order,
     row_line,
     rows,
     searched_text,
@@ -67,6 +69,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         self._clock = clock
         self._attention = attention
         self._fleet = FleetState()
+        self._order = Order.WORST
         self.filter_bar = SearchBar()
 
     def compose(self) -> ComposeResult:
@@ -80,7 +83,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
     def refill(self) -> None:
         """Build the rows again, as acknowledgements or snoozes may have changed."""
         before = self.selected
-        self._rows = rows(self._fleet.findings, self._attention.standing)
+        self._rows = in_order(rows(self._fleet.findings, self._attention.standing), self._order)
         if self.filter_query is not None:
             self._rows = with_own_stems(self.matching(self._rows, searched_text))
         same_rows = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
@@ -97,8 +100,9 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         self.redraw()
 
     def _worst(self) -> int:
-        """The first open row; rows are in the order of their severity, resolved ones last."""
-        return next((index for index, row in enumerate(self._rows) if row.standing is AttentionState.OPEN), 0)
+        """The worst open row, the first of those."""
+        open_rows = [index for index, row in enumerate(self._rows) if row.standing is AttentionState.OPEN]
+        return min(open_rows, key=lambda index: -self._rows[index].finding.severity.weight, default=0)
 
     def tick(self) -> None:
         """A second has passed: redraw durations."""
@@ -122,7 +126,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         title = Line.of(("findings", "quiet")) + self._severity_counts()
         if not self._rows:
             body = wrapped(self._nothing(), inner, "quiet")
-            return framed(body, width=width, height=height, title=title, right=self._snoozed_line(), tone=tone)
+            return framed(body, width=width, height=height, title=title, right=self._right(), tone=tone)
         names = [view.name for view in self._fleet.nodes]
         summary_rows = min(room - len(self._rows) - 1, room * 3 // 5)
         list_rows = room - summary_rows - 1 if summary_rows >= MIN_SHORT else room
@@ -140,7 +144,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
             is_cut = cuts_brief(row, to, names)
             summary = short(self.finding_view(row.finding), cells, room - list_rows - 1, with_brief=is_cut)
             body += [Line.of("  ") + line for line in summary]
-        return framed(body, width=width, height=height, title=title, right=self._snoozed_line(), tone=tone)
+        return framed(body, width=width, height=height, title=title, right=self._right(), tone=tone)
 
     def _severity_counts(self) -> Line:
         """ "2 critical  1 warning", of the open findings."""
@@ -153,9 +157,12 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
                 line += Line.of("  ", (f"{count} {word}{plural}", SIGNS[severity][1]))
         return line
 
-    def _snoozed_line(self) -> Line:
+    def _right(self) -> Line:
+        """The order, where it isn't the first, and how many are snoozed."""
         snoozed = self._snoozed()
-        return Line.of((f"{len(snoozed)} snoozed", "quiet")) if snoozed else Line()
+        texts = [self._order.value] if self._order is not Order.WORST else []
+        texts += [f"{len(snoozed)} snoozed"] if snoozed else []
+        return Line.of(("  ".join(texts), "quiet")) if texts else Line()
 
     def _snoozed(self) -> list[Finding]:
         standing = self._attention.standing
@@ -181,6 +188,12 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
 
     def page(self, pages: int) -> None:
         self.move(pages * max(1, self.size.height // 2))
+
+    def action_sort(self) -> None:
+        """Sort by the next of the orders."""
+        orders = list(Order)
+        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self.refill()
 
     def action_details(self) -> None:
         if (row := self.selected) is not None:
