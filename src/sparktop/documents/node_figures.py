@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
 from sparktop.text.lines import Line, fitting, wrapped
-from sparktop.text.units import GIB, NA, bare_gib, countdown, duration, missing, percent, rate, size, watts
+from sparktop.text.units import GIB, NA, bare_gib, countdown, duration, memory_rate, missing, percent, rate, size, watts
 
 LOW_BYTES = 8 * GIB
 """Available memory below which GB10 machines were seen to hang (docs/facts/gb10.md section 2)."""
@@ -50,15 +50,17 @@ def headline_tone(view: NodeView) -> str:
 
 
 def trend_line(view: NodeView) -> Line:
-    """ "▼ 6.1 GB/s", "steady"; empty before it is known."""
+    """ "▼ 6.1 GiB/s", "steady"; empty before it is known."""
     if view.trend is None:
         return Line()
     speed = view.trend.bytes_per_s
     if view.trend.time_to_empty_s is None and abs(speed) < 60e6:
         return Line.of(("steady", "quiet"))
     if speed < 0:
-        return Line.of((f"▼ {rate(-speed)}", headline_tone(view) if headline_tone(view) != "strong" else "value"))
-    return Line.of((f"▲ {rate(speed)}", "ok"))
+        return Line.of(
+            (f"▼ {memory_rate(-speed)}", headline_tone(view) if headline_tone(view) != "strong" else "value")
+        )
+    return Line.of((f"▲ {memory_rate(speed)}", "ok"))
 
 
 def empty_line(view: NodeView) -> Line:

@@ -29,7 +29,7 @@ from sparktop.observe.log_ring import LineRing
 from sparktop.observe.node_state import NodeBook
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
-from sparktop.text.units import gib
+from sparktop.text.units import gib, memory_rate
 from sparktop.transport.base import Connector, Transport
 from sparktop.transport.forwards import Forwards
 from sparktop.transport.threads import in_thread
@@ -63,7 +63,7 @@ def _link_notices(node: NodeView) -> list[Notice]:
     if sample is not None and link.state is not LinkState.REFUSED:
         seen = f"last seen with {gib(sample.memory.available_bytes)} available"
         if node.trend and node.trend.time_to_empty_s is not None:
-            seen += f", falling {-node.trend.bytes_per_s / 1e9:.1f} GB/s"
+            seen += f", falling {memory_rate(-node.trend.bytes_per_s)}"
         text = f"{link.reach}, {seen} · {link.reason}" if is_tested else f"{text} · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
 

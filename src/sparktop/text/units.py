@@ -43,6 +43,11 @@ def rate(bytes_per_s: float | None) -> str:
     return f"{bytes_per_s / 1e6:.0f} MB/s"
 
 
+def memory_rate(bytes_per_s: float) -> str:
+    """How fast memory is taken or given back, in the units that memory is told in: "6.1 GiB/s", "45.4 MiB/s"."""
+    return f"{size(bytes_per_s)}/s"
+
+
 def countdown(seconds: float) -> str:
     """A running time: "0:07", "2:04", "1:02:03"."""
     whole = max(0, int(seconds))

@@ -35,10 +35,10 @@ def test_what_is_wrong_on_a_node_is_for_rules_to_say() -> None:
 def test_a_lost_node_keeps_its_trajectory() -> None:
     lost = replace(node(available_gib=0.4, state=LinkState.LOST), trend=Trend(bytes_per_s=-5.5e9, time_to_empty_s=0.1))
     (text,) = said(lost)
-    assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.5 GB/s"
+    assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.1 GiB/s"
     starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
     (text,) = said(starved)
-    assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.5 GB/s · TCP")
+    assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.1 GiB/s · TCP")
 
 
 def test_twins_are_warned_of() -> None:
