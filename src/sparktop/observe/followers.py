@@ -225,6 +225,10 @@ class Followers:
                 self._feeds[engine.key] = Feed(title, engine.kind, self._load_lexicon())
                 self._names[engine.key] = engine.name
             self._feeds[engine.key].title = title  # its container's name is known some seconds after its process
+            before = self._engine(engine.key)
+            is_other_run = before is not None and bool(before.pids) and not set(before.pids) & set(engine.pids)
+            if is_other_run or engine.state is EngineState.EXITED:
+                self._scraped.pop(engine.key, None)  # figures of an earlier run are none of this one
         engines = tuple(self._with_observations(engine) for engine in discovered)
         if engines != self._engines or (has_looked and not self._has_looked):
             self._engines, self._has_looked = engines, has_looked
@@ -290,9 +294,9 @@ class Followers:
     async def _follow_endpoint(self, transport: Transport, address: tuple[str, int], key: str) -> None:
         """Scrape one engine's endpoint until cancelled."""
         client = EndpointClient(transport, *address)
-        scraped = self._scraped.setdefault(key, _Scraped())
         try:
             while (engine := self._engine(key)) is not None and engine.endpoint is not None:
+                scraped = self._scraped.setdefault(key, _Scraped())
                 is_useful = await self._scrape(client, engine, engine.endpoint, scraped)
                 await self._rest(METRICS_EVERY_S if is_useful else NO_FIGURES_EVERY_S)
         finally:

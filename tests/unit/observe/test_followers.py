@@ -8,7 +8,7 @@ import pytest
 from tests.pictures_support import memory
 
 from sparktop.clock import ManualClock
-from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineMetrics, EngineState
 from sparktop.model.telemetry import Sample
 from sparktop.observe import followers as module
 from sparktop.observe.followers import Followers, is_later_start
@@ -64,3 +64,28 @@ def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypat
     other = followers.feed("ccc")
     assert other is not None
     assert other.previous is None
+
+
+def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    book = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
+    followers = Followers(book)
+    engines: list[Engine] = []
+    monkeypatch.setattr(module, "discover", lambda *_, **__: tuple(engines))
+
+    def seen(*pids: int) -> Engine:
+        endpoint = Endpoint(host="127.0.0.1", port=8000)
+        engines[:] = [
+            Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.STARTING, pids=pids,
+                   endpoint=endpoint)
+        ]  # fmt: skip
+        followers._discover()
+        return followers._engines[0]
+
+    seen(10)
+    scraped = followers._scraped["aaa"] = module._Scraped()
+    scraped.endpoint = Endpoint(host="127.0.0.1", port=8000, state=EndpointState.OK)
+    scraped.metrics = EngineMetrics(wall_s=1.0, running=2.0)
+    assert seen(10, 11).metrics is scraped.metrics
+    assert seen(20).metrics is None

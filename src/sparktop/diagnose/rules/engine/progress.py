@@ -108,6 +108,7 @@ def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
     Severity.WARNING,
     scope="engines whose metrics sparktop reads",
     sources=("eugr/spark-vllm-docker#260",),
+    clear_s=0.0,  # a token, or the engine's end, ends it: it can't flicker, as the next takes HELD_S again
     follows=_HANGS,
 )
 def no_tokens(fleet: FleetState) -> Iterator[Finding]:
