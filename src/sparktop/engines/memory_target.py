@@ -95,18 +95,22 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
         return Target(target_bytes=need, asked_bytes=asked_size, sentence=breakdown)
     most = total if reachable is None else reachable
     target = asked_size if ceiling < asked_size <= most else ceiling
-    shortage = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown}), but at most {gib(most)} can become free"
+    needs = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown})"
     if asked_size > most:
         warning = (
-            f"{shortage}. sparktop waits for {gib(target)}, then the engine's own check at its start will probably "
-            f"fail. Lower its share (relaunch with {_share_flag(engine)}), or free other memory there."
+            f"{needs}, but at most {gib(most)} can become free. sparktop waits for {gib(target)}, then the engine's "
+            f"own check at its start will probably fail. Lower its share (relaunch with {_share_flag(engine)}), or "
+            "free other memory there."
         )
     else:
-        warning = f"{shortage}. sparktop waits for {gib(target)}; once the engine is loaded, the host has little left."
+        warning = (
+            f"{needs}; of the {gib(most)} that can become free there, {gib(SLACK_BYTES)} come and go. sparktop waits "
+            f"for {gib(target)}; once the engine is loaded, the host has little left."
+        )
     return Target(
         target_bytes=target,
         asked_bytes=asked_size,
-        sentence=f"{gib(target)}, what can be reached there; {breakdown} would be {gib(need)}",
+        sentence="all that can be counted on there, and less than it needs",
         warnings=(warning,),
         is_short=asked_size > most,
     )
