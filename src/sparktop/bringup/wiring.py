@@ -45,6 +45,7 @@ from sparktop.model.survey import Ask, Output
 from sparktop.model.telemetry import Interface
 from sparktop.operate.launch.gates import link as link_gates
 from sparktop.operate.launch.inputs import link as link_inputs
+from sparktop.operate.setup.mesh import login_ask
 
 _MIN_NODES = 2
 
@@ -386,12 +387,8 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
 
 def mesh_ask(seen: Seen, near: str, far: str) -> Output | None:
     """Asks one node to log in at the other by its fabric address; nothing is accepted or saved."""
-    ends = link_inputs.fabrics((near, far), seen.picture, seen.survey)
-    end = ends.get(far)
-    if end is None or not end.ip:
-        return None
-    options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
-    return Output(node=near, argv=("ssh", *options, "--", end.ip, "true"), limit_s=10.0)
+    end = link_inputs.fabrics((near, far), seen.picture, seen.survey).get(far)
+    return login_ask(near, end.ip) if end is not None and end.ip else None
 
 
 def _mesh_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
@@ -403,7 +400,6 @@ def _mesh_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
 
 def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
     answers: dict[str, MeshFacts] = {}
-    steps: list[str] = []
     for near, far in (nodes, nodes[::-1]):
         ask = mesh_ask(seen, near, far)
         if ask is None:
@@ -413,8 +409,6 @@ def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
             code=answer.code if answer is not None and not seen.is_missing(ask) else None,
             text=answer.problem if answer is not None else "",
         )
-        if answer is not None and answer.code:
-            steps += [f"on {near}: ssh-copy-id {ask.argv[-2]}   # compare the host key's fingerprint with {far}'s"]
     judgement = judge_mesh(answers)
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)
@@ -425,7 +419,7 @@ def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
         "denied": f"{path}: its key is not accepted",
         "other": f"{path}: {said}",
     }.get(judgement.case, "both ways, without a question")
-    return judged(judgement, found, by_hand("Record host key and public key for the fabric's address", *steps))
+    return judged(judgement, found, by_action("ssh-mesh", "Let each log in at the other, and record host keys"))
 
 
 CARDS = (

@@ -36,6 +36,9 @@ class Command:
     written to a command's standard input."""
     done_when: Command | None = None
     """A read-only command whose success means that this has already been done."""
+    saves: str = ""
+    """Saves the last line of its output under this name, "KEY0": "{KEY0}" in commands of later steps, on other nodes
+    too. Only a public key is put there: a node can't make a command of another node say anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

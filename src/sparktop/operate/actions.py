@@ -246,6 +246,15 @@ ACTIONS: tuple[Action, ...] = (
         ),
     ),
     Action(
+        name="ssh-mesh",
+        title="Let nodes log in at each other",
+        description="Let each node log in at the others over the cable: keys, host keys, a test; or take it away.",
+        risk=Risk.SAFE,
+        target="nodes",
+        planner="setup.mesh",
+        options=(Option(name="remove", description="take it away again", default="no", choices=("yes", "no")),),
+    ),
+    Action(
         name="join-group",
         title="Join a group",
         description="Add the login user to the group docker, or to systemd-journal for the kernel log.",

@@ -39,7 +39,7 @@ from sparktop.operate.refused import Refused
 from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, unreachable_refusal
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.placeholders import fill_command, fill_placeholders
+from sparktop.operate.run.placeholders import fill_command, fill_placeholders, saved_for
 from sparktop.operate.run.run_context import KeepMeasured, OwnPerformers, Performers, Picture, RunContext, Tell
 from sparktop.operate.run.run_text import brief, stops
 from sparktop.operate.runner.api import AskSecret, NodeLines
@@ -277,7 +277,7 @@ class Operations:
         if not run.can_go_back or not run.state.is_over or not run.plan.way_back:
             return None
         plan = run.plan
-        filled_steps = [_filled(step, run.saved.get(step.node, {})) for step in plan.way_back]
+        filled_steps = [_filled(step, saved_for(step.node, run.saved)) for step in plan.way_back]
         steps = tuple(step for step in filled_steps if step is not None)
         stops_any = any(stops(step.act) for step in steps)
         return replace(

@@ -38,7 +38,7 @@ from sparktop.operate.run.gate import changes
 from sparktop.operate.run.local_step import LocalStep
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.placeholders import fill_placeholders
+from sparktop.operate.run.placeholders import fill_placeholders, saved_for
 from sparktop.operate.run.record import Record, new_run
 from sparktop.operate.run.remote_step import RemoteStep, StepListener
 from sparktop.operate.run.run_context import RunContext
@@ -262,7 +262,7 @@ class PlanExecution:
         """Carry out one step, recorded and audited; skipped where the operator has aborted."""
         if self._abort.is_wanted:
             return StepResult(state=StepState.SKIPPED, is_aborted=True)
-        act = fill_placeholders(step.act, self.run.saved.get(step.node, {}))
+        act = fill_placeholders(step.act, saved_for(step.node, self.run.saved))
         if act is None:  # it acts on a container that was never created
             self._record.step(index, state=StepState.SKIPPED, detail="its container was never created")
             return StepResult(state=StepState.DONE)

@@ -1,7 +1,8 @@
-"""Ids that a step has saved (of a container it created), put into later steps on the same node. Pure.
+"""What a step has saved, put into later steps: ids of containers that it created, public keys that it made. Pure.
 
 A plan is made before the container exists: what is done to the new one later (its policy, its guard, moving it aside
-on rollback) says "{NEW}" where its id belongs.
+on rollback) says "{NEW}" where its id belongs. "{KEY0}" in a command is a public key that a step, on whatever node, has
+saved under that name.
 """
 
 from __future__ import annotations
@@ -11,10 +12,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparktop.model.operation import DockerCall, Expect, Operation
+from sparktop.model.operation import Command, DockerCall, Expect, Operation
 from sparktop.model.plan import Act, AwaitReady, AwaitServing, CollectEvidence, GuardOrder, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
+
+
+_KEY = re.compile(r"\{(KEY[0-9]+)\}")
+_PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}={0,2}")
+
+
+def saved_for(node: str, saved: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """What a step on this node may use, of what all nodes have saved: its own, and the public keys of every node."""
+    keys = {name: value for values in saved.values() for name, value in values.items() if _PUBLIC_KEY.fullmatch(value)}
+    return {**keys, **saved.get(node, {})}
 
 
 def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
@@ -66,7 +77,19 @@ def _fill_operation(operation: Operation, saved: Mapping[str, str]) -> Operation
             else operation.body,
             done_when=replace(done, path=_fill_text(done.path, saved)) if done else None,
         )
-    return operation
+    return _fill_keys(operation, saved) if isinstance(operation, Command) else operation
+
+
+def _fill_keys(command: Command, saved: Mapping[str, str]) -> Command:
+    def fill(text: str) -> str:
+        return _KEY.sub(lambda name: saved.get(name[1], name[0]), text)
+
+    return replace(
+        command,
+        argv=tuple(map(fill, command.argv)),
+        content=fill(command.content),
+        done_when=_fill_keys(command.done_when, saved) if command.done_when else None,
+    )
 
 
 def _fill_text(value: Any, saved: Mapping[str, str]) -> Any:
@@ -81,6 +104,8 @@ def _fill_text(value: Any, saved: Mapping[str, str]) -> Any:
 
 def _placeholders(operation: Operation) -> set[str]:
     """The placeholders that an operation still has."""
+    if isinstance(operation, Command):
+        return {name for text in (*operation.argv, operation.content) for name in _KEY.findall(text)}
     texts: list[str] = []
     if isinstance(operation, DockerCall | Expect):
         texts += operation.path.split("/")

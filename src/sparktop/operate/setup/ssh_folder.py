@@ -88,17 +88,21 @@ class SshFolder:
             return ()
         return (Command(argv=("mkdir", "-p", "-m", "0700", "--", f"{self.home}/{FOLDER}"), limit_s=LIMIT_S),)
 
-    def add(self, name: str, line: str) -> tuple[Command, ...]:
-        """Append the line once, after a line break where the last one lacks it; a new file is the user's alone."""
+    def add_block(self, name: str, block: str) -> tuple[Command, ...]:
+        """Append several lines at once, told by the first of them."""
         path, text = self.path(name), self.texts.get(name, "")
         lead = "\n" if text and not text.endswith("\n") else ""
         append = Command(
             argv=("dd", "if={content}", f"of={path}", "oflag=append", "conv=notrunc", "status=none"),
-            content=f"{lead}{line}\n",
+            content=f"{lead}{block}\n",
             limit_s=LIMIT_S,
-            done_when=self.holds(name, line),
+            done_when=self.holds(name, block.partition("\n")[0]),
         )
-        return (append, *(() if self.has(name) else (_mode("0600", path),)), self.holds(name, line))
+        return (append, *(() if self.has(name) else (_mode("0600", path),)))
+
+    def add(self, name: str, line: str) -> tuple[Command, ...]:
+        """Append the line once, after a line break where the last one lacks it; a new file is the user's alone."""
+        return (*self.add_block(name, line), self.holds(name, line))
 
     def take_out(self, name: str, line: str) -> Command:
         """Remove every line that equals this one."""
@@ -149,7 +153,7 @@ def folder_asks(node: str, picture: FleetState, survey: Survey, names: Sequence[
     """What has to be asked, round by round, to read the folder with these files."""
     ask = home_ask(node, login_user(node, picture))
     yield ask
-    home = _home(survey.value(ask))
+    home = home_in(survey.value(ask))
     if home:
         yield entries_ask(node, home)
         yield writable_ask(node, home)
@@ -157,7 +161,7 @@ def folder_asks(node: str, picture: FleetState, survey: Survey, names: Sequence[
         yield from (FileText(node=node, path=f"{home}/{FOLDER}/{name}") for name in names)
 
 
-def _home(text: object) -> str:
+def home_in(text: object) -> str:
     """The home of a line of the user database; empty where there is none that can be used."""
     fields = text.strip().split(":") if isinstance(text, str) else []
     home = fields[5] if len(fields) == 7 else ""
@@ -173,7 +177,7 @@ def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[s
     """
     user = login_user(node, picture)
     ask = home_ask(node, user)
-    home = _home(survey.value(ask))
+    home = home_in(survey.value(ask))
     if not home:
         raise Refused(
             f"the home of {user} on {node} is not known: {survey.problem(ask) or 'the user database has none'}"

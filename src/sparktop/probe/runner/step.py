@@ -200,6 +200,8 @@ class StepWork:
             name = str(command["argv"][0]).rpartition("/")[2]
             said = last_line(output)
             raise Failed(f"{name} exited {_exit(code)}" + (f": {said}" if said else ""), code=code, output=output)
+        if command.get("saves"):
+            self.saved[str(command["saves"])] = output.rpartition("\n")[2]
 
     async def _run(self, command: Words, *, fails: bool) -> tuple[bool, int | None, str]:
         """(whether its exit code is accepted, the code, its output)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from sparktop.model.operation import DockerCall, Expect
+import pytest
+
+from sparktop.model.operation import Command, DockerCall, Expect
 from sparktop.model.plan import AwaitReady, GuardOrder, Remote
-from sparktop.operate.run.placeholders import fill_placeholders
+from sparktop.operate.run.placeholders import fill_placeholders, saved_for
 
 NEW = "a" * 64
 CALL = DockerCall(
@@ -45,3 +47,26 @@ def test_guard_and_others() -> None:
     )
     assert fill_placeholders(GuardOrder(container_id=""), {}) == GuardOrder(container_id="")
     assert fill_placeholders(AwaitReady(name="{NEW}"), {}) == AwaitReady(name="{NEW}")
+
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDKmcx4QSFUIrJxsLkIX5RrKZ0n7vAFlm2l3UWAxBBIr"
+
+
+def test_a_public_key_of_another_node_is_filled_into_commands() -> None:
+    command = Command(
+        argv=("grep", "{KEY0} x"), content="{KEY0} x\n", done_when=Command(argv=("grep", "{KEY0}")), saves="KEY1"
+    )
+    filled = fill_placeholders(Remote(operations=(command,), undo=(command,)), saved_for("b", {"a": {"KEY0": KEY}}))
+    assert isinstance(filled, Remote)
+    for one in (*filled.operations, *filled.undo):
+        assert isinstance(one, Command)
+        assert (one.argv[1], one.content) == (f"{KEY} x", f"{KEY} x\n")
+        assert one.done_when is not None
+        assert one.done_when.argv[1] == KEY
+
+
+@pytest.mark.parametrize("lie", [f"{KEY}\nssh-rsa AAAA", 'command="rm" ssh-ed25519 AAAA', "", "$(reboot)"])
+def test_what_is_no_public_key_is_never_carried_to_another_node(lie: str) -> None:
+    saved = saved_for("b", {"a": {"KEY0": lie, "NEW": "0123"}})
+    assert saved == {}
+    assert fill_placeholders(Remote(operations=(Command(argv=("x",), content="{KEY0}"),)), saved) is None
