@@ -8,6 +8,7 @@ be the one that a request waits for: a request for one reply then fails at once,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -283,13 +284,28 @@ class RunnerLine:
                     if left < 0:
                         return Answer(problem=f"{self._node} says more than it was asked for")
         except TimeoutError:
+            self._drop(request)
             return Answer(problem=unreadable or f"{self._node} gave no answer within {limit_s:.0f} s")
+        except asyncio.CancelledError:
+            self._drop(request)
+            raise
         finally:
             request.close()
         answer = codec.answer_of(ask, words, "".join(pieces))
         if isinstance(ask, AskPrivileges) and answer.value is not None:
             self._privileges = answer
         return answer
+
+    def _drop(self, request: _Request) -> None:
+        """Have the node end a program that nobody waits for any more, as one that loads the link."""
+
+        async def dropped() -> None:
+            with contextlib.suppress(LinkLost):
+                await request.send({"drop": 1})
+
+        task = asyncio.create_task(dropped())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def lock(self, who: str, what: str) -> LockHolder | None:
         words = await self._one_reply({"lock": {"who": who, "what": what, "key": self._key}}, "lock")

@@ -25,6 +25,8 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
     {"id", "file": {path, limit, from_end}}                              a file's text; from_end: its last bytes
     {"id", "models": {roots [...], seconds}}             the models on disk (`models`): a JSON text
     {"id", "hub": {repo, revision, hub, token, seconds}} what the hub says of a model (`hub`): a JSON text
+    {"id", "drop": 1}                  end the question of this id with the program that answers it; its reply still
+                                       comes, and says so
     {"id", "secret": "..." | null}     the password that the step of this id asked for; null: the operator has none
     {"bye": 1}                         leave now
 
@@ -180,6 +182,7 @@ class Requests:
     lock_node: Callable[[str, str, str], Words]
     unlock_node: Callable[[], None]
     pass_on: Callable[[object, object], None]
+    drop: Callable[[object], None]
     ask: Callable[[Words], None]
 
     def __init__(self) -> None:
@@ -217,6 +220,8 @@ class Requests:
             elif "unlock" in request:
                 self.unlock_node()
                 self.tell({"id": number, "kind": "unlocked"})
+            elif "drop" in request:
+                self.drop(number)
             elif "secret" in request:
                 self.pass_on(number, request["secret"])
             elif any(word in request for word in ("privileges", "get", "output", "file", "models", "hub")):
@@ -323,6 +328,13 @@ class Runner(Requests):
 
     # questions
 
+    def drop(self, number: object) -> None:
+        self.waiting = [request for request in self.waiting if request.get("id") != number]
+        for child in self.children.values():
+            if not child.step and child.number == number and child.control >= 0:
+                os.close(child.control)  # its program's time is over when this hangs up, as when the runner leaves
+                child.control = -1
+
     def ask_waiting(self) -> None:
         while self.waiting and sum(not child.step for child in self.children.values()) < QUESTIONS_AT_MOST:
             request = self.waiting.pop(0)
@@ -407,7 +419,8 @@ class Runner(Requests):
         self.poll.unregister(child.data)
         del self.children[child.data]
         os.close(child.data)
-        os.close(child.control)
+        if child.control >= 0:
+            os.close(child.control)
         status = os.waitpid(child.pid, 0)[1]  # it is ending: its pipe closes with it
         if child.step:
             try:

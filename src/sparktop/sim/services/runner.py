@@ -152,6 +152,9 @@ class Runner(Requests, ProgramSession):
         self._machine.react(acts.Hold())  # a planned change must find the state that was shown
         self._spawn(self._answer(request))
 
+    def drop(self, number: object) -> None:
+        """A simulated program ends by itself, and nobody reads its answer."""
+
     async def _answer(self, request: Words) -> None:
         for words in await self._answer_lines(request):
             self._tell({"id": request.get("id"), **words})

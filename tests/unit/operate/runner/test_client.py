@@ -60,6 +60,26 @@ async def test_questions_are_answered_exactly(stage: Bench, tmp_path: Path) -> N
     assert "spark2" in answers[elsewhere].problem
 
 
+async def test_a_program_that_nobody_waits_for_any_more_is_ended_with_its_children(
+    stage: Bench, tmp_path: Path
+) -> None:
+    """As a run that measures and is aborted leaves its programs: they load the link."""
+    line = await stage.line()
+    pids = tmp_path / "pids"
+    script = 'echo $$ >>"$1"; sleep 60 & echo $! >>"$1"; wait'
+    busy = [Output(node=NODE, argv=("sleep", "0.1"), limit_s=1.0 + number) for number in range(3)]
+    ask = Output(node=NODE, argv=("timeout", "50", "/bin/sh", "-c", script, "sh", str(pids)), limit_s=55.0)
+    asking = asyncio.create_task(line.ask([ask, *busy]))
+    await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    started = [int(word) for word in pids.read_text().split()]
+    await until(lambda: not any(is_alive(pid) for pid in started))
+    after = FileText(node=NODE, path=str(tmp_path / "none"))
+    assert (await line.ask([after]))[after] == Answer()
+
+
 async def test_a_fault_while_listening_is_told_to_who_waits(stage: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     line = await stage.line()
 
