@@ -20,10 +20,12 @@ HEAD = """# What a bring-up checks
 Each row has the check's reason, what it looks at, and what it says of captured output in each case, with its remedy.
 {count} checks; `make readme` makes this page.
 
-**Verified on what.** Names that don't resolve, a login by password the key that `install-key` adds, and the logins
-between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity, memory, disks, headers and permissions also ran against a real OpenSSH server,
-probe and runner on Debian 12; what `permit-root` and `set-addresses` write against the real `visudo` and
-`netplan generate`. What only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP): captured text alone.
+**Verified on what.** Names that don't resolve, a login by password, the key that `install-key` adds, and the logins
+between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity, memory, disks, headers and permissions
+also ran against a real OpenSSH server, probe and runner on Debian 12; what `permit-root` and `set-addresses` write
+against the real `visudo` and `netplan generate`. `measure-link` ran between two machines with networks, servers and
+cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied. What
+only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP): captured text alone.
 """
 
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.pictures_support import WALL_S, facts, gib, idle_node, link, memory, picture
+from tests.plan_golden import CASES
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.card import NO_PROGRAM
 from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
+from sparktop.bringup.measured import measured
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
+from sparktop.model.plan import Half, MeasureLink, Plan, Request, Risk, Run, RunState, Step, StepRun, StepState
 from sparktop.model.survey import (
     Answer,
     Ask,
@@ -27,6 +30,8 @@ from sparktop.model.survey import (
     PublicKey,
 )
 from sparktop.model.telemetry import Disk
+from sparktop.operate.measure.link_load import bandwidth_result, latency_result
+from sparktop.operate.measure.perftest import parse_bandwidth, parse_latency
 
 BOTH = ("spark1", "spark2")
 MISSING = NO_PROGRAM
@@ -135,6 +140,48 @@ def view(name: str = "spark1", *, host: Mapping[str, Any] | None = None, **more:
     return idle_node(name, **options)
 
 
+def perftest_text(name: str) -> str:
+    """What a program of perftest printed: tests/cases/perftest."""
+    return (CASES / "perftest" / f"{name}.txt").read_text()
+
+
+def load(*texts: str, back: bool = False, latency: bool = False, counted: float | None = 1.01) -> StepRun:
+    """A step of measure-link in which the clients of so many halves printed these texts.
+
+    Args:
+        back: from spark2 to spark1.
+        counted: share of the bytes that the RDMA ports counted; None: not read.
+    """
+    near, far = BOTH[::-1] if back else BOTH
+    devices = ("rocep1s0f0", "roceP2p1s0f0")
+    halves = tuple(
+        Half(device=device, gid_index=3, ip="10.0.0.1", peer_device=device, peer_gid_index=3, peer_ip="10.0.0.2")
+        for device in devices[: len(texts)]
+    )
+    act = MeasureLink(peer=far, halves=halves, is_latency=latency)
+    if latency:
+        result = latency_result(act, parse_latency(perftest_text(texts[0])), rtt_ms=0.282)
+    else:
+        readings = [parse_bandwidth(perftest_text(text)) for text in texts]
+        moved = sum(reading.transferred_bytes for reading in readings)
+        result = bandwidth_result(act, readings, None if counted is None else round(counted * moved), rtt_ms=0.282)
+    state = StepState.DONE if result.ok else StepState.FAILED
+    step = Step(id=f"{near}-{'-'.join(texts)}", title="", node=near, act=act)
+    return StepRun(step=step, state=state, detail=result.detail, figures=result.figures)
+
+
+def link_run(*loads: StepRun) -> Run:
+    """An ended run of measure-link."""
+    plan = Plan(request=Request(action="measure-link", nodes=BOTH), title="", risk=Risk.DISRUPTIVE, steps=())
+    return Run(id="r", plan=plan, state=RunState.DONE, steps=loads)
+
+
+HEALTHY_LINK = link_run(
+    load("bw-half"), load("bw-half", back=True), load("bw-conflicting-cpu", "bw-conflicting-cpu"),
+    load("lat-small", latency=True),
+)  # fmt: skip
+
+
 @dataclass
 class Desk:
     """Both Sparks, and what they answer; `texts` and `views` spoil them, by node or ("") for both."""
@@ -144,6 +191,8 @@ class Desk:
     privileges: Privileges = field(default_factory=lambda: Privileges(user="spark", docker="open", sudo="password"))
     info: Mapping[str, Any] | None = field(default_factory=lambda: INFO)
     keys: tuple[PublicKey, ...] = (OWN_KEY,)
+    runs: tuple[Run, ...] = (HEALTHY_LINK,)
+    """What was measured before."""
     asked: list[Ask] = field(default_factory=list)
 
     @property
@@ -182,6 +231,12 @@ class Desk:
         problem = f"{name.split()[0]} ended with {code}{f': {error}' if error else ''}" if code else ""
         return Answer(value=said if said or not code else None, problem=problem, code=None if is_file else code)
 
+    @property
+    def kept(self) -> dict[Key, CheckResult]:
+        """The rows of what was measured."""
+        rows = (row for run in self.runs for row in measured(run, self.picture, now_wall_s=WALL_S))
+        return {row.key: row for row in rows}
+
     def rows(self, *names: str, kept: Mapping[Key, CheckResult] | None = None) -> list[CheckResult]:
         """The rows of these checks; of all without names."""
         cards = [card for card in CARDS if not names or card.id in names]
@@ -190,7 +245,7 @@ class Desk:
             chapters: list[tuple[Chapter, tuple[CheckResult, ...]]] = [
                 chapter
                 async for chapter in look(
-                    cards, lambda: self.picture, self.ask, kept=kept or {}, now_wall_s=lambda: WALL_S
+                    cards, lambda: self.picture, self.ask, kept=self.kept | dict(kept or {}), now_wall_s=lambda: WALL_S
                 )
             ]
             return [row for _, rows in chapters for row in rows]

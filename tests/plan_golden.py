@@ -49,6 +49,7 @@ ACTS = {
     plans.Measure: "measure",
     plans.CheckExposed: "check what is exposed",
     plans.CheckLogin: "check the login",
+    plans.MeasureLink: "measure the link",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

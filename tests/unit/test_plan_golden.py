@@ -27,7 +27,9 @@ from sparktop.model.plan import (
     CollectEvidence,
     Difference,
     GuardOrder,
+    Half,
     Measure,
+    MeasureLink,
     Plan,
     Remote,
     Request,
@@ -61,6 +63,10 @@ ACTS: tuple[Act, ...] = (
     Measure(engine="vllm", expected=Expected(), floor_bytes=1),
     CheckExposed(name="llm.example.org", api_key=SECRET),
     CheckLogin(key=PublicKey(algorithm="ssh-ed25519", blob="AAAA")),
+    MeasureLink(
+        peer="spark2",
+        halves=(Half(device="a", gid_index=3, ip="10.0.0.1", peer_device="b", peer_gid_index=3, peer_ip="10.0.0.2"),),
+    ),
     GuardOrder(container_id=""),
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement, State
 from sparktop.masking import mask_text
-from sparktop.model.bringup import Chapter, CheckState
+from sparktop.model.bringup import Chapter, CheckState, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Run
@@ -52,6 +52,7 @@ class Outcome:
     state: CheckState
     found: str = ""
     remedies: tuple[Remedy, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +184,16 @@ _STATES = {
 }
 
 
-def judged(judgement: Judgement, found: str, *remedies: Remedy) -> Outcome:
+def state_of(judgement: Judgement) -> CheckState:
+    """The state of the row that shows a check's judgement."""
+    return _STATES[judgement.state]
+
+
+def judged(judgement: Judgement, found: str, *remedies: Remedy, gauges: tuple[Gauge, ...] = ()) -> Outcome:
     """The outcome that shows a check's judgement; one that passed needs no remedy."""
-    state = _STATES[judgement.state]
-    return Outcome(state=state, found=_clean(found), remedies=() if state is CheckState.PASSED else remedies)
+    state = state_of(judgement)
+    shown = () if state is CheckState.PASSED else remedies
+    return Outcome(state=state, found=_clean(found), remedies=shown, gauges=gauges)
 
 
 def from_gate(gate: Gate) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktop.bringup import access, identity, machine, memory, parity, reach, release, wiring
+from sparktop.bringup import access, bandwidth, identity, machine, memory, parity, reach, release, wiring
 from sparktop.bringup.card import Card
 
 CARDS: tuple[Card, ...] = (
@@ -14,5 +14,6 @@ CARDS: tuple[Card, ...] = (
     *memory.CARDS,
     *wiring.CARDS,
     *parity.CARDS,
+    *bandwidth.CARDS,
 )
 BY_ID = {card.id: card for card in CARDS}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.bounds import json_of, list_of, seconds_of
+from sparktop.bounds import json_of, list_of, real, seconds_of
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.config import write_private
 from sparktop.errors import ConfigError
-from sparktop.model.bringup import CheckResult, CheckState, Key
+from sparktop.model.bringup import CheckResult, CheckState, Gauge, Key
 from sparktop.model.finding import Remedy
 
 VERSION = 2
@@ -92,6 +92,7 @@ def _words(row: CheckResult) -> Words:
         "state": str(row.state),
         "found": row.found,
         **({"remedies": [_remedy_words(remedy) for remedy in row.remedies]} if row.remedies else {}),
+        **({"gauges": [_gauge_words(gauge) for gauge in row.gauges]} if row.gauges else {}),
         "basis": dict(row.basis),
         "wall_s": row.proven_wall_s,
     }
@@ -103,6 +104,16 @@ def _remedy_words(remedy: Remedy) -> Words:
         "steps": list(remedy.steps),
         "action": remedy.action,
         "options": [list(option) for option in remedy.options],
+    }
+
+
+def _gauge_words(gauge: Gauge) -> Words:
+    return {
+        "label": gauge.label,
+        "value": gauge.value,
+        "unit": gauge.unit,
+        "healthy": list(gauge.healthy),
+        "state": str(gauge.state),
     }
 
 
@@ -119,6 +130,7 @@ def _row(item: object) -> CheckResult | None:
             state=CheckState(words.get("state", CheckState.PASSED)),
             found=_line(words["found"]),
             remedies=tuple(map(_remedy, list_of(words.get("remedies", ())))),
+            gauges=tuple(map(_gauge, list_of(words.get("gauges", ())))),
             basis={_line(name): _line(value) for name, value in dict(words["basis"]).items()},
             proven_wall_s=seconds_of(words["wall_s"]),
         )
@@ -135,6 +147,18 @@ def _remedy(item: object) -> Remedy:
         steps=tuple(map(_line, list_of(words.get("steps", ())))),
         action=None if action is None else _line(action),
         options=tuple((_line(name), _line(value)) for name, value in options),
+    )
+
+
+def _gauge(item: object) -> Gauge:
+    words = sanitise.mapping(item)
+    low, high = list_of(words["healthy"])
+    return Gauge(
+        label=_line(words["label"]),
+        value=real(words["value"]),
+        unit=_line(words["unit"]),
+        healthy=(real(low), real(high)),
+        state=CheckState(words["state"]),
     )
 
 

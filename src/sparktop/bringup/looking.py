@@ -117,6 +117,7 @@ def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *,
         state=outcome.state,
         found=outcome.found,
         remedies=outcome.remedies,
+        gauges=outcome.gauges,
         basis=basis_of(card, target, picture) if is_proven else {},
         proven_wall_s=now_wall_s if is_proven else None,
     )

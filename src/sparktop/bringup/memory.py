@@ -89,13 +89,19 @@ def tools_ask(node: str) -> Output:
     return Output(node=node, argv=("which", *TOOLS))
 
 
-def _tools(seen: Seen, nodes: Nodes) -> Outcome:
-    ask = tools_ask(nodes[0])
-    answer = seen.survey.answers.get(ask)
+def missing_tools(seen: Seen, node: str) -> list[str] | None:
+    """Those of the programs that the node doesn't have; None: it was not told."""
+    answer = seen.survey.answers.get(tools_ask(node))
     if answer is None or answer.code not in (0, 1):
-        return unknown(seen.why_not(ask))
-    there = {line.rpartition("/")[2] for line in (seen.text(ask) or "").split()}
-    missing = [name for name in TOOLS if name not in there]
+        return None
+    there = {line.rpartition("/")[2] for line in (seen.text(tools_ask(node)) or "").split()}
+    return [name for name in TOOLS if name not in there]
+
+
+def _tools(seen: Seen, nodes: Nodes) -> Outcome:
+    missing = missing_tools(seen, nodes[0])
+    if missing is None:
+        return unknown(seen.why_not(tools_ask(nodes[0])))
     if not missing:
         return passed(", ".join(TOOLS))
     packages = " ".join(dict.fromkeys(TOOLS[name] for name in missing))

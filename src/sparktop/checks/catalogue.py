@@ -74,4 +74,6 @@ CHECKS: tuple[Check[Any], ...] = (
     fabric.judge_default_route,
     fabric.judge_persistence,
     fabric.judge_mesh,
+    link.judge_bandwidth,
+    link.judge_latency,
 )

@@ -1,4 +1,8 @@
-"""Checks of the cable between two nodes: is it up, how fast, and with one MTU at both ends."""
+"""Checks of the cable between two nodes: is it up, with one MTU at both ends, and what it was measured at.
+
+A fabric can pass every status check and be slow (docs/facts/bringup.md section 0): measurements are judged here too,
+and a case says which of the look-alikes of section 8 it is.
+"""
 
 from __future__ import annotations
 
@@ -82,3 +86,99 @@ def judge_mtu(sizes: tuple[int | None, int | None]) -> Judgement:
     if first is None or second is None:
         return unknown("an interface doesn't report its MTU")
     return passed() if first == second else warning()
+
+
+# --- measured
+
+_SCOPE = "two DGX Sparks joined by cable"
+_FACTS = "docs/facts/bringup.md section 7"
+
+HALF_FAIL_GBPS = 50.0
+HALF_WARN_GBPS = 95.0
+HALF_HEALTHY_GBPS = (109.0, 112.0)
+"""One PCIe half by `ib_write_bw`: capetron/gb10-cluster-check fails it below 50 and warns below 95; the fault moves 12
+to 16."""
+BOTH_FAIL_GBPS = 2 * HALF_FAIL_GBPS
+BOTH_WARN_GBPS = 184.0
+"""NVIDIA Sync's floor for a link (docs/facts/bringup.md section 1)."""
+BOTH_HEALTHY_GBPS = (189.0, 197.0)
+"""Both halves of one cable at once: 189.85 by NVIDIA's playbook, 196.03 to 196.08 by three others."""
+LATENCY_WARN_US = 10.0
+"""sparkrun warns above it; 1.42 to 1.47 µs are healthy."""
+LATENCY_HEALTHY_US = (1.4, 1.6)
+SMALL_BYTES = 64
+"""Up to so many bytes a message's time is the link's latency, not its bandwidth."""
+JUMBO_PATH_MTU = 4096
+"""The path MTU of RDMA where both interfaces have 9000."""
+WITNESS_PERCENT = 90.0
+"""Of the bytes that a program reports, how much the ports' own counters must have counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthFacts:
+    """One run of `ib_write_bw` over one half, or over several at once."""
+
+    gbps: float | None
+    """The sum, where there are several."""
+    halves: int = 1
+    mtu_bytes: int | None = None
+    """The path MTU; None: it wasn't printed."""
+    counted_percent: float | None = None
+    """Of the bytes that the program reports, what the RDMA ports' counters have counted; None: they were not read."""
+    problem: str = ""
+    """Why there is no figure."""
+
+
+@check(
+    "bandwidth.slow",
+    "The cable is slow although everything about it is green",
+    scope=_SCOPE,
+    sources=(
+        "capetron/gb10-cluster-check: 109 to 112 healthy, below 95 a warning, below 50 a failure",
+        "evanwtf/local-llm: 196 over both halves",
+        "NVIDIA/dgx-spark-playbooks PR #108: 12.86 and 13.23 Gb/s on current firmware",
+        _FACTS,
+    ),
+    is_rule=False,
+    bring_up="bandwidth.half",
+)
+def judge_bandwidth(facts: BandwidthFacts) -> Judgement:
+    """Whether RDMA moves what the halves can; the counters of the ports bear witness that it was RDMA."""
+    if facts.gbps is None:
+        return unknown(facts.problem or "it was not measured")
+    if facts.counted_percent is not None and facts.counted_percent < WITNESS_PERCENT:
+        return failed("elsewhere", gbps=facts.gbps)
+    is_half = facts.halves < 2
+    fail, warn = (HALF_FAIL_GBPS, HALF_WARN_GBPS) if is_half else (BOTH_FAIL_GBPS, BOTH_WARN_GBPS)
+    if facts.gbps < fail:
+        return failed("fault", gbps=facts.gbps)
+    if facts.gbps >= warn:
+        return passed("unwitnessed" if facts.counted_percent is None else "", gbps=facts.gbps)
+    is_small = facts.mtu_bytes is not None and facts.mtu_bytes < JUMBO_PATH_MTU
+    return warning("small-packets" if is_small else "low", gbps=facts.gbps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyFacts:
+    """One run of `ib_write_lat`."""
+
+    typical_us: float | None
+    message_bytes: int = 2
+    problem: str = ""
+
+
+@check(
+    "bandwidth.latency",
+    "A small message takes long over the cable",
+    scope=_SCOPE,
+    sources=("eugr/spark-vllm-docker: 1.42 to 1.47 µs", "sparkrun: a warning above 10 µs"),
+    is_rule=False,
+    bring_up="bandwidth.latency",
+)
+def judge_latency(facts: LatencyFacts) -> Judgement:
+    """Whether a small message takes microseconds; of a large one nothing is claimed."""
+    if facts.typical_us is None:
+        return unknown(facts.problem or "it was not measured")
+    if facts.message_bytes > SMALL_BYTES:
+        return unknown(f"messages of {facts.message_bytes} bytes tell no latency", case="large")
+    return warning(typical_us=facts.typical_us) if facts.typical_us > LATENCY_WARN_US else passed()

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rich.cells import cell_len
+
 from sparktop.bringup.card import by_action
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
+from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState, Gauge
 from sparktop.model.finding import Remedy
+from sparktop.text.bars import gauge
 from sparktop.text.lines import BLANK, Line, hanging, wrapped
 from sparktop.text.units import age
 
@@ -23,6 +26,8 @@ SIGNS: Mapping[CheckState, tuple[str, str]] = {
     CheckState.UNKNOWN: ("?", "info"),
 }
 """State -> (glyph, tone)."""
+PAGE_CELLS = 100
+"""Width of the bars in the page to keep."""
 _NOUNS = {
     CheckState.FAILED: "failed",
     CheckState.WARNING: "to look at",
@@ -92,6 +97,7 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     lines = [first + Line.of(("  ", ""), (text, tone if row.is_problem else "quiet"))] if is_short else [first]
     if not is_short:
         lines += _indented(text, width, tone if row.is_problem else "quiet")
+    lines += gauge_lines(row, width)
     if row.is_problem:
         lines += _indented(card.why, width, "quiet")
     if row.state is not CheckState.PASSED or row.remedies:
@@ -111,6 +117,8 @@ def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Lin
     lines += [BLANK, *wrapped(row.found or "nothing found", width, tone if row.is_problem else "value")]
     if row.is_kept and row.proven_wall_s is not None:
         lines += wrapped(f"{_since(row, now_wall_s)}, and nothing it depends on has changed", width, "quiet")
+    if row.gauges:
+        lines += [BLANK, *gauge_lines(row, width, indent=0)]
     lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
     if row.remedies:
         lines += [BLANK]
@@ -121,6 +129,35 @@ def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Lin
     if card.root:
         lines += [BLANK, *_entry("root", card.root, width)]
     return [*lines, BLANK, *_entry("source", "; ".join(card.sources), width)]
+
+
+def gauge_lines(row: CheckResult, width: int, indent: int = 4) -> list[Line]:
+    """Its figures as bars to one scale, each beside what is healthy; without bars where there is no room."""
+    if not row.gauges:
+        return []
+    full = max(max(one.value, one.healthy[1]) for one in row.gauges)
+    labels = max(cell_len(one.label) for one in row.gauges)
+    figures = max(cell_len(_gauge_text(one)) for one in row.gauges)
+    room = min(BAR_CELLS, width - indent - labels - figures - 4)
+    lines = []
+    for one in row.gauges:
+        tone = SIGNS[one.state][1]
+        bar = gauge(one.value, one.healthy, full, room, tone) + Line.of("  ") if room >= BAR_LEAST_CELLS else Line()
+        label = one.label + " " * (labels - cell_len(one.label)) + "  "
+        lines.append(Line.of(" " * indent, (label, "label")) + bar + Line.of((_gauge_text(one), tone)))
+    return lines
+
+
+BAR_CELLS, BAR_LEAST_CELLS = 40, 8
+
+
+def _gauge_text(one: Gauge) -> str:
+    low, high = one.healthy
+    return f"{_amount(one.value)} {one.unit}, healthy {_amount(low)} to {_amount(high)}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}".removesuffix(".0")
 
 
 def about(row: CheckResult) -> str:
@@ -213,6 +250,16 @@ def _row_data(row: CheckResult) -> dict[str, Any]:
         "remedies": [
             {"title": remedy.title, "steps": list(remedy.steps), "action": remedy.action} for remedy in row.remedies
         ],
+        "gauges": [
+            {
+                "label": one.label,
+                "value": one.value,
+                "unit": one.unit,
+                "healthy": list(one.healthy),
+                "state": str(one.state),
+            }
+            for one in row.gauges
+        ],
         "proven_wall_s": row.proven_wall_s,
         "is_kept": row.is_kept,
         "sources": list(card.sources),
@@ -238,6 +285,13 @@ def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
         cells = (row.state.value, BY_ID[row.check].title, about(row), row.found)
         body.append("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
     for row in own:
+        if bars := gauge_lines(row, PAGE_CELLS, indent=0):
+            body += [
+                f"\n{_plain(about(row))}, {row.check}:\n\n```text\n",
+                *(f"{line.plain}\n" for line in bars),
+                "```\n",
+            ]
+    for row in own:
         if row.is_problem and row.remedies:
             body.append(f"\n{_plain(about(row))}, {row.check}:\n\n")
             body += [f"- {_plain(remedy.title)}\n" for remedy in row.remedies]
@@ -260,6 +314,8 @@ h2 { margin-top: 2rem } table { border-collapse: collapse; width: 100% }
 td, th { text-align: left; padding: .3rem .8rem .3rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
 .passed { color: #2d7d2d } .warning { color: #9a6700 } .failed { color: #c0262d } .skipped, .unknown { color: #666 }
 pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto } .why { color: #555 }
+.gauge { display: grid; grid-template-columns: 18rem 14rem 1fr; gap: .8rem; align-items: center }
+meter { width: 100% }
 @media (prefers-color-scheme: dark) { body { background: #161616; color: #ddd } pre { background: #222 }
 td, th { border-color: #333 } .why { color: #aaa } }
 """
@@ -286,7 +342,7 @@ def _chapter_html(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
 
 def _row_html(row: CheckResult) -> str:
     card = BY_ID[row.check]
-    found = html.escape(row.found)
+    found = html.escape(row.found) + "".join(map(_gauge_html, row.gauges))
     if row.is_problem:
         found += f'<div class="why">{html.escape(card.why)}</div>'
         found += "".join(f"<div>→ {html.escape(remedy.title)}</div>" for remedy in row.remedies)
@@ -295,6 +351,16 @@ def _row_html(row: CheckResult) -> str:
     sign = f'<td class="{row.state}">{SIGNS[row.state][0]} {row.state}</td>'
     nodes = html.escape(about(row))
     return f"<tr>{sign}<td>{html.escape(card.title)}</td><td>{nodes}</td><td>{found}</td></tr>\n"
+
+
+def _gauge_html(one: Gauge) -> str:
+    full = max(one.value, one.healthy[1])
+    low = one.healthy[0]
+    return (
+        f'<div class="gauge {one.state}"><span class="why">{html.escape(one.label)}</span>'
+        f'<meter min="0" max="{full:g}" low="{low:g}" value="{one.value:g}"></meter>'
+        f"<span>{html.escape(_gauge_text(one))}</span></div>"
+    )
 
 
 def _date(wall_s: float) -> str:

@@ -29,6 +29,7 @@ from sparktop.model.plan import (
     CollectEvidence,
     GuardOrder,
     Measure,
+    MeasureLink,
     Plan,
     Remote,
     Run,
@@ -37,6 +38,7 @@ from sparktop.model.plan import (
     StepState,
     only_fetches,
 )
+from sparktop.operate.measure.perftest import client_argv, ping_argv, server_argv
 from sparktop.operate.secrets.masking import Masker
 from sparktop.text.lines import Line
 from sparktop.text.units import gib
@@ -219,6 +221,11 @@ def _act(act: Act) -> Iterator[str]:
             yield f"GET /metrics of {act.name}: not found"
         case CheckLogin():
             yield f"a new connection from here, with the key {act.key.fingerprint} alone: no password is tried"
+        case MeasureLink():
+            for number, half in enumerate(act.halves):
+                yield f"{_joined(ping_argv(half))}"
+                yield f"on {act.peer}: {_joined(server_argv(act, half, number))}"
+                yield _joined(client_argv(act, half, number))
         case GuardOrder():
             yield _order(act)
 

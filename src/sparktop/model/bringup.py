@@ -23,6 +23,7 @@ class Chapter(StrEnum):
     ADDRESSES = "addresses"
     RDMA = "rdma"
     PARITY = "parity"
+    BANDWIDTH = "bandwidth"
     ENDPOINT = "endpoint"
 
 
@@ -38,6 +39,7 @@ CHAPTER_TITLES: Mapping[Chapter, str] = {
     Chapter.ADDRESSES: "Addresses",
     Chapter.RDMA: "RDMA",
     Chapter.PARITY: "Parity",
+    Chapter.BANDWIDTH: "Bandwidth",
     Chapter.ENDPOINT: "Endpoint",
 }
 Key = tuple[str, tuple[str, ...], str]
@@ -57,6 +59,19 @@ class CheckState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """One measured figure beside what is healthy: a bar of the page."""
+
+    label: str
+    """ "rocep1s0f0, spark1 to spark2"."""
+    value: float
+    unit: str
+    healthy: tuple[float, float]
+    """From, to."""
+    state: CheckState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
     """One row of the bring-up page: a check's result on one node, or on all of them together."""
 
@@ -69,6 +84,8 @@ class CheckResult:
     found: str = ""
     """What it found, with its figure; while skipped or unknown, why."""
     remedies: tuple[Remedy, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
+    """Its figures, where they are measured."""
     basis: Mapping[str, str] = field(default_factory=dict)
     """What the result depends on: "spark1 boot", "spark1 driver"; where one of them changes, it is no longer proven."""
     proven_wall_s: float | None = None

@@ -187,6 +187,34 @@ class CheckLogin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One PCIe half of the cable, from the end that sends to the end that receives."""
+
+    device: str
+    """RDMA device of the sending end."""
+    gid_index: int
+    """Of RoCE v2, as read for this plan: it moves when addresses change."""
+    ip: str
+    peer_device: str
+    peer_gid_index: int
+    peer_ip: str
+    mtu: int | None = None
+    """The smaller one of both interfaces; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureLink:
+    """Load the cable for some seconds, from the step's node to another one; what both nodes run for it ends with it."""
+
+    peer: str
+    halves: tuple[Half, ...]
+    """One, or the two of one cable at once."""
+    is_latency: bool = False
+    """The time of small messages instead of the bandwidth."""
+    seconds: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
     """An order to the probe: kill this container when memory runs low, without waiting for the console."""
 
@@ -213,6 +241,7 @@ Act = (
     | Measure
     | CheckExposed
     | CheckLogin
+    | MeasureLink
     | GuardOrder
 )
 

@@ -288,6 +288,14 @@ ACTIONS: tuple[Action, ...] = (
         planner="setup.addresses",
     ),
     Action(
+        name="measure-link",
+        title="Measure the cable",
+        description="Load the cable between two idle Sparks for half a minute, and measure its bandwidth and latency.",
+        risk=Risk.DISRUPTIVE,
+        target="nodes",
+        planner="measure.link",
+    ),
+    Action(
         name="guard",
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",

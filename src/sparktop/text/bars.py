@@ -105,6 +105,17 @@ def progress(done: int, total: int, width: int) -> str:
     return "▰" * full + "▱" * (width - full)
 
 
+def gauge(value: float, healthy: tuple[float, float], full: float, width: int, tone: str) -> Line:
+    """A bar of a figure from 0 to `full`, with the healthy range marked where the bar doesn't reach it."""
+    if full <= 0 or width <= 0:
+        return Line()
+    filled = min(width, max(1, round(value / full * width)))
+    low, high = (round(end / full * width) for end in healthy)
+    marked = range(min(low, width - 1), min(width, max(high, low + 1)))
+    rest = "".join("▒" if cell in marked else "·" for cell in range(filled, width))
+    return Line(merged((("█" * filled, tone), *((cell, "ok" if cell == "▒" else "quiet") for cell in rest))))
+
+
 def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs, with neighbours of the same tone joined."""
     return tuple(("".join(text for text, _ in group), tone) for tone, group in groupby(runs, key=lambda run: run[1]))

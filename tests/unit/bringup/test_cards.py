@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, contact, view
+from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, contact, link_run, load, view
 from tests.pictures_support import GIB, gib, gpu, link, memory
 from tests.unit.diagnose.rules.pair_support import fabric
 
@@ -17,6 +17,7 @@ from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import View
 from sparktop.model.bringup import CheckState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
+from sparktop.model.plan import StepRun
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
 
@@ -46,6 +47,15 @@ def on(name: str, text: Text, **desk: Any) -> Given:
 
 def spoilt(host: Mapping[str, Any] | None = None, **more: Any) -> Given:
     return Given(first=view(host=host, **more))
+
+
+def measured_as(*loads: StepRun) -> Given:
+    """Measured by a run with these steps."""
+    return Given(runs=(link_run(*loads),))
+
+
+def spoilt_unmeasured(**more: Any) -> Given:
+    return Given(first=view(**more), runs=())
 
 
 def wired(*interfaces: Interface) -> Given:
@@ -422,6 +432,47 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         on("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=2 quiet kho=off"),
     ),
     ("parity.python-headers", WARNING, "spark1 missing, spark2 there", on(HEADER, 1)),
+    # bandwidth
+    (
+        "bandwidth.half",
+        FAILED,
+        "12.9 Gb/s over rocep1s0f0, spark2 to spark1: everything is green, and it is slow",
+        measured_as(load("bw-half"), load("bw-slow", back=True)),
+    ),
+    (
+        "bandwidth.half",
+        WARNING,
+        "92.6 Gb/s over rocep1s0f0, spark1 to spark2: small packets cost it",
+        measured_as(load("bw-mtu1024")),
+    ),
+    ("bandwidth.half", FAILED, "it did not go over RDMA", measured_as(load("bw-half", counted=0.0))),
+    ("bandwidth.half", PASSED, "counters were not read", measured_as(load("bw-half", counted=None))),
+    (
+        "bandwidth.half",
+        WARNING,
+        "another half has no figure: nothing was measured: Couldn't connect to 10.0.0.2:18515",
+        measured_as(load("bw-half"), load("bw-no-server", back=True)),
+    ),
+    ("bandwidth.half", UNKNOWN, "not measured yet", Given(runs=())),
+    ("bandwidth.half", UNKNOWN, "not measured yet", measured_as(load("bw-other-language"))),
+    ("bandwidth.half", SKIPPED, "spark1 has no ib_write_bw", on("which", (1, "/usr/sbin/lldpctl\n"), runs=())),
+    ("bandwidth.half", SKIPPED, "RDMA doesn't lead", spoilt_unmeasured(network=replace(fabric(1), rdma_ports=()))),
+    ("bandwidth.both", FAILED, "25.7 Gb/s over both halves", measured_as(load("bw-slow", "bw-slow"))),
+    (
+        "bandwidth.both",
+        WARNING,
+        "104.7 Gb/s over both halves, spark1 to spark2: below what is healthy",
+        measured_as(load("bw-half-share", "bw-half-share")),
+    ),
+    ("bandwidth.both", UNKNOWN, "not measured yet", Given(runs=())),
+    (
+        "bandwidth.latency",
+        WARNING,
+        "13.12 µs, 99 % within 15.02, rocep1s0f0",
+        measured_as(load("lat-slow", latency=True)),
+    ),
+    ("bandwidth.latency", PASSED, "1.44 µs, rocep1s0f0", measured_as(load("lat-duration", latency=True))),
+    ("bandwidth.latency", UNKNOWN, "not measured yet", Given(runs=())),
 ]
 
 

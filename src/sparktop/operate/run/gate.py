@@ -14,7 +14,7 @@ from datetime import datetime
 from sparktop.errors import UsageError
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, Plan, Remote, Request, Step
+from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, MeasureLink, Plan, Remote, Request, Step
 from sparktop.operate.refused import Refused
 from sparktop.transport.targets import parse_target
 
@@ -34,8 +34,8 @@ def only_looks(request: Request) -> bool:
 
 
 def changes(step: Step) -> bool:
-    """Whether a step changes something on its node."""
-    return isinstance(step.act, Remote | GuardOrder)
+    """Whether a step changes something on its node, or loads it so that nothing else should run there."""
+    return isinstance(step.act, Remote | GuardOrder | MeasureLink)
 
 
 def is_protected(node: str, protected: Collection[str]) -> bool:

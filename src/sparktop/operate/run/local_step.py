@@ -22,6 +22,7 @@ from sparktop.model.plan import (
     CollectEvidence,
     GuardOrder,
     Measure,
+    MeasureLink,
     SmokeTest,
     Step,
     StepState,
@@ -76,6 +77,8 @@ class LocalStep:
                     return await self._exposed(step, step.act, on_progress)
                 case CheckLogin():
                     return await self._login(step, step.act, on_progress)
+                case MeasureLink():
+                    return await self._measure_link(step, step.act, on_progress)
                 case AwaitServing():
                     return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
@@ -254,6 +257,29 @@ class LocalStep:
             return StepResult(state=StepState.FAILED, detail=f"no answer within {step.limit_s:.0f} s")
         except TransportError as error:
             return StepResult(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
+
+    async def _measure_link(self, step: Step, act: MeasureLink, on_progress: OnProgress) -> StepResult:
+        """Load the cable once; an abort ends what runs for it on both nodes."""
+        try:
+            patience_s = self._context.first_line_s
+            line = await self._locks.line(step.node, patience_s=patience_s)
+            peer_line = await self._locks.line(act.peer, patience_s=patience_s)
+            work = self._context.performers.measure_link(
+                line,
+                peer_line,
+                self._context.picture,
+                act,
+                progress=lambda detail, ratio: on_progress(detail, ratio, ""),
+            )
+            result = await self._abort.unless(_bounded(work, step.limit_s))
+        except NoLine as no_line:
+            return StepResult(state=StepState.FAILED, detail=f"{no_line}: nothing was measured")
+        except TimeoutError:
+            return StepResult(state=StepState.FAILED, detail=f"no result within {step.limit_s:.0f} s")
+        except TransportError as error:
+            return StepResult(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
+        state = StepState.DONE if result.ok else StepState.FAILED
+        return StepResult(state=state, detail=result.detail, figures=result.figures)
 
     async def _exposed(self, step: Step, check: CheckExposed, on_progress: OnProgress) -> StepResult:
         """Ask the proxy once."""

@@ -23,6 +23,7 @@ from sparktop.model.plan import (
     Figures,
     GuardOrder,
     Measure,
+    MeasureLink,
     Run,
     SmokeTest,
 )
@@ -77,6 +78,10 @@ class Performers(Protocol):
         self, line: NodeLine, picture: Picture, node: str, check: CheckExposed, *, progress: Progress
     ) -> RequestResult: ...
 
+    async def measure_link(
+        self, line: NodeLine, peer_line: NodeLine, picture: Picture, act: MeasureLink, *, progress: Progress
+    ) -> RequestResult: ...
+
     async def collect(
         self,
         nodes: Sequence[str],
@@ -120,6 +125,7 @@ class OwnPerformers:
     smoke = staticmethod(_late("run.first_request", "smoke"))
     measure = staticmethod(_late("run.first_request", "measure"))
     exposed = staticmethod(_late("serve.exposed", "exposed"))
+    measure_link = staticmethod(_late("measure.link_load", "measure_link"))
     collect = staticmethod(_late("evidence.collect", "collect"))
     judge_memory = staticmethod(_late("waits.memory", "judge_memory"))
     judge_ready = staticmethod(_late("waits.readiness", "judge_ready"))

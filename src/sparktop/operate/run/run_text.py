@@ -54,7 +54,18 @@ def sentence(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-UNITS = {"gib": "GiB", "w": "W", "c": "°C", "percent": "%", "s": "s", "mhz": "MHz", "tps": "tok/s"}
+UNITS = {
+    "gib": "GiB",
+    "w": "W",
+    "c": "°C",
+    "percent": "%",
+    "s": "s",
+    "mhz": "MHz",
+    "tps": "tok/s",
+    "gbps": "Gb/s",
+    "us": "µs",
+    "ms": "ms",
+}
 ALWAYS = ("available_gib",)
 """Shown even where unchanged."""
 

@@ -9,7 +9,7 @@ for the address that the operator's own connection reaches it by.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
@@ -56,6 +56,27 @@ class Fabric:
     """Why each further RDMA device that is up leads nowhere, while others do."""
     is_unread: bool = False
     """The network of one of the nodes hasn't been read yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailEnd:
+    """One node's end of a rail."""
+
+    device: str
+    """RDMA device."""
+    interface: str
+    ip: str
+    mtu: int | None = None
+    gid_index: int | None = None
+    """Of RoCE v2 for the address, as read now; None: there is no entry for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rail:
+    """Two RDMA devices in one network: a PCIe half of the cable."""
+
+    near: RailEnd
+    far: RailEnd
 
 
 def gid_ask(node: str, port: RdmaPort) -> Output | None:
@@ -105,6 +126,42 @@ def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mappin
         view.name: _fabric(view, other_view, end, survey, is_same_network=common_ends is not None)
         for view, other_view, end in zip(views, views[::-1], ends, strict=True)
     }
+
+
+def rails(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Rail, ...]:
+    """The halves over which both nodes' RDMA devices reach each other, by the first node's device; none for one node.
+
+    Two devices of a node in one network are no two rails: which of them answers is left to the kernel.
+    """
+    views = _both_views(nodes, picture)
+    if views is None:
+        return ()
+    near, far = (dict(_rail_ends(view, survey)) for view in views)
+    return tuple(
+        sorted(
+            (Rail(near=near[network], far=far[network]) for network in near.keys() & far.keys()),
+            key=lambda rail: (rail.near.device.lower(), rail.near.device),
+        )
+    )
+
+
+def _rail_ends(view: NodeView, survey: Survey) -> Iterator[tuple[IPv4Network, RailEnd]]:
+    """The ends of devices that are up, by network; the first where a network has several."""
+    seen: set[IPv4Network] = set()
+    for end, network in _ends(view):
+        if end.port is None or not end.port.is_active or network in seen or not _DEVICE.fullmatch(end.port.device):
+            continue
+        seen.add(network)
+        yield (
+            network,
+            RailEnd(
+                device=end.port.device,
+                interface=end.interface.name,
+                ip=end.ip,
+                mtu=end.interface.mtu,
+                gid_index=_port_gid(view.name, end.port, {end.ip}, survey),
+            ),
+        )
 
 
 # --- addresses
@@ -255,8 +312,7 @@ def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int
     for port in ports:
         own_interfaces = [interface for interface in view.interfaces if interface.name == port.interface]
         own_addresses = {text for interface in own_interfaces for text in interface.plain_addresses}
-        entries = port.roce_v2_gids or _asked_gids(view.name, port, survey)
-        index = min((index for index, address in entries if address in own_addresses), default=None)
+        index = _port_gid(view.name, port, own_addresses, survey)
         if index is None:
             return None, f"{port.device} has no RoCE v2 entry for {' '.join(sorted(own_addresses))}", False
         indices[port.device] = index
@@ -264,6 +320,12 @@ def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int
         texts = ", ".join(f"{index} on {device}" for device, index in indices.items())
         return None, f"the indices differ: {texts}", True
     return next(iter(indices.values())), "", False
+
+
+def _port_gid(node: str, port: RdmaPort, addresses: Collection[str], survey: Survey) -> int | None:
+    """The first RoCE v2 entry of the port that is one of its own addresses."""
+    entries = port.roce_v2_gids or _asked_gids(node, port, survey)
+    return min((index for index, address in entries if address in addresses), default=None)
 
 
 def _asked_gids(node: str, port: RdmaPort, survey: Survey) -> Sequence[tuple[int, str]]:
