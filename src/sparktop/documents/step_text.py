@@ -96,6 +96,8 @@ def _container_names(plan: Plan) -> dict[str, str]:
     """Container id, or the placeholder of one that is made -> its name, from what the plan's steps check and create."""
     names: dict[str, str] = {}
     for step in (*plan.steps, *plan.way_back):
+        if isinstance(step.act, AwaitReady) and step.act.container_id:
+            names[step.act.container_id] = step.act.name
         for operation in step.act.operations if isinstance(step.act, Remote) else ():
             match operation:
                 case Expect() if "Name" in operation.equals:

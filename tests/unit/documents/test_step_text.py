@@ -103,6 +103,15 @@ def test_a_call_as_a_person_types_it(call: DockerCall, wanted: list[str]) -> Non
     assert list(typed_lines(step, plan)) == wanted
 
 
+def test_a_container_that_a_later_step_waits_for_is_called_by_its_name() -> None:
+    start = Step(id="start", title="x", node="spark1",
+                 act=Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/start"),)))  # fmt: skip
+    ready = Step(id="ready", title="x", node="spark1", act=AwaitReady(name="vllm", container_id=ID))
+    request = Request(action="x", nodes=("spark1",))
+    plan = Plan(request=request, title="x", risk=Risk.SAFE, steps=(start, ready))
+    assert typed_lines(start, plan) == ("docker start vllm",)
+
+
 def test_a_name_that_is_no_word_is_quoted_and_a_secret_masked() -> None:
     named = Expect(path=f"/containers/{ID}/json", equals={"Name": "/$(x) y"})
     act = Remote(operations=(named, DockerCall(method="POST", path=f"/containers/{ID}/start"),
