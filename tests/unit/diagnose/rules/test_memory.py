@@ -386,6 +386,9 @@ QUIET_EXITS = {
             memory=memory(100.0, anonymous_bytes=gib(3.0)),
         )
     ),
+    "cache beside memory that nobody accounts for, not yet still for long": picture(
+        after([(-900, 30), (-8, 30), (-4, 68), (0, 68)], 10.0, baseline=None, memory=memory(68.0, cache_gib=28.0))
+    ),
     "nothing is normal yet, and nothing unaccounted": picture(idle_node(baseline=None)),
     "the node is silent": picture(after(74.0, 90.0, link=link(LinkState.STALE))),
 }

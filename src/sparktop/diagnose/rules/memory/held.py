@@ -269,7 +269,12 @@ def _cache(after: _AfterExit) -> Finding | None:
     memory = after.node.sample.memory
     if memory.page_cache_bytes < CACHE_BYTES or memory.free_bytes > memory.total_bytes // 2:
         return None
-    if after.target is not None and after.target - after.available > TRAPPED_BYTES:
+    ledger = after.node.ledger
+    unaccounted = (ledger.unaccounted_bytes if ledger else None) or 0
+    missing = (
+        unaccounted >= UNKNOWN_NORMAL_BYTES if after.target is None else after.target - after.available > TRAPPED_BYTES
+    )
+    if missing:
         return None
     return Finding(
         rule=RULE,
