@@ -184,14 +184,6 @@ class _OneChannel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """How a first request went."""
-
-    ok: bool
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     path: Path
     problems: tuple[str, ...] = ()
@@ -220,12 +212,12 @@ class StagePerformers(OwnPerformers):
                 sample = picture().node(node)
                 assert sample is not None
                 if sample.sample is not None and sample.sample.memory.available_bytes < test.floor_bytes:
-                    return Asked(ok=False, detail="available memory fell below the floor")
+                    return RequestResult(ok=False, detail="available memory fell below the floor")
                 if asking.done():
-                    return Asked(ok=asking.result(), detail="it serves")
-            return Asked(ok=False, detail="no token came")
+                    return RequestResult(ok=asking.result(), detail="it serves")
+            return RequestResult(ok=False, detail="no token came")
         except ConnectionResetError as error:
-            return Asked(ok=False, detail=str(error))
+            return RequestResult(ok=False, detail=str(error))
         finally:
             asking.cancel()
 
