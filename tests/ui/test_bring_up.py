@@ -6,11 +6,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.bringup_support import Desk
+from tests.bringup_support import Desk, link_run, load
 from tests.ui.acting import NARROW, USUAL, acting, at, notified
 from tests.ui.operating import FakeOperating
+from tests.ui.pictures import PICTURES
 from tests.ui.test_app import screen, until
 
+from sparktop.bringup.kept import Kept
+from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
 from sparktop.model.bringup import CheckState
 from sparktop.ui.screens.bring_up import BringUpScreen
@@ -129,3 +132,29 @@ async def test_nodes_that_fail_while_they_are_asked_are_told_on_the_page() -> No
     async with acting("decode", USUAL, side) as (_, _side, pilot):
         await pilot.press("B")
         await at(pilot, BringUpScreen, "the connection was lost")
+
+
+SLOW = link_run(
+    load("bw-slow"), load("bw-half", back=True), load("bw-slow", "bw-slow"), load("lat-small", latency=True)
+)
+
+
+@pytest.mark.parametrize("size", [NARROW, USUAL, (200, 50)])
+async def test_a_slow_cable_stands_beside_what_is_healthy(
+    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept" / "bringup.json"
+    monkeypatch.setitem(PICTURES, "desk", lambda clock: Desk().picture)
+    async with acting("desk", size, side_of(Desk())) as (app, _side, pilot):
+        flow = app.acting.bringing_up
+        Kept(kept).keep(measured(SLOW, flow.picture(), now_wall_s=flow.clock.wall()))
+        flow.kept = kept
+        await pilot.press("B")
+        await at(pilot, BringUpScreen, "Esc close")
+        page = pilot.app.screen
+        assert isinstance(page, BringUpScreen)
+        await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+        page.table.select(next(index for index, row in enumerate(page.table.rows) if row.check == "bandwidth.half"))
+        await pilot.pause()
+        assert "12.9 Gb/s, healthy 109 to 112" in screen(pilot)
+        assert "█" in screen(pilot)

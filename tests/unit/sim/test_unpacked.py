@@ -9,6 +9,7 @@ from tests.stage_operations import Acting
 
 from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
+from sparktop.bringup.measured import measured
 from sparktop.model.bringup import CheckResult, CheckState
 from sparktop.model.plan import Plan, Request, RunState
 
@@ -66,5 +67,14 @@ async def test_five_faults_are_found_and_cured_by_what_the_page_offers(tmp_path:
         reached = next(row for row in rows if row.check == "addresses.ping")
         assert reached.state is CheckState.PASSED
         assert "192.168.100.11" in reached.found
+        plan = await acting.plan(Request(action="measure-link", nodes=("spark1", "spark2")))
+        assert isinstance(plan, Plan), plan
+        run = await acting.run(plan)
+        assert run.state is RunState.DONE, run.message
+        made = {row.check: row for row in measured(run, acting.stage.picture, now_wall_s=acting.stage.clock.wall())}
+        assert {check: row.state for check, row in made.items()} == dict.fromkeys(
+            ("bandwidth.half", "bandwidth.both", "bandwidth.latency"), CheckState.PASSED
+        )
+        assert made["bandwidth.both"].found.startswith("196.0 Gb/s over both halves, spark1 to spark2; the RDMA ports")
     finally:
         await acting.aclose()

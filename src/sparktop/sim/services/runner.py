@@ -6,6 +6,7 @@ be queried on a later connection. A reboot ends them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from sparktop.probe.runner.questions import (
 from sparktop.sim.reaction import acts
 from sparktop.sim.services import docker_api, programs
 from sparktop.sim.services.answers import captured
+from sparktop.sim.services.perftest import Perftest
 from sparktop.sim.services.process import Departed, Machine, ProgramSession, Step
 from sparktop.sim.services.runner_steps import Work
 from sparktop.sim.spark import probe_lines, storage
@@ -45,6 +47,7 @@ class NodeSteps:
     """Steps that were queried before they started: they will never start."""
     keys: dict[str, Step] = field(default_factory=dict)
     """Transfers under way, by key."""
+    perftest: Perftest = field(default_factory=Perftest)
     holder: Runner | None = None
     lock: Words = field(default_factory=dict)
 
@@ -66,6 +69,8 @@ class Runner(Requests, ProgramSession):
         self._bench = bench
         self._tell = tell
         self._spawn = spawn
+        self._answering: dict[object, asyncio.Task[Any]] = {}
+        """The questions that are being answered, by number."""
         self.is_gone = False
 
     def opening(self) -> bytes:
@@ -153,11 +158,18 @@ class Runner(Requests, ProgramSession):
         self._spawn(self._answer(request))
 
     def drop(self, number: object) -> None:
-        """A simulated program ends by itself, and nobody reads its answer."""
+        if (answering := self._answering.get(number)) is not None:
+            answering.cancel()
 
     async def _answer(self, request: Words) -> None:
-        for words in await self._answer_lines(request):
-            self._tell({"id": request.get("id"), **words})
+        number = request.get("id")
+        if (task := asyncio.current_task()) is not None:
+            self._answering[number] = task
+        try:
+            for words in await self._answer_lines(request):
+                self._tell({"id": number, **words})
+        finally:
+            self._answering.pop(number, None)
 
     async def _answer_lines(self, request: Words) -> list[Words]:
         spark, t = self._machine.moment()
@@ -170,6 +182,7 @@ class Runner(Requests, ProgramSession):
             answer = captured(spark.script, path)
             is_there = answer is not None and not answer.is_missing
             text = answer.output if answer is not None and is_there else probe_lines.text(spark, t, path)
+            text = self._bench.perftest.counter(path) or text
             if text is None:
                 return no_answer()
             data, is_cut = _cut(text.encode(), request["file"])
@@ -191,7 +204,7 @@ class Runner(Requests, ProgramSession):
     async def _program_answer(self, words: Words) -> list[Words]:
         spark, t = self._machine.moment()
         argv = [str(word) for word in words["argv"]]
-        ran = programs.run(spark, t, argv)
+        ran = await self._bench.perftest.run(self._machine, argv) or programs.run(spark, t, argv)
         if ran is None:
             return no_answer(start_problem(argv, FileNotFoundError()), code=NO_PROGRAM)
         await self._machine.rest(ran.seconds)
