@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from sparktop.bounds import json_of
@@ -29,6 +30,8 @@ from sparktop.checks.fabric import (
     AddressFacts,
     MeshFacts,
     PersistenceFacts,
+    Shape,
+    Wiring,
     half_of,
     halves,
     judge_addresses,
@@ -38,6 +41,7 @@ from sparktop.checks.fabric import (
     judge_jumbo,
     judge_mesh,
     judge_persistence,
+    judge_wiring,
 )
 from sparktop.checks.judgement import State
 from sparktop.checks.link import judge_mtu, judge_rate
@@ -46,6 +50,7 @@ from sparktop.model.telemetry import Interface
 from sparktop.operate.launch.gates import link as link_gates
 from sparktop.operate.launch.inputs import link as link_inputs
 from sparktop.operate.setup.mesh import login_ask
+from sparktop.operate.setup.neighbours import items, neighbours_ask, parse_neighbours, wiring
 
 _MIN_NODES = 2
 
@@ -88,36 +93,6 @@ def _cable(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, plug, by_action("reboot", f"Reboot {node} with the cable in"))
 
 
-def neighbours_ask(node: str) -> Output:
-    return Output(node=node, argv=("lldpctl", "-f", "json0"))
-
-
-def parse_neighbours(text: str | None) -> Mapping[str, tuple[str, str]] | None:
-    """(name of the other machine, its port) by own interface, of lldpctl's json0; None: no such JSON."""
-    try:
-        raw: Any = json_of(text or "")
-    except ValueError:
-        return None
-    found: dict[str, tuple[str, str]] = {}
-    for lldp in _items(raw, "lldp"):
-        for interface in _items(lldp, "interface"):
-            name = interface.get("name")
-            chassis = next(iter(_items(interface, "chassis")), {})
-            port = next(iter(_items(interface, "port")), {})
-            if isinstance(name, str):
-                found[name] = (_value(chassis, "name"), _value(port, "descr") or _value(port, "id"))
-    return found if isinstance(raw, dict) else None
-
-
-def _items(raw: Any, key: str) -> list[dict[str, Any]]:
-    value = raw.get(key) if isinstance(raw, dict) else None
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _value(raw: Any, key: str) -> str:
-    return str(next(iter(_items(raw, key)), {}).get("value") or "")
-
-
 def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], neighbours_ask(nodes[0])
     if _is_single(seen):
@@ -129,11 +104,60 @@ def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
         return unknown(seen.why_not(ask))
     names = {view.facts.hostname: view.name for view in seen.picture.nodes if view.facts is not None}
     ends = [
-        f"{own} to {names.get(name, name or 'an unnamed machine')} {port}"
-        for own, (name, port) in sorted(neighbours.items())
+        f"{own} to {names.get(one.machine, one.machine or 'an unnamed machine')} {one.port}"
+        for own, one in sorted(neighbours.items())
         if half_of(own) is not None
     ]
     return passed("; ".join(ends)) if ends else skipped("lldpd has heard no other machine on the cable yet")
+
+
+def _wiring_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    if len(seen.picture.nodes) > _MIN_NODES:
+        yield from (neighbours_ask(view.name) for view in seen.picture.nodes)
+
+
+def _wiring(seen: Seen) -> Wiring | None:
+    """The cables between three nodes or more; None for a pair, whose cable can only join both."""
+    names = tuple(view.name for view in seen.picture.nodes)
+    return wiring(seen.picture, seen.survey, names) if len(names) > _MIN_NODES else None
+
+
+def _shape(seen: Seen, nodes: Nodes) -> Outcome:
+    found = wiring(seen.picture, seen.survey, nodes)
+    if found.shape is Shape.UNKNOWN and len(nodes) == _MIN_NODES:
+        return skipped("a pair, whose cable can only join both; lldpd has heard nothing yet")
+    judgement = judge_wiring(found)
+    if judgement.state is State.UNKNOWN:
+        return unknown(
+            judgement.unknown,
+            by_hand("Install lldpd", *(f"on {node}: sudo apt install lldpd" for node in found.silent)),
+        )
+    figures = judgement.figures
+    said = {
+        "same-port": f"; {figures.get('first')} and {figures.get('second')} are joined port {figures.get('port')} to "
+        f"port {figures.get('port')}",
+        "other": ": no ring, and not all on one switch",
+    }.get(judgement.case, "")
+    rewire = by_hand(
+        "Cable them as a ring, each port 0 to the next Spark's port 1, or all to one switch; then reboot with the "
+        "cables in"
+    )
+    return judged(judgement, f"{drawn(found)}{said}", rewire)
+
+
+def drawn(found: Wiring) -> str:
+    """The wiring in one line: a ring in its order, a switch with what is plugged into it, else each cable."""
+    if found.shape is Shape.RING:
+        (start, _), _ = found.cables[0]
+        steps = [f"{near[0]} {near[1]}→{far[1]}" for near, far in found.cables]
+        return f"ring: {' '.join(steps)} {start}"
+    cables = [f"{near[0]} {near[1]}→{far[1]} {far[0]}" for near, far in found.cables]
+    by_switch: dict[str, list[str]] = {}
+    for name, (node, port) in found.switched:
+        by_switch.setdefault(name, []).append(f"{node} {port}")
+    plugged = [f"{name} ← {', '.join(sorted(set(ends)))}" for name, ends in by_switch.items()]
+    head = "switch: " if found.shape is Shape.SWITCH else ""
+    return head + ("; ".join((*cables, *plugged)) or "no cable between them")
 
 
 def drops_ask(seen: Seen, node: str) -> Output | None:
@@ -175,8 +199,22 @@ def _drops(seen: Seen, nodes: Nodes) -> Outcome:
 # --- addresses
 
 
-def _plan(seen: Seen, nodes: Nodes) -> Outcome:
+def facing(seen: Seen, nodes: Nodes) -> tuple[tuple[Interface, ...], ...]:
+    """The cabled interfaces of each of two nodes that lead to the other: of a pair all that are up."""
     sides = tuple(cabled(seen, node) for node in nodes)
+    found = _wiring(seen)
+    if found is None or found.shape not in (Shape.RING, Shape.SWITCH):
+        return sides
+    ends = [cable for cable in found.cables if {end[0] for end in cable} == set(nodes)]
+    ports = {*chain.from_iterable(ends), *(end for _, end in found.switched)}
+    return tuple(
+        tuple(one for one in side if (node, (half_of(one.name) or (-1, 0))[0]) in ports)
+        for node, side in zip(nodes, sides, strict=True)
+    )
+
+
+def _plan(seen: Seen, nodes: Nodes) -> Outcome:
+    sides = facing(seen, nodes)
     if not all(sides):
         return skipped(
             f"no cable is up on {' and '.join(node for node, side in zip(nodes, sides, strict=True) if not side)}"
@@ -193,6 +231,11 @@ def _plan(seen: Seen, nodes: Nodes) -> Outcome:
         "one-half": f"{interface} of {at_fault} has no peer in its network: half of the bandwidth",
     }.get(judgement.case, "; ".join(shown))
     if any(not one.networks for side in sides for one in side):
+        if (together := _wiring(seen)) is not None:
+            all_nodes = " ".join(view.name for view in seen.picture.nodes)
+            how = by_hand("Give all of them addresses together", f"here: sparktop act set-addresses {all_nodes}")
+            known = together.shape in (Shape.RING, Shape.SWITCH)
+            return judged(judgement, found, how) if known else unknown(f"{found}; what is cabled to what isn't known")
         return judged(
             judgement, found, by_action("set-addresses", "Write a netplan file on both; each returns if lost")
         )
@@ -314,7 +357,7 @@ def parse_dynamic(text: str | None) -> Mapping[str, bool]:
     leases: dict[str, bool] = {}
     for item in raw if isinstance(raw, list) else ():
         if isinstance(item, dict) and isinstance(item.get("ifname"), str):
-            infos = _items(item, "addr_info")
+            infos = items(item, "addr_info")
             leases[item["ifname"]] = any(info.get("dynamic") is True for info in infos)
     return leases
 
@@ -333,7 +376,7 @@ def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str]
         name, _, autoconnect = rest.rpartition(":")
         if device and device != "--" and autoconnect == "yes":
             profiles[device] = name
-    for item in _items(raw, "Interfaces"):
+    for item in items(raw, "Interfaces"):
         file = item.get("NetworkFile")
         if isinstance(item.get("Name"), str) and isinstance(file, str) and file:
             profiles[item["Name"]] = file
@@ -441,6 +484,16 @@ CARDS = (
         asks=each(neighbours_ask),
     ),
     Card(
+        id="wiring.shape",
+        title="Shape",
+        looks_at="lldpctl of all nodes",
+        why="A ring's port 0 leads to the next Spark's port 1; wired otherwise, or in part, pings fail.",
+        sources=judge_wiring.sources,
+        look=_shape,
+        asks=each(neighbours_ask),
+        scope=Scope.FLEET,
+    ),
+    Card(
         id="wiring.drops",
         title="Carrier losses",
         looks_at="carrier_down_count",
@@ -456,6 +509,7 @@ CARDS = (
         why="Twins in one network answer over the wrong half; without a common network there is no link.",
         sources=judge_addresses.sources,
         look=_plan,
+        asks=_wiring_asks,
         scope=Scope.PAIR,
         root="to set them",
     ),

@@ -68,6 +68,7 @@ CHECKS: tuple[Check[Any], ...] = (
     docker.judge_docker_session,
     docker.judge_cdi,
     fabric.judge_cable,
+    fabric.judge_wiring,
     fabric.judge_drops,
     fabric.judge_addresses,
     fabric.judge_jumbo,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from ipaddress import IPv4Network
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
@@ -58,6 +59,120 @@ def judge_cable(interfaces: tuple[Interface, ...] | None) -> Judgement:
         if items and len(items) < 2:
             return warning("half", port=port, interface=items[0].name)
     return passed()
+
+
+# --- what is cabled to what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What an interface hears by LLDP from the other end of its cable."""
+
+    machine: str
+    """The name that it says it has."""
+    port: str = ""
+    """The interface or switch port at its end."""
+
+
+class Shape(StrEnum):
+    """How three Sparks or more are joined; a pair is a pair."""
+
+    PAIR = "pair"
+    RING = "ring"
+    SWITCH = "switch"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """Not every node has told what it hears."""
+
+
+End = tuple[str, int]
+"""(node, port)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """The cables between the nodes, by the ports that they join."""
+
+    shape: Shape
+    cables: tuple[tuple[End, End], ...] = ()
+    """Between two nodes; of a ring in its order, from each node to the next."""
+    switched: tuple[tuple[str, End], ...] = ()
+    """(switch, the end that is plugged into it)."""
+    silent: tuple[str, ...] = ()
+    """Nodes that hear nobody."""
+
+
+def wiring_of(heard: Mapping[str, Mapping[str, Heard] | None], host_names: Mapping[str, str]) -> Wiring:
+    """The wiring, drawn from what each node's ports hear. Either half of a port tells of its cable.
+
+    Args:
+        heard: by node and interface; None: the node could not be asked.
+        host_names: by node: the name by which the others hear it.
+    """
+    nodes = {name: node for node, name in host_names.items() if name}
+    cables: dict[frozenset[End], tuple[End, End]] = {}
+    switched: dict[tuple[str, End], None] = {}
+    for node, ends in heard.items():
+        for interface, one in sorted((ends or {}).items()):
+            if (place := half_of(interface)) is None:
+                continue
+            near, far_place = (node, place[0]), half_of(one.port)
+            other = nodes.get(one.machine)
+            if other is None:
+                switched[one.machine or "an unnamed machine", near] = None
+            elif other != node and far_place is not None:
+                far = (other, far_place[0])
+                cables.setdefault(frozenset((near, far)), (near, far))
+    told = {end[0] for cable in cables.values() for end in cable} | {end[0] for _, end in switched}
+    silent = tuple(node for node in heard if node not in told)
+    found = Wiring(shape=Shape.OTHER, cables=tuple(cables.values()), switched=tuple(switched), silent=silent)
+    if silent:
+        return replace(found, shape=Shape.UNKNOWN)
+    if len({name for name, _ in switched}) == 1 and not cables and {end[0] for _, end in switched} == set(heard):
+        return replace(found, shape=Shape.SWITCH)
+    if switched:
+        return found
+    if len(heard) == 2:
+        return replace(found, shape=Shape.PAIR)
+    ring = _ring(next(iter(heard)), found.cables, len(heard))
+    return replace(found, shape=Shape.RING, cables=ring) if ring else found
+
+
+def _ring(start: str, cables: Sequence[tuple[End, End]], count: int) -> tuple[tuple[End, End], ...]:
+    """The cables in the ring's order, each from one node to the next; empty where they are no ring."""
+    left, ordered, node = list(cables), list[tuple[End, End]](), start
+    if len(left) != count:
+        return ()
+    while left:
+        ends = [(cable, cable if cable[0][0] == node else cable[::-1]) for cable in left if node in dict(cable)]
+        if not ends or (ordered and len(ends) != 1):
+            return ()
+        cable, turned = min(ends, key=lambda one: one[1][0][1])  # the first goes out of port 0 where it can
+        left.remove(cable)
+        ordered.append((turned[0], turned[1]))
+        node = turned[1][0]
+    return tuple(ordered) if node == start and len({near[0] for near, _ in ordered}) == count else ()
+
+
+@check(
+    "wiring.shape",
+    "The Sparks are not cabled as a ring or a switch",
+    scope="three DGX Sparks or more",
+    sources=("NVIDIA/dgx-spark-playbooks connect-three-sparks", *_CLUSTER_CHECK),
+    is_rule=False,
+    bring_up="wiring.shape",
+)
+def judge_wiring(wiring: Wiring) -> Judgement:
+    """Whether what is cabled can be addressed, and a ring's cables go from each port 0 to the next port 1."""
+    if wiring.shape is Shape.UNKNOWN:
+        return unknown(f"no neighbour was heard by {' and '.join(wiring.silent)}")
+    if wiring.shape is Shape.OTHER:
+        return warning("other")
+    same = next((cable for cable in wiring.cables if cable[0][1] == cable[1][1]), None)
+    if wiring.shape is Shape.RING and same is not None:
+        (first, port), (second, _) = same
+        return failed("same-port", first=first, second=second, port=port)
+    return passed(str(wiring.shape))
 
 
 @check(

@@ -282,7 +282,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="set-addresses",
         title="Set the cable's addresses",
-        description="Give the cable between two Sparks static addresses; each returns by itself if it is lost.",
+        description="Give the cables between two to eight Sparks static addresses; each returns by itself if lost.",
         risk=Risk.DISRUPTIVE,
         target="nodes",
         planner="setup.addresses",

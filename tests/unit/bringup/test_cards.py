@@ -3,6 +3,7 @@ look."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,13 +30,14 @@ class Given:
 
     def __init__(self, texts: Mapping[str, Text] | None = None, first: NodeView | None = None, **desk: Any) -> None:
         self.texts, self.first, self.desk = dict(texts or {}), first, desk
+        self.spoils: dict[str, dict[str, Text]] = {}
 
     def with_(self, **desk: Any) -> Given:
         self.desk |= desk
         return self
 
     def made(self) -> Desk:
-        desk = Desk(texts={"spark1": self.texts}, **self.desk)
+        desk = Desk(texts={"spark1": self.texts, **self.spoils}, **self.desk)
         if self.first is not None:
             desk.views["spark1"] = self.first
         return desk
@@ -96,6 +98,19 @@ UNREAD_NETWORK = {"network": None}
 def met(state: LinkState = LinkState.LIVE, **more: Any) -> Given:
     """The first contact went so."""
     return spoilt(link=link(state, contact=contact(**more)))
+
+
+def three(*hears: tuple[str, str]) -> Given:
+    """Three Sparks, each of which hears on port 0 this machine at this port."""
+    names = ("spark1", "spark2", "spark3")
+    made = Given(views={name: view(name) for name in names})
+    made.spoils = {
+        name: {"lldpctl": json.dumps({"lldp": [{"interface": [
+            {"name": "enp1s0f0np0", "chassis": [{"name": [{"value": machine}]}],
+             "port": [{"descr": [{"value": port}]}]}]}]})}
+        for name, (machine, port) in zip(names, hears, strict=True)
+    }  # fmt: skip
+    return made
 
 
 CASES: list[tuple[str, CheckState, str, Given]] = [
@@ -310,6 +325,10 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "lost its carrier 21 times",
         on(DROPS, "/sys/class/net/enp1s0f0np0/carrier_down_count:21\n"),
     ),
+    ("wiring.shape", PASSED, "switch: sw ← spark1 0, spark2 0, spark3 0", three(*(("sw", "q1"),) * 3)),
+    ("wiring.shape", WARNING, "no ring, and not all on one switch", three(("sw", "q1"), ("sw", "q2"), ("sw2", "q1"))),
+    ("wiring.shape", SKIPPED, "a pair", Given({"lldpctl": MISSING})),
+    ("wiring.shape", UNKNOWN, "heard by spark3", three(("sw", "q1"), ("sw", "q2"), ("spark3-host", "x"))),
     ("wiring.drops", SKIPPED, "no cable", spoilt(network=fabric(1, up=False))),
     ("wiring.drops", UNKNOWN, "no counter", on(DROPS, 1)),
     (
@@ -546,6 +565,35 @@ def test_one_spark_needs_no_cable() -> None:
         PASSED,
         SKIPPED,
     }
+
+
+def ring_of_three(*, bare: str = "") -> Desk:
+    """Three Sparks in a ring, each cable with two networks; one may have no addresses."""
+    names = ("spark1", "spark2", "spark3")
+    desk = Desk(views={})
+    for number, name in enumerate(names):
+        rows, ends = [], []
+        for port, (cable, other) in enumerate(((number, (number + 1) % 3), ((number - 1) % 3, number - 1))):
+            for half in ("", "P2"):
+                address = f"192.168.{100 + 2 * cable + bool(half)}.1{number}/24"
+                made = Interface(name=f"en{half}p1s0f{port}np{port}", is_up=True, mtu=9000)
+                rows.append(replace(made, addresses=() if name == bare else (address,)))
+                far = f"en{half}p1s0f{1 - port}np{1 - port}"
+                chassis = [{"name": [{"value": f"{names[other]}-host"}]}]
+                ends.append({"name": made.name, "chassis": chassis, "port": [{"descr": [{"value": far}]}]})
+        desk.views[name] = view(name, network=replace(fabric(1), interfaces=tuple(rows), rdma_ports=()))
+        desk.texts[name] = {"lldpctl": json.dumps({"lldp": [{"interface": ends}]})}
+    return desk
+
+
+def test_a_ring_is_drawn_and_each_cable_judged_by_its_own_two_ends() -> None:
+    desk = ring_of_three()
+    (shape,) = desk.rows("wiring.shape")
+    assert (shape.state, shape.found) == (PASSED, "ring: spark1 0→1 spark2 0→1 spark3 0→1 spark1")
+    assert [row.state for row in desk.rows("addresses.plan")] == [PASSED] * 3
+    bare = ring_of_three(bare="spark2").rows("addresses.plan")
+    assert [row.state for row in bare] == [FAILED, PASSED, FAILED]
+    assert "set-addresses spark1 spark2 spark3" in bare[0].remedies[0].steps[0]
 
 
 @pytest.mark.parametrize("name", BOTH)

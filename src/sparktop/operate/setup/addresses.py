@@ -1,4 +1,7 @@
-"""Give the cable's interfaces of two Sparks addresses: one network for each half, static, without a route. Pure.
+"""Give the interfaces between Sparks addresses: one network for each half of a cable, static, without a route. Pure.
+
+A pair has one cable. Three to eight are a ring, whose cables have networks of their own, or on one switch, where each
+half of a port has one network for all: what is cabled to what is read by LLDP, and never guessed.
 
 Addresses that work are never rewritten. Each node returns to what it had by itself, unless sparktop still reaches it
 after the change: systemd starts the return two minutes after it was armed, and the last step disarms it.
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 
-from sparktop.checks.fabric import half_of
+from sparktop.checks.fabric import Shape, halves
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
@@ -18,12 +21,14 @@ from sparktop.model.telemetry import Interface
 from sparktop.operate.plan.common_steps import privilege_asks, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+from sparktop.operate.setup.neighbours import neighbours_ask, wiring
 
 FILE = "/etc/netplan/40-sparktop-cable.yaml"
 MTU = 9000
 RETURN_S = 120
 """Until a node goes back to its former addresses by itself."""
 RETURN_UNIT = "sparktop-netplan-return"
+NODES_AT_MOST = 8
 FIRST_HOST = 10
 NETWORKS = tuple(IPv4Network(f"192.168.{third}.0/24") for third in range(100, 140))
 """NVIDIA's playbooks use 192.168.100.0/24 and 192.168.101.0/24 for the two halves; the next ones where those are
@@ -32,7 +37,8 @@ LIMIT_S = 60.0
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return (*privilege_asks(request), *(_file_ask(node) for node in request.nodes))
+    heard = (neighbours_ask(node) for node in request.nodes)
+    return (*privilege_asks(request), *(_file_ask(node) for node in request.nodes), *heard)
 
 
 def _file_ask(node: str) -> FileText:
@@ -40,25 +46,30 @@ def _file_ask(node: str) -> FileText:
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
-    """A netplan file on both nodes, applied with a return armed; refused where addresses work already."""
-    if len(request.nodes) != 2:
-        raise Refused("addresses are set on two Sparks together", ("sparktop act set-addresses spark1 spark2",))
-    sides = {node: _cabled(node, picture) for node in request.nodes}
-    _refuse_what_works(sides)
+    """A netplan file on each node, applied with a return armed; refused where addresses work already."""
+    if not 2 <= len(request.nodes) <= NODES_AT_MOST:
+        raise Refused(
+            f"addresses are set on two to {NODES_AT_MOST} Sparks together",
+            ("sparktop act set-addresses spark1 spark2",),
+        )
+    segments = (
+        _pair_segments(request, picture, survey) if len(request.nodes) == 2 else _segments(request, picture, survey)
+    )
+    _refuse_what_works(segments)
     for node in request.nodes:
         if survey.value(_file_ask(node)) is not None or survey.problem(_file_ask(node)):
             raise Refused(
                 f"{FILE} is there already on {node}",
                 (f"read it, and remove it if it is of no use: on {node}: sudo rm {FILE} && sudo netplan apply",),
             )
-    given = {node: chosen for node, chosen in _addresses(sides, picture).items() if chosen}
+    given = {node: chosen for node, chosen in _addresses(segments, request.nodes, picture).items() if chosen}
     files = {node: _file(chosen) for node, chosen in given.items()}
     steps = tuple(step for node, text in files.items() for step in _steps(node, text, request.nodes))
     for node in files:
         require_root_for(steps, survey, node)
     return Plan(
         request=request,
-        title=f"Give the cable between {' and '.join(request.nodes)} addresses",
+        title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {_listed(request.nodes)} addresses",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(_remove_step(node, request.nodes) for node in files),
@@ -77,59 +88,104 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     )
 
 
-def _cabled(node: str, picture: FleetState) -> tuple[Interface, ...]:
-    """The halves of the first port that has a link."""
+Segment = Mapping[str, Interface]
+"""The interfaces that one half of a cable, or of a switch, joins: one of each node."""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _ports(node: str, picture: FleetState) -> Mapping[int, tuple[Interface, ...]]:
+    """The halves that have a link, by port."""
     view = picture.node(node)
     if view is None or view.network is None:
         raise Refused(f"the interfaces of {node} have not been read yet", ("wait a minute, and try again",))
-    halves = sorted(
-        (one for one in view.interfaces if one.is_up and half_of(one.name) is not None),
-        key=lambda one: half_of(one.name) or (9, 9),
-    )
-    if not halves:
+    ports = halves([one for one in view.interfaces if one.is_up])
+    if not ports:
         raise Refused(f"no cable is up on {node}", ("plug it into the same port of both, then reboot both",))
-    port = (half_of(halves[0].name) or (0, 0))[0]
-    return tuple(one for one in halves if (half_of(one.name) or (0, 0))[0] == port)
+    return ports
 
 
-def _refuse_what_works(sides: Mapping[str, Sequence[Interface]]) -> None:
-    first, second = sides.values()
-    common = {network for one in first for network in one.networks} & {n for one in second for n in one.networks}
-    bare = [one.name for side in sides.values() for one in side if not one.networks]
-    if not bare:
-        where = f"{min(map(str, common))} joins them" if common else "each has one of its own"
+def _pair_segments(request: Request, picture: FleetState, survey: Survey) -> tuple[Segment, ...]:
+    """The halves of the first cable that LLDP tells of; else of the first port of both that has a link."""
+    ports = {node: _ports(node, picture) for node in request.nodes}
+    cables = wiring(picture, survey, request.nodes).cables
+    if cables:
+        told = dict(cables[0])
+        return _by_half({node: ports[node].get(told[node], ()) for node in request.nodes})
+    return _by_half({node: next(iter(ports[node].values())) for node in request.nodes})
+
+
+def _by_half(sides: Mapping[str, Sequence[Interface]]) -> tuple[Segment, ...]:
+    count = max(len(side) for side in sides.values())
+    return tuple({node: side[half] for node, side in sides.items() if half < len(side)} for half in range(count))
+
+
+def _segments(request: Request, picture: FleetState, survey: Survey) -> tuple[Segment, ...]:
+    """By LLDP: two for each cable of a ring; two for each port of the Sparks that leads to the switch."""
+    found = wiring(picture, survey, request.nodes)
+    if found.shape is Shape.UNKNOWN:
         raise Refused(
-            f"the cable's interfaces have addresses: {where}",
-            ("addresses that somebody set are not rewritten: change them by hand, with netplan try",),
+            f"what is cabled to what isn't known: {_heard(found.silent)} no neighbour by LLDP",
+            tuple(f"on {node}: sudo apt install lldpd, then wait a minute" for node in found.silent),
         )
+    if found.shape not in (Shape.RING, Shape.SWITCH):
+        raise Refused(
+            f"{_listed(request.nodes)} are neither a ring nor all on one switch",
+            ("sparktop bringup NODES --only wiring   # draws the cables that were heard",),
+        )
+    ports = {node: _ports(node, picture) for node in request.nodes}
+    joined = [dict(cable) for cable in found.cables] or [
+        {node: port for _, (node, port) in found.switched if port == number}
+        for number in sorted({port for _, (_, port) in found.switched})
+    ]
+    return tuple(
+        segment
+        for ends in joined
+        for segment in _by_half({node: ports[node].get(port, ()) for node, port in sorted(ends.items())})
+    )
 
 
-def _addresses(sides: Mapping[str, Sequence[Interface]], picture: FleetState) -> dict[str, dict[str, str]]:
-    """The new address of each interface that has none, by node.
+def _heard(silent: Sequence[str]) -> str:
+    return f"{silent[0]} hears" if len(silent) == 1 else f"{_listed(silent)} hear"
 
-    A half that has an address on one node gives its network to the other.
+
+def _refuse_what_works(segments: Sequence[Segment]) -> None:
+    members = [one for segment in segments for one in segment.values()]
+    if any(not one.networks for one in members):
+        return
+    common = {
+        network
+        for segment in segments
+        for network in frozenset.intersection(*(one.networks for one in segment.values()))
+    }
+    where = f"{min(map(str, common))} joins them" if common else "each has one of its own"
+    raise Refused(
+        f"the cable's interfaces have addresses: {where}",
+        ("addresses that somebody set are not rewritten: change them by hand, with netplan try",),
+    )
+
+
+def _addresses(segments: Sequence[Segment], nodes: Sequence[str], picture: FleetState) -> dict[str, dict[str, str]]:
+    """The new address of each interface that has none, by node; a node has the same last number everywhere.
+
+    A half that has an address on one node gives its network to the others.
     """
     free = iter(_free_networks(picture.nodes))
-    first, second = sides.values()
-    networks: dict[int, IPv4Network] = {}
-    for half in range(max(len(first), len(second))):
-        known = [network for side in (first, second) if half < len(side) for network in sorted(side[half].networks)]
-        networks[half] = known[0] if known else next(free)
-    return {
-        node: {
-            interface.name: _free_address(networks[half], number, picture.nodes)
-            for half, interface in enumerate(side)
-            if not interface.networks
-        }
-        for number, (node, side) in enumerate(sides.items())
-    }
+    chosen: dict[str, dict[str, str]] = {node: {} for node in nodes}
+    for segment in segments:
+        known = [network for one in segment.values() for network in sorted(one.networks)]
+        network = known[0] if known else next(free)
+        for node, interface in segment.items():
+            if not interface.networks:
+                chosen[node][interface.name] = _free_address(network, nodes.index(node), picture.nodes)
+    return chosen
 
 
 def _file(chosen: Mapping[str, str]) -> str:
     """The netplan file that gives these interfaces their addresses."""
-    head = (
-        "# Written by sparktop: the cable between two Sparks, without a route.\nnetwork:\n  version: 2\n  ethernets:\n"
-    )
+    head = "# Written by sparktop: the cables between Sparks, without a route.\nnetwork:\n  version: 2\n  ethernets:\n"
     return head + "".join(
         f"    {interface}:\n      addresses: [{address}]\n      mtu: {MTU}\n"
         "      dhcp4: false\n      dhcp6: false\n      optional: true\n"

@@ -55,7 +55,7 @@ def planned(
     """What is planned, after as many rounds of questions as it takes.
 
     Args:
-        outputs: by how the command begins, the longest wins; None: it fails.
+        outputs: by how the command begins, or "NODE: command", the longest wins; None: it fails.
         keys: the operator's own.
     """
     survey = Survey()
@@ -84,7 +84,8 @@ def _answer(
         return Answer(value=files.get(ask.path))
     if isinstance(ask, Output):
         command = " ".join(ask.argv)
-        starts = [start for start in outputs if command.startswith(start)]
+        said = (command, f"{ask.node}: {command}")
+        starts = [start for start in outputs if any(text.startswith(start) for text in said)]
         text = outputs[max(starts, key=len)] if starts else None
         return Answer(value=text, problem="" if text is not None else "no such program", code=int(text is None))
     raise AssertionError(f"not foreseen: {ask}")

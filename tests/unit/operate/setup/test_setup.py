@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operati
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Request
+from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.survey import Privileges
+from sparktop.model.telemetry import Interface
 from sparktop.operate.setup import addresses, group, root_rules
 
 NOT_MEMBERS = {"id -nG spark": "spark adm sudo\n"}
@@ -169,3 +172,99 @@ def test_networks_in_use_elsewhere_are_left_alone() -> None:
     assert isinstance(write, Command)
     assert "192.168.102.10/24" in write.content
     assert "192.168.100." not in write.content
+
+
+def heard(**ends: tuple[str, str]) -> str:
+    """lldpctl's answer: by interface the other machine's name and its port."""
+    rows = [
+        {"name": own, "chassis": [{"name": [{"value": machine}]}], "port": [{"descr": [{"value": port}]}]}
+        for own, (machine, port) in ends.items()
+    ]
+    return json.dumps({"lldp": [{"interface": rows}]})
+
+
+def cabled(name: str, *ports: int) -> NodeView:
+    """A Spark whose ports have a link and no address."""
+    names = [f"en{half}p1s0f{port}np{port}" for port in ports for half in ("", "P2")]
+    made = fabric(1)
+    return view(name, network=replace(made, interfaces=tuple(Interface(name=one, is_up=True) for one in names)))
+
+
+def many(views: Sequence[NodeView], lldp: Mapping[str, str | None]) -> Plan | Refusal:
+    request = Request(action="set-addresses", nodes=tuple(one.name for one in views))
+    outputs = {f"{node}: lldpctl": text for node, text in lldp.items()}
+    return planned(addresses, request, picture(*views), privileges=FREE, outputs=outputs)
+
+
+def given(made: Plan | Refusal) -> dict[str, list[str]]:
+    """The interfaces in each network, as "node port half" by network."""
+    assert isinstance(made, Plan), made
+    networks: dict[str, list[str]] = {}
+    for one in made.differences:
+        interface, _, node = one.name.partition(" of ")
+        assert one.after is not None
+        networks.setdefault(one.after.rpartition(".")[0], []).append(f"{node} {interface}")
+    return networks
+
+
+RING = ("spark1", "spark2", "spark3")
+
+
+def ring_lldp() -> dict[str, str | None]:
+    answers: dict[str, str | None] = {}
+    for number, node in enumerate(RING):
+        after, before = RING[(number + 1) % 3], RING[number - 1]
+        answers[node] = heard(
+            enp1s0f0np0=(f"{after}-host", "enp1s0f1np1"), enp1s0f1np1=(f"{before}-host", "enp1s0f0np0")
+        )
+    return answers
+
+
+def test_a_ring_of_three_gets_six_networks_of_two() -> None:
+    made = many([cabled(node, 0, 1) for node in RING], ring_lldp())
+    compare_plan("set-addresses-ring", made)
+    networks = given(made)
+    assert len(networks) == 6
+    assert sorted(networks["192.168.100"]) == ["spark1 enp1s0f0np0", "spark2 enp1s0f1np1"]
+    assert all(len(ends) == 2 for ends in networks.values())
+    assert isinstance(made, Plan)
+    last = {one.name.partition(" of ")[2]: one.after for one in made.differences}
+    assert [str(last[node]).partition("/")[0].rpartition(".")[2] for node in RING] == ["10", "11", "12"]
+
+
+def test_four_on_a_switch_get_two_networks_of_four() -> None:
+    names = (*RING, "spark4")
+    lldp = {node: heard(enp1s0f0np0=("crs804", f"qsfp56-dd-{number}")) for number, node in enumerate(names)}
+    networks = given(many([cabled(node, 0) for node in names], lldp))
+    assert {name: len(ends) for name, ends in networks.items()} == {"192.168.100": 4, "192.168.101": 4}
+
+
+def test_what_one_has_in_a_ring_stays_and_gives_its_network_to_the_other() -> None:
+    first = cabled("spark1", 0, 1)
+    assert first.network is not None
+    kept = replace(first.network.interfaces[0], addresses=("10.5.0.1/24",))
+    set_by_hand = replace(first, network=replace(first.network, interfaces=(kept, *first.network.interfaces[1:])))
+    networks = given(many([set_by_hand, cabled("spark2", 0, 1), cabled("spark3", 0, 1)], ring_lldp()))
+    assert networks["10.5.0"] == ["spark2 enp1s0f1np1"]
+
+
+@pytest.mark.parametrize(
+    ("lldp", "reason"),
+    [
+        (dict.fromkeys(RING), "spark1, spark2 and spark3 hear no neighbour by LLDP"),
+        ({**ring_lldp(), "spark3": heard(enp1s0f0np0=("sw", "1"))}, "neither a ring nor all on one switch"),
+    ],
+)
+def test_what_is_not_known_is_not_guessed(lldp: dict[str, str | None], reason: str) -> None:
+    assert reason in refused(many([cabled(node, 0, 1) for node in RING], lldp))
+
+
+def test_two_of_a_ring_get_addresses_on_the_cable_that_joins_them() -> None:
+    made = many([cabled(node, 0, 1) for node in RING[:2]], {node: ring_lldp()[node] for node in RING[:2]})
+    assert sorted(given(made)["192.168.100"]) == ["spark1 enp1s0f0np0", "spark2 enp1s0f1np1"]
+    assert len(given(made)) == 2
+
+
+def test_more_than_eight_are_refused() -> None:
+    views = [cabled(f"spark{number}", 0) for number in range(1, 10)]
+    assert "two to 8 Sparks" in refused(many(views, {}))
