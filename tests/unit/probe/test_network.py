@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from sparktop.model.telemetry import NetworkReading
 from sparktop.probe.remote.network import (
+    Changes,
     Network,
     ipv4_addresses,
     parse_addresses,
@@ -125,6 +128,30 @@ def test_a_link_that_changes_is_told_at_once(tree: Tree, tmp_path: Path, change:
     tree(change)
     after = reading(looked.read(105.0))
     assert (before.interfaces, before.rdma_ports[1]) != (after.interfaces, after.rdma_ports[1])
+
+
+def test_what_the_kernel_tells_of_is_read_at_once(tree: Tree, tmp_path: Path) -> None:
+    tree(INTERFACES | RDMA)
+    news = [False]
+    looked = Network(str(tmp_path), addresses=dict, changes=lambda: news[0])
+    looked.read(100.0)
+    tree({"net/enp1s0f0np0/mtu": "1500\n"})
+    assert reading(looked.read(105.0)).interfaces[0].mtu == 9000
+    news[0] = True
+    assert reading(looked.read(106.0)).interfaces[0].mtu == 1500
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="an address is set on lo: root and ip")
+def test_the_kernel_tells_of_an_address_that_is_set_and_of_nothing_twice() -> None:
+    changes = Changes()
+    assert not changes()
+    address = f"127.{os.getpid() % 200 + 20}.7.7/32"
+    subprocess.run(["ip", "address", "add", address, "dev", "lo"], check=True)
+    try:
+        assert changes()
+    finally:
+        subprocess.run(["ip", "address", "del", address, "dev", "lo"], check=True)
+    assert changes()
 
 
 def test_without_rdma_nothing_is_repeated(tree: Tree, tmp_path: Path) -> None:

@@ -83,17 +83,50 @@ def ipv4_addresses() -> dict[int, list[str]]:
     return addresses
 
 
+class Changes:
+    """The kernel's own news of interfaces and IPv4 addresses: an address or an MTU that was set is told at once."""
+
+    LINKS_AND_ADDRESSES = 0x1 | 0x10  # RTMGRP_LINK, RTMGRP_IPV4_IFADDR
+
+    def __init__(self) -> None:
+        import socket
+
+        self.socket: socket.socket | None
+        try:
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            self.socket.bind((0, self.LINKS_AND_ADDRESSES))
+        except OSError:
+            self.socket = None  # then they are known within a minute
+
+    def __call__(self) -> bool:
+        """Whether there was any since the last call."""
+        is_news = False
+        for _ in range(64 if self.socket is not None else 0):
+            try:
+                is_news = bool(self.socket is not None and self.socket.recv(65536)) or is_news
+            except BlockingIOError:
+                break
+            except OSError:
+                is_news = True  # ENOBUFS: more than the socket holds
+        return is_news
+
+
 class Network:
-    """Interfaces and RDMA ports: links and traffic at every reading, the rest once a minute or when a link changes.
+    """Interfaces and RDMA ports: links and traffic at every reading, the rest once a minute or when the kernel tells of
+    a change.
 
     Files stay open and are pread. Counters are read of active ports alone: each read asks the card's firmware.
     """
 
     def __init__(
-        self, root: str = "/sys/class", addresses: Callable[[], dict[int, list[str]]] = ipv4_addresses
+        self,
+        root: str = "/sys/class",
+        addresses: Callable[[], dict[int, list[str]]] = ipv4_addresses,
+        changes: Callable[[], bool] = bool,
     ) -> None:
         self.root = root
         self.addresses = addresses
+        self.changes = changes
         self.files: dict[str, int] = {}
         self.links: list[bytes | None] = []
         self.interfaces: list[dict[str, Any]] = []
@@ -103,7 +136,7 @@ class Network:
     def read(self, now: float) -> dict[str, Any] | None:
         """The `network` message; None where nothing can have changed since the last one."""
         links = [self._pread(path) for path in self._link_files()]
-        is_news = now >= self.slow_at or links != self.links
+        is_news = self.changes() or now >= self.slow_at or links != self.links
         if is_news:
             self.slow_at = now + FACTS_S
             self._read_all()

@@ -10,7 +10,7 @@ from sparktop.masking import mask_argv
 from sparktop.probe.remote.children import requests, tell
 from sparktop.probe.remote.host_facts import disks, host_facts
 from sparktop.probe.remote.installed import Installed
-from sparktop.probe.remote.network import Network
+from sparktop.probe.remote.network import Changes, Network
 from sparktop.probe.remote.outbox import encode
 from sparktop.probe.remote.parsers import COMPOSITORS, parse_cgroup, parse_process_stat, parse_status
 from sparktop.probe.remote.system import boottime, read_file
@@ -151,7 +151,7 @@ class Scanner:
 def scanner_child(control: int, data: int) -> None:
     """Answer "s FACTS PIDS" with the process table and the network, and with the host's facts when FACTS is 1."""
     scanner = Scanner()
-    network = Network()
+    network = Network(changes=Changes())
     installed = Installed()
     for wants_facts, pids in requests(control, data):
         tell(data, "data", encode(scanner.scan(set(pids))))
