@@ -24,8 +24,9 @@ Each row has the check's reason, what it looks at, and what it says of captured 
 between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity, memory, disks, headers and permissions
 also ran against a real OpenSSH server, probe and runner on Debian 12; what `permit-root` and `set-addresses` write
 against the real `visudo` and `netplan generate`. `measure-link` ran between two machines with networks, servers and
-cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied. What
-only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP): captured text alone.
+cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied.
+`measure-collective` ran on two real Docker Engines, with PyTorch played. What only a Spark has (DGX Dashboard, fwupd's
+devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
 """
 
 

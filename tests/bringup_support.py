@@ -17,7 +17,19 @@ from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
-from sparktop.model.plan import Half, MeasureLink, Plan, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import (
+    Half,
+    MeasureCollective,
+    MeasureLink,
+    Plan,
+    Request,
+    Risk,
+    Run,
+    RunState,
+    Step,
+    StepRun,
+    StepState,
+)
 from sparktop.model.survey import (
     Answer,
     Ask,
@@ -30,6 +42,8 @@ from sparktop.model.survey import (
     PublicKey,
 )
 from sparktop.model.telemetry import Disk
+from sparktop.operate.measure.all_reduce import parse_collective
+from sparktop.operate.measure.collective_run import collective_result
 from sparktop.operate.measure.link_load import bandwidth_result, latency_result
 from sparktop.operate.measure.perftest import parse_bandwidth, parse_latency
 
@@ -176,10 +190,23 @@ def link_run(*loads: StepRun) -> Run:
     return Run(id="r", plan=plan, state=RunState.DONE, steps=loads)
 
 
+def collective_run(log: str, *before: StepRun) -> Run:
+    """An ended run of measure-collective whose head printed this log: tests/cases/all_reduce."""
+    result = collective_result(parse_collective((CASES / "all_reduce" / f"{log}.txt").read_text()), code=0)
+    step = Step(id="all-reduce", title="", node="spark1", act=MeasureCollective(peer="spark2", container_id="{NEW}"))
+    state = StepState.DONE if result.ok else StepState.FAILED
+    own = StepRun(step=step, state=state, detail=result.detail, figures=result.figures)
+    plan = Plan(request=Request(action="measure-collective", nodes=BOTH), title="", risk=Risk.DISRUPTIVE, steps=())
+    return Run(id="r", plan=plan, state=RunState.DONE, steps=(*before, own))
+
+
 HEALTHY_LINK = link_run(
     load("bw-half"), load("bw-half", back=True), load("bw-conflicting-cpu", "bw-conflicting-cpu"),
     load("lat-small", latency=True),
 )  # fmt: skip
+
+
+HEALTHY_COLLECTIVE = collective_run("rdma", load("bw-conflicting-cpu", "bw-conflicting-cpu"))
 
 
 @dataclass
@@ -191,7 +218,7 @@ class Desk:
     privileges: Privileges = field(default_factory=lambda: Privileges(user="spark", docker="open", sudo="password"))
     info: Mapping[str, Any] | None = field(default_factory=lambda: INFO)
     keys: tuple[PublicKey, ...] = (OWN_KEY,)
-    runs: tuple[Run, ...] = (HEALTHY_LINK,)
+    runs: tuple[Run, ...] = (HEALTHY_LINK, HEALTHY_COLLECTIVE)
     """What was measured before."""
     asked: list[Ask] = field(default_factory=list)
 

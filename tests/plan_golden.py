@@ -50,6 +50,7 @@ ACTS = {
     plans.CheckExposed: "check what is exposed",
     plans.CheckLogin: "check the login",
     plans.MeasureLink: "measure the link",
+    plans.MeasureCollective: "measure the collective",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

@@ -29,6 +29,7 @@ from sparktop.model.plan import (
     GuardOrder,
     Half,
     Measure,
+    MeasureCollective,
     MeasureLink,
     Plan,
     Remote,
@@ -67,6 +68,7 @@ ACTS: tuple[Act, ...] = (
         peer="spark2",
         halves=(Half(device="a", gid_index=3, ip="10.0.0.1", peer_device="b", peer_gid_index=3, peer_ip="10.0.0.2"),),
     ),
+    MeasureCollective(peer="spark2", container_id="{NEW}"),
     GuardOrder(container_id=""),
 )
 

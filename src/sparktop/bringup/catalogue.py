@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktop.bringup import access, bandwidth, identity, machine, memory, parity, reach, release, wiring
+from sparktop.bringup import access, bandwidth, collective, identity, machine, memory, parity, reach, release, wiring
 from sparktop.bringup.card import Card
 
 CARDS: tuple[Card, ...] = (
@@ -15,5 +15,6 @@ CARDS: tuple[Card, ...] = (
     *wiring.CARDS,
     *parity.CARDS,
     *bandwidth.CARDS,
+    *collective.CARDS,
 )
 BY_ID = {card.id: card for card in CARDS}

@@ -77,4 +77,5 @@ CHECKS: tuple[Check[Any], ...] = (
     fabric.judge_mesh,
     link.judge_bandwidth,
     link.judge_latency,
+    link.judge_collective,
 )

@@ -182,3 +182,66 @@ def judge_latency(facts: LatencyFacts) -> Judgement:
     if facts.message_bytes > SMALL_BYTES:
         return unknown(f"messages of {facts.message_bytes} bytes tell no latency", case="large")
     return warning(typical_us=facts.typical_us) if facts.typical_us > LATENCY_WARN_US else passed()
+
+
+COLLECTIVE_GATE_GBPS = 180.0
+COLLECTIVE_HEALTHY_GBPS = (187.0, 196.0)
+"""All-reduce of 1 GiB over two nodes, evanwtf/local-llm: 187 with one cable, 196 with two."""
+COLLECTIVE_FAULT_GBPS = 64.0
+"""unslothai/unsloth calls 8 GB/s degraded."""
+CHURNED_RTT_MS = 0.97
+"""A direct cable answers in 0.28 ms; after NetworkManager's changes in 1.016 ms (evanwtf/local-llm). A switch takes
+0.73 to 0.95 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFacts:
+    """An all-reduce of 1 GiB over two nodes, inside a serving image, and what else was measured of the pair."""
+
+    gbps: float | None
+    transport: str = ""
+    """By NCCL's own line: "IB", "Socket"; empty: it printed none."""
+    counted_percent: float | None = None
+    """Of the bytes that each node had to send for it, what its RDMA ports have counted; None: not read."""
+    rdma_gbps: float | None = None
+    """Both halves by `ib_write_bw` just before; None: not measured."""
+    rtt_ms: float | None = None
+    """Of a ping over the cable; None: not read."""
+    problem: str = ""
+
+
+@check(
+    "collective.slow",
+    "A collective over the cable is slow",
+    scope=_SCOPE,
+    sources=(
+        "evanwtf/local-llm: 187 to 196 Gb/s, gate 180; 24.20 Gb/s after NetworkManager's changes",
+        "unslothai/unsloth PR #10280: 3.0 GB/s with RDMA at 24.5 GB/s",
+        "docs/facts/bringup.md sections 7 and 8",
+    ),
+    is_rule=False,
+    bring_up="collective.all-reduce",
+)
+def judge_collective(facts: CollectiveFacts) -> Judgement:
+    """Whether NCCL gets the cable's bandwidth, over RDMA; where it doesn't, what separates the causes."""
+    if facts.gbps is None:
+        return unknown(facts.problem or "it was not measured")
+    if facts.transport == "Socket":
+        return failed("socket", gbps=facts.gbps)
+    if facts.counted_percent is not None and facts.counted_percent < WITNESS_PERCENT:
+        return failed("elsewhere", gbps=facts.gbps)
+    if facts.gbps >= COLLECTIVE_GATE_GBPS:
+        has_witness = facts.transport == "IB" and facts.counted_percent is not None
+        return passed("" if has_witness else "unwitnessed", gbps=facts.gbps)
+    case = _slow_collective(facts)
+    return failed(case, gbps=facts.gbps) if facts.gbps < COLLECTIVE_FAULT_GBPS else warning(case, gbps=facts.gbps)
+
+
+def _slow_collective(facts: CollectiveFacts) -> str:
+    if facts.rdma_gbps is None:
+        return "unseparated"
+    if facts.rdma_gbps < BOTH_WARN_GBPS:
+        return "cable"
+    if facts.rtt_ms is not None and facts.rtt_ms >= CHURNED_RTT_MS:
+        return "churned"
+    return "gpu"

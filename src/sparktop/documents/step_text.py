@@ -29,6 +29,7 @@ from sparktop.model.plan import (
     CollectEvidence,
     GuardOrder,
     Measure,
+    MeasureCollective,
     MeasureLink,
     Plan,
     Remote,
@@ -228,6 +229,8 @@ def _act(act: Act) -> Iterator[str]:
                 yield f"{_joined(ping_argv(half))}"
                 yield f"on {act.peer}: {_joined(server_argv(act, half, number))}"
                 yield _joined(client_argv(act, half, number))
+        case MeasureCollective():
+            yield "until the container exits; then the figure in its log, and NCCL's line on its transport"
         case GuardOrder():
             yield _order(act)
 

@@ -24,6 +24,7 @@ class Chapter(StrEnum):
     RDMA = "rdma"
     PARITY = "parity"
     BANDWIDTH = "bandwidth"
+    COLLECTIVE = "collective"
     ENDPOINT = "endpoint"
 
 
@@ -40,6 +41,7 @@ CHAPTER_TITLES: Mapping[Chapter, str] = {
     Chapter.RDMA: "RDMA",
     Chapter.PARITY: "Parity",
     Chapter.BANDWIDTH: "Bandwidth",
+    Chapter.COLLECTIVE: "Collective",
     Chapter.ENDPOINT: "Endpoint",
 }
 Key = tuple[str, tuple[str, ...], str]

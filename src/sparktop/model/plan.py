@@ -215,6 +215,16 @@ class MeasureLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureCollective:
+    """Read what a collective's head has measured, once its container has ended."""
+
+    peer: str
+    """The node of the other rank."""
+    container_id: str
+    """The "{NAME}" under which an earlier step on the node saved it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder:
     """An order to the probe: kill this container when memory runs low, without waiting for the console."""
 
@@ -242,6 +252,7 @@ Act = (
     | CheckExposed
     | CheckLogin
     | MeasureLink
+    | MeasureCollective
     | GuardOrder
 )
 

@@ -296,6 +296,15 @@ ACTIONS: tuple[Action, ...] = (
         planner="measure.link",
     ),
     Action(
+        name="measure-collective",
+        title="Measure a collective",
+        description="Run an all-reduce of 1 GiB over two idle Sparks, inside a serving image that both have.",
+        risk=Risk.DISRUPTIVE,
+        target="nodes",
+        planner="measure.collective",
+        options=(Option(name="image", description="the image; else the newest serving image that both have"),),
+    ),
+    Action(
         name="guard",
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",

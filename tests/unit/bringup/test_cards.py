@@ -9,7 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.bringup_support import ADDRESSES, BOTH, FIRMWARE, LOST, MISSING, Desk, Text, contact, link_run, load, view
+from tests.bringup_support import (
+    ADDRESSES,
+    BOTH,
+    FIRMWARE,
+    LOST,
+    MISSING,
+    Desk,
+    Text,
+    collective_run,
+    contact,
+    link_run,
+    load,
+    view,
+)
 from tests.pictures_support import GIB, gib, gpu, link, memory
 from tests.unit.diagnose.rules.pair_support import fabric
 
@@ -54,6 +67,9 @@ def spoilt(host: Mapping[str, Any] | None = None, **more: Any) -> Given:
 def measured_as(*loads: StepRun) -> Given:
     """Measured by a run with these steps."""
     return Given(runs=(link_run(*loads),))
+
+
+BOTH_FAST = load("bw-conflicting-cpu", "bw-conflicting-cpu")
 
 
 def spoilt_unmeasured(**more: Any) -> Given:
@@ -492,6 +508,41 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
     ),
     ("bandwidth.latency", PASSED, "1.44 µs, rocep1s0f0", measured_as(load("lat-duration", latency=True))),
     ("bandwidth.latency", UNKNOWN, "not measured yet", Given(runs=())),
+    # collective
+    (
+        "collective.all-reduce",
+        FAILED,
+        "16.4 Gb/s over Socket: NCCL found no RDMA device in the container",
+        Given(runs=(collective_run("socket"),)),
+    ),
+    (
+        "collective.all-reduce",
+        FAILED,
+        "24.2 Gb/s over IB: whether the cable alone is fast was not measured",
+        Given(runs=(collective_run("slow"),)),
+    ),
+    (
+        "collective.all-reduce",
+        FAILED,
+        "24.2 Gb/s over IB: the cable itself carries only 26 Gb/s",
+        Given(runs=(collective_run("slow", load("bw-slow", "bw-slow")),)),
+    ),
+    (
+        "collective.all-reduce",
+        FAILED,
+        "so the fault is on the GPUs' side",
+        Given(runs=(collective_run("slow", BOTH_FAST),)),
+    ),
+    (
+        "collective.all-reduce",
+        FAILED,
+        "a ping takes 1.02 ms instead of 0.28",
+        Given(runs=(collective_run("slow", replace(BOTH_FAST, figures={**BOTH_FAST.figures, "rtt_ms": 1.016})),)),
+    ),
+    ("collective.all-reduce", FAILED, "the RDMA ports did not count it", Given(runs=(collective_run("elsewhere"),))),
+    ("collective.all-reduce", PASSED, "not every witness was read", Given(runs=(collective_run("uncounted"),))),
+    ("collective.all-reduce", UNKNOWN, "not measured yet", Given(runs=())),
+    ("collective.all-reduce", UNKNOWN, "not measured yet", Given(runs=(collective_run("no-torch"),))),
 ]
 
 

@@ -9,8 +9,10 @@ import pytest
 from sparktop.checks.judgement import State
 from sparktop.checks.link import (
     BandwidthFacts,
+    CollectiveFacts,
     LatencyFacts,
     judge_bandwidth,
+    judge_collective,
     judge_latency,
 )
 
@@ -53,3 +55,28 @@ def test_why_there_is_no_figure_is_passed_on() -> None:
 )
 def test_a_latency_is_judged_where_the_message_is_small(typical_us: float | None, size: int, state: State) -> None:
     assert judge_latency(LatencyFacts(typical_us=typical_us, message_bytes=size)).state is state
+
+
+MOVED = {"counted_percent": 102.0, "transport": "IB"}
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "case"),
+    [
+        ({"gbps": 187.0, **MOVED}, PASSED, ""),
+        ({"gbps": 180.0, "transport": "IB"}, PASSED, "unwitnessed"),
+        ({"gbps": 187.0, "counted_percent": 101.0}, PASSED, "unwitnessed"),
+        ({"gbps": 16.35, **MOVED, "transport": "Socket"}, FAILED, "socket"),
+        ({"gbps": 187.0, **MOVED, "counted_percent": 0.0}, FAILED, "elsewhere"),
+        ({"gbps": 24.2, **MOVED}, FAILED, "unseparated"),
+        ({"gbps": 24.2, **MOVED, "rdma_gbps": 26.0}, FAILED, "cable"),
+        ({"gbps": 24.2, **MOVED, "rdma_gbps": 196.0, "rtt_ms": 1.016}, FAILED, "churned"),
+        ({"gbps": 24.0, **MOVED, "rdma_gbps": 196.0, "rtt_ms": 0.282}, FAILED, "gpu"),
+        ({"gbps": 24.0, **MOVED, "rdma_gbps": 196.0, "rtt_ms": 0.95}, FAILED, "gpu"),
+        ({"gbps": 150.0, **MOVED, "rdma_gbps": 196.0}, WARNING, "gpu"),
+        ({"gbps": None}, UNKNOWN, "unread"),
+    ],
+)
+def test_a_collective_is_judged_with_what_separates_its_causes(given: dict[str, Any], state: State, case: str) -> None:
+    judgement = judge_collective(CollectiveFacts(**given))
+    assert (judgement.state, judgement.case) == (state, case)

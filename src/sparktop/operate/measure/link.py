@@ -45,8 +45,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         raise Refused("a cable has two ends: name two Sparks", ("sparktop act measure-link spark1 spark2",))
     require_idle(request.nodes, picture)
     _require_programs(request.nodes, survey)
-    _require_link(request.nodes, picture, survey)
-    pair_rails = sorted(rails(request.nodes, picture, survey), key=_port_of)
+    require_link(request.nodes, picture, survey)
+    pair_rails = sorted(rails(request.nodes, picture, survey), key=port_of)
     if not pair_rails:
         raise Refused(
             f"no RDMA device of {request.nodes[0]} shares a network with one of {request.nodes[1]}",
@@ -55,46 +55,50 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
                 + " ".join(request.nodes),
             ),
         )
-    steps = tuple(_steps(request.nodes, pair_rails))
-    seconds = sum(step.act.seconds for step in steps if isinstance(step.act, MeasureLink))
+    loads = tuple(steps(request.nodes, pair_rails))
+    seconds = sum(step.act.seconds for step in loads if isinstance(step.act, MeasureLink))
     return Plan(
         request=request,
         title=f"Measure the cable between {' and '.join(request.nodes)}",
         risk=Risk.DISRUPTIVE,
-        steps=steps,
+        steps=loads,
         effect=(
             f"Loads the cable for about {seconds} s in all. Nothing is changed; what runs for it ends with it, "
-            f"and by itself after {max(limit_s(step.act) for step in steps if isinstance(step.act, MeasureLink))} s."
+            f"and by itself after {max(limit_s(step.act) for step in loads if isinstance(step.act, MeasureLink))} s."
         ),
-        equivalent=tuple(_by_hand(steps[0])),
+        equivalent=tuple(_by_hand(loads[0])),
         seen_monotonic_s=picture.monotonic_s,
     )
 
 
+def missing_programs(node: str, survey: Survey) -> list[str]:
+    """Those of perftest that the node doesn't have, or isn't known to have."""
+    value = survey.value(which_ask(node))
+    there = {line.rpartition("/")[2] for line in value.split()} if isinstance(value, str) else set()
+    return [name for name in (BANDWIDTH, LATENCY) if name not in there]
+
+
 def _require_programs(nodes: Sequence[str], survey: Survey) -> None:
     for node in nodes:
-        value = survey.value(which_ask(node))
-        there = {line.rpartition("/")[2] for line in value.split()} if isinstance(value, str) else set()
-        missing = [name for name in (BANDWIDTH, LATENCY) if name not in there]
-        if missing:
+        if missing := missing_programs(node, survey):
             raise Refused(f"{node} has no {' and no '.join(missing)}", (f"on {node}: sudo apt install {PACKAGE}",))
 
 
-def _require_link(nodes: Sequence[str], picture: FleetState, survey: Survey) -> None:
+def require_link(nodes: Sequence[str], picture: FleetState, survey: Survey) -> None:
     for gate in pair_gates(nodes, picture, survey, wants_rdma=True):
         if gate.name in _BARRED_BY and gate.state is GateState.FAILED:
             where = f"{gate.node}: " if gate.node else ""
             raise Refused(f"{where}{gate.detail}", tuple(gate.remedy.split("; ")) if gate.remedy else ())
 
 
-def _steps(nodes: Sequence[str], pair_rails: Sequence[Rail]) -> Iterator[Step]:
+def steps(nodes: Sequence[str], pair_rails: Sequence[Rail]) -> Iterator[Step]:
     """The cheap and telling first: each half one way and back, both at once, then the latency."""
     for there, back in ((nodes[0], nodes[1]), (nodes[1], nodes[0])):
         for number, rail in enumerate(pair_rails):
             half = _half(rail, is_back=there != nodes[0])
             act = MeasureLink(peer=back, halves=(half,))
             yield _step(f"half-{number}", f"Measure {half.device}, {there} to {back}", there, act, nodes)
-    for port, cable in groupby(pair_rails, key=_port_of):
+    for port, cable in groupby(pair_rails, key=port_of):
         both = tuple(_half(rail, is_back=False) for rail in cable)[:2]
         if len(both) == 2:
             name = "both" if port < 1 else f"both-{port}"
@@ -105,7 +109,7 @@ def _steps(nodes: Sequence[str], pair_rails: Sequence[Rail]) -> Iterator[Step]:
     yield _step("latency", f"Measure the latency of {first.device}, {nodes[0]} to {nodes[1]}", nodes[0], act, nodes)
 
 
-def _port_of(rail: Rail) -> int:
+def port_of(rail: Rail) -> int:
     """The cage that a rail's cable is in, by the first node's interface."""
     return (half_of(rail.near.interface) or (0, 0))[0]
 

@@ -22,6 +22,7 @@ from sparktop.model.plan import (
     CollectEvidence,
     GuardOrder,
     Measure,
+    MeasureCollective,
     MeasureLink,
     SmokeTest,
     Step,
@@ -77,8 +78,8 @@ class LocalStep:
                     return await self._exposed(step, step.act, on_progress)
                 case CheckLogin():
                     return await self._login(step, step.act, on_progress)
-                case MeasureLink():
-                    return await self._measure_link(step, step.act, on_progress)
+                case MeasureLink() | MeasureCollective():
+                    return await self._measured(step, step.act, on_progress)
                 case AwaitServing():
                     return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
@@ -258,19 +259,20 @@ class LocalStep:
         except TransportError as error:
             return StepResult(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
 
-    async def _measure_link(self, step: Step, act: MeasureLink, on_progress: OnProgress) -> StepResult:
-        """Load the cable once; an abort ends what runs for it on both nodes."""
+    async def _measured(self, step: Step, act: MeasureLink | MeasureCollective, on_progress: OnProgress) -> StepResult:
+        """Measure once; an abort ends what runs for it."""
+        performers, patience_s = self._context.performers, self._context.first_line_s
+
+        def progress(detail: str, ratio: float | None) -> None:
+            on_progress(detail, ratio, "")
+
         try:
-            patience_s = self._context.first_line_s
             line = await self._locks.line(step.node, patience_s=patience_s)
-            peer_line = await self._locks.line(act.peer, patience_s=patience_s)
-            work = self._context.performers.measure_link(
-                line,
-                peer_line,
-                self._context.picture,
-                act,
-                progress=lambda detail, ratio: on_progress(detail, ratio, ""),
-            )
+            if isinstance(act, MeasureLink):
+                peer_line = await self._locks.line(act.peer, patience_s=patience_s)
+                work = performers.measure_link(line, peer_line, self._context.picture, act, progress=progress)
+            else:
+                work = performers.measure_collective(line, act, progress=progress)
             result = await self._abort.unless(_bounded(work, step.limit_s))
         except NoLine as no_line:
             return StepResult(state=StepState.FAILED, detail=f"{no_line}: nothing was measured")

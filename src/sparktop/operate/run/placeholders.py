@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparktop.model.operation import Command, DockerCall, Expect, Operation
-from sparktop.model.plan import Act, AwaitReady, AwaitServing, CollectEvidence, GuardOrder, Remote
+from sparktop.model.plan import Act, AwaitReady, AwaitServing, CollectEvidence, GuardOrder, MeasureCollective, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
@@ -34,7 +34,7 @@ def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
     None means there is nothing to act on: the container was never created, and the step is skipped. What is filled
     in needs nothing more: the step can stand in a later run, which has saved nothing.
     """
-    if isinstance(act, GuardOrder | AwaitReady | AwaitServing):
+    if isinstance(act, GuardOrder | AwaitReady | AwaitServing | MeasureCollective):
         name = _NAME.fullmatch(act.container_id)
         if name is None:
             return act

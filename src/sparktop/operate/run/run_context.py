@@ -23,6 +23,7 @@ from sparktop.model.plan import (
     Figures,
     GuardOrder,
     Measure,
+    MeasureCollective,
     MeasureLink,
     Run,
     SmokeTest,
@@ -82,6 +83,10 @@ class Performers(Protocol):
         self, line: NodeLine, peer_line: NodeLine, picture: Picture, act: MeasureLink, *, progress: Progress
     ) -> RequestResult: ...
 
+    async def measure_collective(
+        self, line: NodeLine, act: MeasureCollective, *, progress: Progress
+    ) -> RequestResult: ...
+
     async def collect(
         self,
         nodes: Sequence[str],
@@ -126,6 +131,7 @@ class OwnPerformers:
     measure = staticmethod(_late("run.first_request", "measure"))
     exposed = staticmethod(_late("serve.exposed", "exposed"))
     measure_link = staticmethod(_late("measure.link_load", "measure_link"))
+    measure_collective = staticmethod(_late("measure.collective_run", "measure_collective"))
     collect = staticmethod(_late("evidence.collect", "collect"))
     judge_memory = staticmethod(_late("waits.memory", "judge_memory"))
     judge_ready = staticmethod(_late("waits.readiness", "judge_ready"))
