@@ -14,11 +14,11 @@ from tests.integration.dockerd import Dockerd
 from tests.support import free_port
 
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all, resolve_state
+from sparktop.engines.metrics import parse
 from sparktop.model.engine import Containers, EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.telemetry import GapReason, LogLine, ProcessTable
 from sparktop.observe.discovery import discover
 from sparktop.observe.engine_log import log_source
-from sparktop.observe.metrics import parse
 from sparktop.probe.remote.scanner import Scanner
 from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.endpoint import EndpointClient

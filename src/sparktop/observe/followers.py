@@ -18,6 +18,7 @@ from sparktop.diagnose.catalogue import read_ahead_for_engines
 from sparktop.diagnose.logs.engine_state import resolve_state
 from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rule import LogRule
+from sparktop.engines.metrics import NotMetrics, parse
 from sparktop.model.engine import (
     Endpoint,
     EndpointState,
@@ -31,8 +32,8 @@ from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.discovery import MAX_ENGINES, discover
 from sparktop.observe.engine_log import Feed, LogSource, log_source
 from sparktop.observe.frames import FRAME_S
-from sparktop.observe.metrics import NotMetrics, Scrapes, advance, parse
 from sparktop.observe.node_state import NodeBook
+from sparktop.observe.rates import Scrapes, advance
 from sparktop.transport.base import Transport
 from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.endpoint import EndpointClient

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.engine import EngineMetrics, EngineRates
-from sparktop.observe.metrics import Scrapes, advance, between, quantile, restarted
+from sparktop.observe.rates import Scrapes, advance, between, quantile, restarted
 
 INF = float("inf")
 BASE = EngineMetrics(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparktop.engines.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, parse
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
 from sparktop.model.telemetry import GapReason
-from sparktop.observe.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, parse
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
