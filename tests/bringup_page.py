@@ -25,8 +25,8 @@ between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity,
 also ran against a real OpenSSH server, probe and runner on Debian 12; what `permit-root` and `set-addresses` write
 against the real `visudo` and `netplan generate`. `measure-link` ran between two machines with networks, servers and
 cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied.
-`measure-collective` ran on two real Docker Engines, with PyTorch played. What only a Spark has (DGX Dashboard, fwupd's
-devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
+`measure-collective` ran on two real Docker Engines, with PyTorch played, `prove-endpoint` on an engine-like container
+over OpenSSH. What only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
 """
 
 
@@ -54,7 +54,8 @@ def _says(card: Card, passing: CheckResult | None) -> Iterator[str]:
     if passing is not None:
         yield f"passed: {passing.found}"
     seen = {passing.found} if passing is not None else set()
-    for state in (CheckState.WARNING, CheckState.FAILED, CheckState.SKIPPED, CheckState.UNKNOWN):
+    states = () if passing is not None else (CheckState.PASSED,)
+    for state in (*states, CheckState.WARNING, CheckState.FAILED, CheckState.SKIPPED, CheckState.UNKNOWN):
         for check, expected, _, given in CASES:
             if check == card.id and expected is state:
                 row = next(row for row in given.made().rows(check) if "spark1" in row.nodes)

@@ -27,6 +27,27 @@ def delta(finish: str | None = None, **said: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": said, "finish_reason": finish}]}
 
 
+METRICS = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{model_name="m"}} {running}
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{{model_name="m"}} {waiting}
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{{model_name="m"}} 90
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{{model_name="m"}} 40
+"""
+
+
+def figures(running: int = 0, waiting: int = 0, *, family: str = "vllm") -> bytes:
+    """An answer to /metrics."""
+    text = METRICS.format(running=running, waiting=waiting)
+    if family == "sglang":
+        text = text.replace("num_requests_running", "num_running_reqs").replace(
+            "num_requests_waiting", "num_queue_reqs"
+        )
+    return reply(text.replace("vllm:", f"{family}:").encode(), kind="text/plain; version=0.0.4")
+
+
 MODELS = reply({"object": "list", "data": [{"id": "Qwen/Qwen3.6-35B-A3B-FP8", "max_model_len": 32768}]})
 SAID = events(
     delta(role="assistant", content=""),
@@ -40,7 +61,8 @@ class EngineStage:
     """A server whose paths can be set, and what it was asked."""
 
     def __init__(self, **answers: Answer) -> None:
-        self.answers: dict[str, Answer] = {"models": MODELS, "chat": SAID, "plain": SAID, **answers}
+        more = {"metrics": figures(), "health": reply(b"", kind="text/plain")}
+        self.answers: dict[str, Answer] = {"models": MODELS, "chat": SAID, "plain": SAID, **more, **answers}
         self.heads: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.aborted = asyncio.Event()
@@ -67,7 +89,8 @@ class EngineStage:
                 self.bodies.append(json.loads(await reader.readexactly(length)))
                 self.asked.set()
             path = head.split(" ")[1]
-            name = {"/v1/models": "models", "/v1/chat/completions": "chat"}.get(path, "plain")
+            names = {"/v1/models": "models", "/v1/chat/completions": "chat", "/metrics": "metrics", "/health": "health"}
+            name = names.get(path, "plain")
             answer = self.answers[name]
             if callable(answer):
                 watching = asyncio.ensure_future(self._watch(reader))

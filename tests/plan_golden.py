@@ -29,6 +29,7 @@ from sparktop.masking import is_secret_name
 from sparktop.model import plan as plans
 from sparktop.model.operation import Operation
 from sparktop.model.plan import Plan, Refusal
+from sparktop.model.proof import Prove
 from sparktop.model.prospect import Prospect
 from sparktop.model.recipe import Recipe
 from sparktop.operate.runner.codec import operation_words
@@ -51,6 +52,7 @@ ACTS = {
     plans.CheckLogin: "check the login",
     plans.MeasureLink: "measure the link",
     plans.MeasureCollective: "measure the collective",
+    Prove: "prove",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

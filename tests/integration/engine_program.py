@@ -10,7 +10,8 @@ ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (fie
 ENGINE_FAILS=            "load": ends with an error while loading; "ready": just after it; both unless ENGINE_MENDED=1
                          or the flag of ENGINE_MENDED_BY stands in its arguments
 ENGINE_TOKENS_S=50       how fast it answers
-ENGINE_COMPLETION=       "hang", "error", "null" (all tokens went into reasoning)
+ENGINE_COMPLETION=       "hang", "error", "null" (all tokens went into reasoning), "empty" (tokens without text)
+ENGINE_BUSY=0            requests of others that run all the time
 ENGINE_DEAF=1            ignores SIGTERM, as a hung one does
 ENGINE_SAYS=             one more line of its log
 VLLM_API_KEY=            wanted in the Authorization header
@@ -18,6 +19,7 @@ VLLM_API_KEY=            wanted in the Authorization header
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -28,7 +30,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 ARGUMENTS = sys.argv[1:]
 ENVIRONMENT = os.environ
 HELD = []
-COUNTS = {"requests": 0, "prompt": 0, "generated": 0, "running": 0}
+COUNTS = {"requests": 0, "prompt": 0, "generated": 0, "running": int(ENVIRONMENT.get("ENGINE_BUSY", "0"))}
 MIB = 1024 * 1024
 
 
@@ -174,7 +176,12 @@ class Endpoint(BaseHTTPRequestHandler):
         elif self.path == "/health":
             self.answer("")
         elif self.path == "/v1/models":
-            self.answer({"object": "list", "data": [{"id": NAME, "object": "model", "max_model_len": 4096}]})
+            self.answer(
+                {
+                    "object": "list",
+                    "data": [{"id": NAME, "object": "model", "max_model_len": int(flag("--max-model-len", "4096"))}],
+                }
+            )
         else:
             self.answer({"detail": "Not Found"}, 404)
 
@@ -200,22 +207,49 @@ class Endpoint(BaseHTTPRequestHandler):
             if how == "error":
                 self.answer({"error": {"message": "EngineDeadError", "code": 500}}, 500)
                 return
-            words = None if how == "null" else ["rea", "dy", "."]
+            tool = self.tool_of(wanted)
+            if tool is None:
+                return
+            words = None if how == "null" else [] if how == "empty" else self.words_of(wanted)
             if wanted.get("ignore_eos"):  # a measurement: as many as are asked for
                 words = ["one "] * int(wanted.get("max_tokens", 16))
             COUNTS["prompt"] += 9
             COUNTS["generated"] += len(words or "abc")
-            self.complete(wanted, words)
+            self.complete(wanted, words, tool)
         finally:
             COUNTS["running"] -= 1
 
-    def complete(self, wanted, words):
-        finish = "stop" if words else "length"
+    def tool_of(self, wanted):
+        """The tool that it calls, "" for none; None where it has refused, as vLLM does without a parser."""
+        if not wanted.get("tools"):
+            return ""
+        if flag("--enable-auto-tool-choice") is None or flag("--tool-call-parser") is None:
+            why = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            self.answer({"error": {"message": why, "type": "BadRequestError", "code": 400}}, 400)
+            return None
+        return wanted["tools"][0]["function"]["name"]
+
+    def words_of(self, wanted):
+        """What it says: a word that the prompt hides, else the same every time; reasoned about with a parser."""
+        prompt = json.dumps(wanted.get("messages") or wanted.get("prompt") or "")
+        hidden = re.search(r"code word is ([\w-]+)", prompt)
+        count = len(prompt) // 4
+        if count > int(flag("--max-model-len", "4096")):
+            return ["too ", "long"]
+        return [hidden[1][:3], hidden[1][3:], "."] if hidden else ["rea", "dy", "."]
+
+    def complete(self, wanted, words, tool=""):
+        finish = "tool_calls" if tool else "length" if words is None else "stop"
         head = {"id": "cmpl-1", "object": "chat.completion", "created": int(time.time()), "model": NAME}
         count = len(words) if words else 3
         usage = {"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count}
+        call = [{"index": 0, "id": "call-1", "function": {"name": tool, "arguments": '{"city": "Oslo"}'}}]
+        thinks = [{"reasoning_content": "hm"}] if flag("--reasoning-parser") and words else []
         if not wanted.get("stream"):
-            message = {"role": "assistant", "content": "".join(words) if words else None, "reasoning_content": "hm"}
+            thought = "hm" if words is None or thinks else None
+            text = None if words is None or tool else "".join(words)
+            message = {"role": "assistant", "content": text, "reasoning_content": thought}
+            message["tool_calls"] = call if tool else []
             choice = {"index": 0, "message": message, "text": "".join(words or []), "finish_reason": finish}
             self.answer({**head, "choices": [choice], "usage": usage})
             return
@@ -224,7 +258,8 @@ class Endpoint(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         head["object"] = "chat.completion.chunk"
-        deltas = [{"content": word} for word in words] if words else [{"reasoning_content": "hm"}] * 3
+        deltas = [{"reasoning_content": "hm"}] * 3 if words is None else [{"content": word} for word in words]
+        deltas = [*thinks, *([{"tool_calls": call}] if tool else deltas)]
         for delta in deltas:
             self.event({**head, "choices": [{"index": 0, "delta": delta, "text": delta.get("content", "")}]})
             time.sleep(1 / float(ENVIRONMENT.get("ENGINE_TOKENS_S", "50")))

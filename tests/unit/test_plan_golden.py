@@ -12,6 +12,7 @@ from tests.plan_golden import OPERATIONS, dump
 from tests.recipe_support import recipe
 
 from sparktop.model.change import Change
+from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding, Severity
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Signal, Transfer
 from sparktop.model.plan import (
@@ -38,6 +39,7 @@ from sparktop.model.plan import (
     SmokeTest,
     Step,
 )
+from sparktop.model.proof import Proof, Prove
 from sparktop.model.prospect import Budget, Fit, Gate, GateState, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.recipe import Expected, Order, Recipe
 from sparktop.model.survey import PublicKey
@@ -69,6 +71,7 @@ ACTS: tuple[Act, ...] = (
         halves=(Half(device="a", gid_index=3, ip="10.0.0.1", peer_device="b", peer_gid_index=3, peer_ip="10.0.0.2"),),
     ),
     MeasureCollective(peer="spark2", container_id="{NEW}"),
+    Prove(engine="vllm", kind=EngineKind.VLLM, proof=Proof.ANSWER, limit_s=8.0, floor_bytes=1, api_key=SECRET),
     GuardOrder(container_id=""),
 )
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sparktop.bringup import access, bandwidth, collective, identity, machine, memory, parity, reach, release, wiring
+from sparktop.bringup import (
+    access,
+    bandwidth,
+    collective,
+    endpoint,
+    identity,
+    machine,
+    memory,
+    parity,
+    reach,
+    release,
+    wiring,
+)
 from sparktop.bringup.card import Card
 
 CARDS: tuple[Card, ...] = (
@@ -16,5 +28,6 @@ CARDS: tuple[Card, ...] = (
     *parity.CARDS,
     *bandwidth.CARDS,
     *collective.CARDS,
+    *endpoint.CARDS,
 )
 BY_ID = {card.id: card for card in CARDS}

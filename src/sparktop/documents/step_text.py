@@ -39,6 +39,7 @@ from sparktop.model.plan import (
     StepState,
     only_fetches,
 )
+from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, Prove
 from sparktop.operate.measure.perftest import client_argv, ping_argv, server_argv
 from sparktop.operate.secrets.masking import Masker
 from sparktop.text.lines import Line
@@ -231,8 +232,32 @@ def _act(act: Act) -> Iterator[str]:
                 yield _joined(client_argv(act, half, number))
         case MeasureCollective():
             yield "until the container exits; then the figure in its log, and NCCL's line on its transport"
+        case Prove():
+            yield from _proof(act)
         case GuardOrder():
             yield _order(act)
+
+
+_PROOFS: Mapping[Proof, str] = {
+    Proof.HEALTH: "GET /health",
+    Proof.ANSWER: "POST /v1/chat/completions",
+    Proof.STREAM: "POST /v1/chat/completions, streamed",
+    Proof.TOOL_CALL: "POST /v1/chat/completions with one tool, get_weather",
+    Proof.LONG_PROMPT: f"POST /v1/chat/completions, streamed, with some {LONG_TOKENS:,} tokens",
+    Proof.TWO_AT_ONCE: "POST /v1/chat/completions, twice at once",
+    Proof.WRONG_KEY: "GET /v1/models with a wrong key, and without one",
+}
+
+
+def _proof(act: Prove) -> Iterator[str]:
+    yield f"GET /metrics of {act.engine}: no request runs or waits"
+    tokens = ANSWER_TOKENS.get(act.proof)
+    bounds = (
+        ""
+        if tokens is None
+        else f", {tokens} tokens at most; fails when less than {gib(act.floor_bytes)} are available"
+    )
+    yield f"{_PROOFS[act.proof]}: within {act.limit_s:g} s{bounds}"
 
 
 def _order(order: GuardOrder) -> str:

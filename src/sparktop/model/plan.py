@@ -16,6 +16,7 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.operation import ImagePull, Operation, Transfer
+from sparktop.model.proof import Prove
 from sparktop.model.survey import PublicKey
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ Act = (
     | CheckLogin
     | MeasureLink
     | MeasureCollective
+    | Prove
     | GuardOrder
 )
 

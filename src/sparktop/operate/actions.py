@@ -255,6 +255,14 @@ ACTIONS: tuple[Action, ...] = (
         options=(Option(name="remove", description="take it away again", default="no", choices=("yes", "no")),),
     ),
     Action(
+        name="prove-endpoint",
+        title="Prove an endpoint",
+        description="A minute of requests with content: an answer, a stream, a tool call, a long prompt, a wrong key.",
+        risk=Risk.SAFE,
+        target="engine",
+        planner="measure.prove",
+    ),
+    Action(
         name="join-group",
         title="Join a group",
         description="Add the login user to the group docker, or to systemd-journal for the kernel log.",

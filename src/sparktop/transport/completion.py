@@ -1,4 +1,4 @@
-"""Request one completion from an engine and stream its answer."""
+"""Request one completion from an engine, streamed or whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
-from sparktop.bounds import json_of
+from sparktop.bounds import json_of, whole_or_none
 from sparktop.errors import LinkLost, TransportError
-from sparktop.sanitise import mapping
+from sparktop.sanitise import items, mapping
 from sparktop.transport.base import Transport
 from sparktop.transport.endpoint import import_httpx, open_client
 from sparktop.transport.threads import in_thread
@@ -101,14 +101,24 @@ class Completion:
     state: CompletionState
     detail: str = ""
     """Why, sanitised."""
+    status: int | None = None
+    """The HTTP status of an answer that refuses."""
     path: str = ""
     model: str = ""
     text: str = ""
     """The beginning of the answer, sanitised."""
     has_content: bool = False
     has_reasoning: bool = False
+    has_found: bool = False
+    """What `seeks` names stands in the answer or in its reasoning."""
+    thinks_aloud: bool = False
+    """Its reasoning stands in the answer, between <think> marks."""
+    tool_names: tuple[str, ...] = ()
+    """The tools that it calls, sanitised."""
     tokens: int | None = None
     """By the engine's own count, else the number of pieces received."""
+    prompt_tokens: int | None = None
+    """By the engine's own count."""
     finish_reason: str = ""
     first_token_s: float | None = None
     """Seconds from the request to the first token."""
@@ -122,7 +132,10 @@ ProgressCallback = Callable[[int], None]
 """Called with the number of pieces so far."""
 
 
+Prompt = str | Callable[[int | None], str]
+"""A text, or the text for an engine whose context has so many tokens (None: it doesn't say)."""
 _NOTHING: Mapping[str, Any] = {}
+_THINKING = "<think>"
 
 
 async def complete(
@@ -130,14 +143,23 @@ async def complete(
     host: str,
     port: int,
     *,
-    prompt: str,
+    prompt: Prompt,
     max_tokens: int,
     api_key: str = "",
     progress: ProgressCallback = lambda count: None,
     idle_s: float = IDLE_S,
     more: Mapping[str, Any] = _NOTHING,
+    is_strict: bool = False,
+    is_streamed: bool = True,
+    seeks: str = "",
 ) -> Completion:
-    """Request one completion; `more` are further request fields, dropped where the engine refuses them.
+    """Request one completion.
+
+    Args:
+        more: further request fields; dropped where the engine refuses them.
+        is_strict: send exactly this chat request: where it is refused, that is the answer.
+        is_streamed: False: ask for the answer in one piece.
+        seeks: a word to look for in the answer.
 
     Raises:
         LinkLost: the connection to the node ended.
@@ -152,7 +174,10 @@ async def complete(
             client = await open_client(stack, transport, host, port, timeout=timeout)
             if api_key:
                 client.headers["Authorization"] = f"Bearer {api_key}"
-            result = await _ask(client, prompt, max_tokens, progress, more)
+            words = _Words(
+                prompt=prompt, max_tokens=max_tokens, more=more, is_strict=is_strict, is_streamed=is_streamed
+            )
+            result = await _ask(client, words, progress, seeks)
         except LinkLost:
             raise
         except (TimeoutError, httpx.TimeoutException):
@@ -172,39 +197,53 @@ async def complete(
     return _without(replace(result, seconds=time.monotonic() - began_s), api_key)
 
 
-async def _ask(
-    client: httpx.AsyncClient, prompt: str, max_tokens: int, progress: ProgressCallback, more: Mapping[str, Any]
-) -> Completion:
-    model = await _model(client)
-    if isinstance(model, Completion):
-        return model
-    common: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0, "stream": True}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """What is asked for; the fields as in `complete`."""
+
+    prompt: Prompt
+    max_tokens: int
+    more: Mapping[str, Any]
+    is_strict: bool
+    is_streamed: bool
+
+
+async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallback, seeks: str) -> Completion:
+    served = await _served(client)
+    if isinstance(served, Completion):
+        return served
+    model, longest = served
+    prompt = words.prompt if isinstance(words.prompt, str) else words.prompt(longest)
+    common: dict[str, Any] = {"max_tokens": words.max_tokens, "temperature": 0, "stream": words.is_streamed}
     if model:
         common["model"] = model
     chat = {**common, "messages": [{"role": "user", "content": prompt}]}
-    result = await _post(client, "/v1/chat/completions", {**chat, **more}, progress)
-    if result.state is CompletionState.REFUSED and _has_no_chat(result.detail):
-        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress)
-    elif more and result.state is CompletionState.REFUSED:
-        result = await _post(client, "/v1/chat/completions", chat, progress)
+    result = await _post(client, "/v1/chat/completions", {**chat, **words.more}, progress, seeks)
+    if result.state is not CompletionState.REFUSED or words.is_strict:
+        pass
+    elif _has_no_chat(result.detail):
+        result = await _post(client, "/v1/completions", {**common, **words.more, "prompt": prompt}, progress, seeks)
+    elif words.more:
+        result = await _post(client, "/v1/chat/completions", chat, progress, seeks)
     return replace(result, model=sanitise.line(model, limit=128))
 
 
-async def _model(client: httpx.AsyncClient) -> str | Completion:
-    """The name under which the first model is served; empty where unknown."""
+async def _served(client: httpx.AsyncClient) -> tuple[str, int | None] | Completion:
+    """The name under which the first model is served ("" where unknown), and its context in tokens."""
     async with asyncio.timeout(MODELS_S), client.stream("GET", "/v1/models") as response:
         body = await _body(response)
         if response.status_code in (401, 403):
             return _denied(response.status_code, "/v1/models")
         if response.status_code != 200:
-            return ""
+            return "", None
     models = mapping(_parsed(body)).get("data")
-    first = mapping(models[0]).get("id") if isinstance(models, list) and models else None
-    return first if isinstance(first, str) else ""
+    first = mapping(models[0]) if isinstance(models, list) and models else {}
+    name, longest = first.get("id"), whole_or_none(first.get("max_model_len"))
+    return (name if isinstance(name, str) else ""), (longest if longest and longest > 0 else None)
 
 
 async def _post(
-    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], progress: ProgressCallback
+    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], progress: ProgressCallback, seeks: str
 ) -> Completion:
     began_s = time.monotonic()
     async with client.stream("POST", path, json=body, headers={"Accept": "text/event-stream"}) as response:
@@ -212,8 +251,9 @@ async def _post(
         if status in (401, 403):
             return _denied(status, path)
         if status != 200:
-            return _failed(CompletionState.REFUSED, _error_of(status, path, await _body(response)), path=path)
-        answer = _Answer(path, began_s)
+            refusal = _failed(CompletionState.REFUSED, _error_of(status, path, await _body(response)), path=path)
+            return replace(refusal, status=status)
+        answer = _Answer(path, began_s, seeks)
         if "event-stream" not in response.headers.get("content-type", ""):
             answer.take(_parsed(await _body(response)))
             return answer.result(is_whole=True)
@@ -234,8 +274,13 @@ async def _post(
 class _Answer:
     """The parts of an answer received so far."""
 
-    def __init__(self, path: str, began_s: float) -> None:
+    def __init__(self, path: str, began_s: float, seeks: str = "") -> None:
         self.path = path
+        self._seeks = seeks
+        self._said: list[str] = []
+        """Answer and reasoning, whole: `ANSWER_LIMIT_BYTES` bounds them."""
+        self._tools: list[str] = []
+        self._prompt_tokens: int | None = None
         self.pieces = 0
         self.is_done = False
         self.finish_reason = ""
@@ -259,9 +304,9 @@ class _Answer:
         if message_part.get("error") and not message_part.get("choices"):
             self._error = _message(message_part) or "an error without a message"
             return
-        used = mapping(message_part.get("usage")).get("completion_tokens")
-        if isinstance(used, int) and not isinstance(used, bool) and used >= 0:
-            self._counted = used
+        usage = mapping(message_part.get("usage"))
+        self._counted = _count(usage.get("completion_tokens"), self._counted)
+        self._prompt_tokens = _count(usage.get("prompt_tokens"), self._prompt_tokens)
         choices = message_part.get("choices")
         choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
         delta = mapping(choice.get("delta") or choice.get("message"))
@@ -270,8 +315,12 @@ class _Answer:
         if isinstance(choice.get("finish_reason"), str):
             self.finish_reason = sanitise.name(choice["finish_reason"])
         is_content, is_thought = isinstance(content, str) and content != "", isinstance(thought, str) and thought != ""
-        if not (is_content or is_thought or delta.get("tool_calls")):
+        calls = items(delta.get("tool_calls"))
+        if not (is_content or is_thought or calls):
             return
+        names = (mapping(mapping(call).get("function")).get("name") for call in calls)
+        self._tools += [sanitise.name(name) for name in names if isinstance(name, str) and name]
+        self._said += [text for text in (content, thought) if isinstance(text, str)]
         self.pieces += 1
         self._has_content |= is_content
         self._has_reasoning |= is_thought
@@ -289,7 +338,11 @@ class _Answer:
             text=sanitise.line(self._text.strip(), limit=TEXT_CHARS),
             has_content=self._has_content,
             has_reasoning=self._has_reasoning,
+            has_found=bool(self._seeks) and self._seeks in "".join(self._said),
+            thinks_aloud=_THINKING in self._text,
+            tool_names=tuple(dict.fromkeys(self._tools)),
             tokens=tokens,
+            prompt_tokens=self._prompt_tokens,
             finish_reason=self.finish_reason,
             first_token_s=self._first_s,
             last_token_s=self._last_s,
@@ -305,6 +358,12 @@ class _Answer:
         if not tokens:
             return replace(completion, state=CompletionState.EMPTY, detail="it answered without a token")
         return completion
+
+
+def _count(value: Any, before: int | None) -> int | None:
+    """A count of tokens, or the one from before where it is none."""
+    number = whole_or_none(value)
+    return before if number is None or number < 0 else number
 
 
 def _has_no_chat(detail: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a reverse proxy answers, asked as a client would, with and without a key; every outcome is a value."""
+"""What a proxy or an engine answers, asked as a client would, with and without a key; every outcome is a value."""
 
 from __future__ import annotations
 
@@ -19,25 +19,31 @@ TIMEOUT_S = 10.0
 
 
 async def statuses(
-    url: str, questions: Sequence[tuple[str, str]], *, over: Transport | None = None, port: int = 80, name: str = ""
+    url: str,
+    questions: Sequence[tuple[str, str]],
+    *,
+    over: Transport | None = None,
+    host: str = "127.0.0.1",
+    port: int = 80,
+    name: str = "",
 ) -> tuple[int, ...] | str:
     """The HTTP status of each (path, key; "" for none), or why there is none.
 
     Args:
         url: the proxy as this machine reaches it.
-        over: a connection to its machine; it is asked on the loopback `port` there, by its `name`.
+        over: a connection to its machine; it is asked on `host` and `port` as seen there, by its `name`.
     """
     httpx = await in_thread(import_httpx)
     try:
         async with asyncio.timeout(TIMEOUT_S * 2), AsyncExitStack() as stack:
             if over is not None:
-                client = await open_client(stack, over, "127.0.0.1", port, timeout=TIMEOUT_S)
+                client = await open_client(stack, over, host, port, timeout=TIMEOUT_S)
             else:
                 client = await stack.enter_async_context(
                     httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False, follow_redirects=False)
                 )
-            host = {"Host": name if port == 80 else f"{name}:{port}"} if name else {}
-            return tuple([await _status(client, path, key, host) for path, key in questions])
+            headers = {"Host": name if port == 80 else f"{name}:{port}"} if name else {}
+            return tuple([await _status(client, path, key, headers) for path, key in questions])
     except TimeoutError:
         return f"no answer within {TIMEOUT_S * 2:.0f} s"
     except (httpx.HTTPError, OSError) as error:

@@ -23,15 +23,17 @@ from tests.bringup_support import (
     load,
     view,
 )
-from tests.pictures_support import GIB, gib, gpu, link, memory
+from tests.pictures_support import GIB, engine, gib, gpu, link, memory
+from tests.unit.bringup.endpoint_cases import ENDPOINT
 from tests.unit.diagnose.rules.pair_support import fabric
 
+from sparktop.bringup.card import Scope
 from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import View
 from sparktop.model.bringup import CheckState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
-from sparktop.model.plan import StepRun
+from sparktop.model.plan import Run, StepRun
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
 
@@ -67,6 +69,11 @@ def spoilt(host: Mapping[str, Any] | None = None, **more: Any) -> Given:
 def measured_as(*loads: StepRun) -> Given:
     """Measured by a run with these steps."""
     return Given(runs=(link_run(*loads),))
+
+
+def serving(*runs: Run) -> Given:
+    """An engine serves on spark1, and these runs have measured it."""
+    return Given(first=view(engines=(engine(),)), runs=runs)
 
 
 BOTH_FAST = load("bw-conflicting-cpu", "bw-conflicting-cpu")
@@ -543,6 +550,8 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
     ("collective.all-reduce", PASSED, "not every witness was read", Given(runs=(collective_run("uncounted"),))),
     ("collective.all-reduce", UNKNOWN, "not measured yet", Given(runs=())),
     ("collective.all-reduce", UNKNOWN, "not measured yet", Given(runs=(collective_run("no-torch"),))),
+    *((check, state, part, serving(run)) for check, state, part, run in ENDPOINT),
+    *((card.id, UNKNOWN, "not measured yet", serving()) for card in CARDS if card.scope is Scope.ENGINE),
 ]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from sparktop.cmdline.engine_argv import has, value_of
+from sparktop.cmdline.engine_argv import has
+from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.errors import UsageError
 from sparktop.masking import mask_argv
-from sparktop.model.engine import EngineKind
 from sparktop.model.operation import ImagePull, Transfer
 from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Fit, GateState
@@ -83,13 +82,6 @@ def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) 
         yield from lifecycle.typed_new(rank.container, rank.image)
 
 
-_ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (what an engine is told to listen on)
-
-
-_LOOPBACK_DEFAULT = "127.0.0.1"
-"""SGLang's default host; vLLM's is every interface."""
-
-
 _PROMPT = "Say hello."
 
 
@@ -117,19 +109,12 @@ def _base_url(rendered: Rendered) -> str:
 
 
 def _listen_host(rendered: Rendered) -> str:
-    host = value_of(rendered.head.argv, "host")
-    return host if host is not None else _LOOPBACK_DEFAULT if rendered.engine is EngineKind.SGLANG else ""
+    return listen_host(rendered.head.argv, rendered.engine)
 
 
 def _is_loopback_only(rendered: Rendered) -> bool:
     """Whether only its own node can reach the engine."""
-    host = _listen_host(rendered)
-    if host in _ANYWHERE:
-        return False
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(_listen_host(rendered))
 
 
 def _host_of(node: str) -> str:

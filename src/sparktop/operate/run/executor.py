@@ -200,7 +200,7 @@ class PlanExecution:
                 return await self._finish(
                     RunState.NO_HELP, f"All steps are done, but it did not help: {step_run.detail}."
                 )
-            if step.on_failure in _CONTINUES:
+            if step.on_failure in _CONTINUES and not result.is_last:
                 self._go_on(step, run_text.failed(step_run))
             elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:
                 return await self._roll_back(run_text.failed(step_run))

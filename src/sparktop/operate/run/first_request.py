@@ -56,7 +56,7 @@ async def smoke(
     def tell(pieces: int) -> None:  # no ratio: it ends when it likes, long before so many
         progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no token yet'}; {watch.words}", None)
 
-    answer = await _watched_request(
+    answer = await watched_request(
         line, engine.endpoint, watch, tell, prompt=test.prompt, max_tokens=test.max_tokens, api_key=test.api_key
     )
     if isinstance(answer, RequestResult):
@@ -69,10 +69,11 @@ async def smoke(
     return judge_first_request(answer, test, watch.lowest_bytes)
 
 
-async def _watched_request(
+async def watched_request(
     line: NodeLine, endpoint: Endpoint, watch: MemoryWatch, tell: Callable[[int], None], *, api_key: str, **words: Any
 ) -> Completion | RequestResult:
-    """The answer to a request, or why it was given up; `tell` gets the pieces that have come."""
+    """The answer to a request, or why it was given up; `tell` gets the pieces that have come, `words` go to
+    `complete`."""
     pieces = 0
 
     def count_pieces(count: int) -> None:
@@ -286,7 +287,7 @@ async def measure(
 
     # Exactly so many, counted by the engine: with speculation a piece may be several tokens.
     options: Mapping[str, Any] = {"ignore_eos": True, "stream_options": {"include_usage": True}}
-    answer = await _watched_request(
+    answer = await watched_request(
         line, engine.endpoint, watch, tell, prompt=PROMPT, max_tokens=measurement.tokens,
         api_key=measurement.api_key, more=options,
     )  # fmt: skip

@@ -28,6 +28,7 @@ from sparktop.model.plan import (
     Step,
     StepState,
 )
+from sparktop.model.proof import Prove
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.run_context import RequestResult, RunContext
 from sparktop.operate.run.step_result import StepResult
@@ -80,6 +81,8 @@ class LocalStep:
                     return await self._login(step, step.act, on_progress)
                 case MeasureLink() | MeasureCollective():
                     return await self._measured(step, step.act, on_progress)
+                case Prove():
+                    return await self._prove(step, step.act, on_progress)
                 case AwaitServing():
                     return await self._serving(step, step.act, on_progress)
                 case CollectEvidence():
@@ -175,7 +178,7 @@ class LocalStep:
         self,
         perform: Callable[..., Coroutine[Any, Any, RequestResult]],
         step: Step,
-        act: SmokeTest | Measure | CheckExposed,
+        act: SmokeTest | Measure | CheckExposed | Prove,
         on_progress: OnProgress,
         patience_s: float,
     ) -> StepResult:
@@ -190,7 +193,7 @@ class LocalStep:
         )
         result = await self._abort.unless(_bounded(work, step.limit_s))
         state = StepState.DONE if result.ok else StepState.FAILED
-        return StepResult(state=state, detail=result.detail, figures=result.figures)
+        return StepResult(state=state, detail=result.detail, figures=result.figures, is_last=result.is_last)
 
     async def _has_survived(self, step: Step, test: SmokeTest, on_progress: OnProgress) -> bool:
         """Whether the node is back in the same boot, with the engine running and memory above the floor."""
@@ -308,6 +311,15 @@ class LocalStep:
             detail = f"{error.message}. {error.hint}" if error.hint else error.message
             return StepResult(state=StepState.FAILED, detail=detail)
         return StepResult(state=StepState.DONE, detail=f"logged in with {check.key.fingerprint}, without a password")
+
+    async def _prove(self, step: Step, act: Prove, on_progress: OnProgress) -> StepResult:
+        """Prove once; without the connection nothing is proven, and nothing disproved."""
+        try:
+            perform, patience_s = self._context.performers.prove, self._context.first_line_s
+            return await self._ask_engine(perform, step, act, on_progress, patience_s)
+        except (NoLine, TimeoutError, TransportError) as error:
+            why = getattr(error, "message", "") or str(error) or f"no answer within {step.limit_s:.0f} s"
+            return StepResult(state=StepState.FAILED, detail=f"{why}: nothing was measured", is_last=True)
 
     # evidence
 

@@ -28,6 +28,7 @@ from sparktop.model.plan import (
     Run,
     SmokeTest,
 )
+from sparktop.model.proof import Prove
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus
@@ -51,6 +52,8 @@ class RequestResult:
     detail: str
     """A sentence: which tokens arrived and when, or why none did and what to do."""
     figures: Figures = field(default_factory=dict)
+    is_last: bool = False
+    """The steps after it can't succeed, or must not run."""
 
 
 class EvidenceArchive(Protocol):
@@ -85,6 +88,10 @@ class Performers(Protocol):
 
     async def measure_collective(
         self, line: NodeLine, act: MeasureCollective, *, progress: Progress
+    ) -> RequestResult: ...
+
+    async def prove(
+        self, line: NodeLine, picture: Picture, node: str, act: Prove, *, progress: Progress
     ) -> RequestResult: ...
 
     async def collect(
@@ -132,6 +139,7 @@ class OwnPerformers:
     exposed = staticmethod(_late("serve.exposed", "exposed"))
     measure_link = staticmethod(_late("measure.link_load", "measure_link"))
     measure_collective = staticmethod(_late("measure.collective_run", "measure_collective"))
+    prove = staticmethod(_late("measure.proofs", "prove"))
     collect = staticmethod(_late("evidence.collect", "collect"))
     judge_memory = staticmethod(_late("waits.memory", "judge_memory"))
     judge_ready = staticmethod(_late("waits.readiness", "judge_ready"))

@@ -30,6 +30,8 @@ class StepResult:
     results: tuple[OperationResult, ...] = ()
     evidence_path: str = ""
     figures: Figures = field(default_factory=dict)
+    is_last: bool = False
+    """Failed, so that no further step starts, whatever its `on_failure` says."""
     cause: Cause | None = None
     """`StepRun.cause`."""
     saved: Mapping[str, str] = field(default_factory=dict)

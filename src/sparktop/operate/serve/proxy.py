@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparktop import sanitise
-from sparktop.cmdline.engine_argv import value_of
+from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.engines.rank_order import find
 from sparktop.engines.ranks import is_alive
-from sparktop.model.engine import Engine, EngineKind
+from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import CheckExposed, Difference, OnFailure, Plan, Remote, Request, Risk, Step
@@ -136,11 +136,10 @@ def _upstream_of(view: NodeView, name: str, host: str, picture: FleetState) -> U
     assert engine.endpoint is not None  # _engine has seen it
     if view.name == host:
         return Upstream(address=engine.endpoint.host, port=engine.endpoint.port)
-    default = "127.0.0.1" if engine.kind is EngineKind.SGLANG else "0.0.0.0"  # noqa: S104 - the engine's default
-    listens = value_of(engine.argv, "host") or default
+    listens = listen_host(engine.argv, engine.kind)
     container = engine.container
     is_inside = container is not None and engine.endpoint.host in container.addresses
-    if listens in ("127.0.0.1", "localhost", "::1") or is_inside:
+    if is_loopback(listens) or is_inside:
         names = f"{shlex.quote(view.name)} --engine {shlex.quote(engine.name)}"
         relaunch = f"sparktop act relaunch {names} --flag=--host=0.0.0.0"
         why = "in its container's own network, unpublished" if is_inside else f"on {listens} alone"

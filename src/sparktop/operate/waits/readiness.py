@@ -12,6 +12,7 @@ from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Act, AwaitReady, AwaitServing, Cause, Measure, SmokeTest
+from sparktop.model.proof import Prove
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
 from sparktop.text.units import span
 
@@ -225,7 +226,7 @@ def failure_cause(act: Act, node: str, picture: FleetState) -> Cause | None:
             names = ((node, act.name), *act.together)
         case AwaitServing():
             names = ((node, act.name),)
-        case SmokeTest() | Measure():
+        case SmokeTest() | Measure() | Prove():
             names = ((node, act.engine),)
         case _:
             return None

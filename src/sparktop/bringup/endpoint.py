@@ -1,0 +1,184 @@
+"""Endpoint: what a minute of requests with content has shown of each engine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+
+from sparktop.bringup.card import (
+    Basis,
+    Card,
+    Nodes,
+    Outcome,
+    Scope,
+    by_action,
+    by_hand,
+    failed,
+    not_measured,
+    passed,
+    warning,
+)
+from sparktop.model.bringup import CheckState
+from sparktop.model.engine import EngineKind
+from sparktop.model.finding import Remedy
+from sparktop.model.plan import Run, StepRun
+from sparktop.model.proof import Proof, Prove, Verdict
+
+ACTION = "prove-endpoint"
+_WARNED = (
+    Verdict.THINKS_ALOUD,
+    Verdict.IN_ONE_PIECE,
+    Verdict.NO_PARSER,
+    Verdict.NO_CALL,
+    Verdict.TOO_SHORT,
+    Verdict.OPEN,
+)
+_PASSED = (Verdict.OK, Verdict.REASONED, Verdict.LOCAL)
+_OUTCOMES: Mapping[CheckState, Callable[..., Outcome]] = {
+    CheckState.PASSED: passed,
+    CheckState.WARNING: warning,
+    CheckState.FAILED: failed,
+}
+_WORST_LAST = tuple(_OUTCOMES)
+
+
+def _state(verdict: Verdict) -> CheckState:
+    if verdict in _PASSED:
+        return CheckState.PASSED
+    return CheckState.WARNING if verdict in _WARNED else CheckState.FAILED
+
+
+def judged(run: Run, *proofs: Proof) -> Outcome | None:
+    """The row of these proofs, the last of which it is about; None where that was not measured and none failed."""
+    shown = [
+        (step_run, step_run.step.act, Verdict(str(step_run.figures[step_run.step.act.proof])))
+        for step_run in run.steps
+        if isinstance(step_run.step.act, Prove)
+        and step_run.step.act.proof in proofs
+        and step_run.step.act.proof in step_run.figures
+    ]
+    if not shown:
+        return None
+    state = max((_state(verdict) for _, _, verdict in shown), key=_WORST_LAST.index)
+    if state is not CheckState.FAILED and proofs[-1] not in {act.proof for _, act, _ in shown}:
+        return None
+    found = "; ".join(f"{_label(act)}{step_run.detail}" for step_run, act, _ in shown)
+    remedies = [
+        remedy
+        for step_run, act, verdict in shown
+        if _state(verdict) is state
+        for remedy in _remedies(verdict, act, step_run)
+    ]
+    return _OUTCOMES[state](found, *dict.fromkeys(remedies))
+
+
+def _label(act: Prove) -> str:
+    return "/health " if act.proof is Proof.HEALTH else ""
+
+
+def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, ...]:
+    where = f"{shlex.quote(step_run.step.node)} --engine {shlex.quote(act.engine)}"
+    relaunch = f"sparktop act relaunch {where}"
+    match verdict:
+        case Verdict.OK | Verdict.REASONED | Verdict.LOCAL:
+            return ()
+        case Verdict.THINKS_ALOUD:
+            title = "Relaunch it with the reasoning parser that the model's card names"
+            return (by_hand(title, f"{relaunch} --flag=--reasoning-parser=NAME"),)
+        case Verdict.NO_PARSER:
+            choice = "" if act.kind is EngineKind.SGLANG else " --flag=--enable-auto-tool-choice"
+            title = "Relaunch it with the tool parser that the model's card names"
+            return (by_hand(title, f"{relaunch}{choice} --flag=--tool-call-parser=NAME"),)
+        case Verdict.NO_CALL:
+            return (by_hand("Check the model's card: whether it calls tools, and with which chat template"),)
+        case Verdict.IN_ONE_PIECE:
+            return (by_hand("Look for --stream-interval, or for a wrapper in its container that buffers"),)
+        case Verdict.TOO_SHORT:
+            return (by_hand("Relaunch it with a longer context", f"{relaunch} --flag=--max-model-len=32768"),)
+        case Verdict.NOT_FOUND:
+            return (by_hand("Check what stretches or shrinks its context: rope scaling, KV cache quantisation"),)
+        case Verdict.OPEN:
+            key = "--flag=--api-key=KEY" if act.kind is EngineKind.SGLANG else "--env VLLM_API_KEY"
+            proxy = f"sparktop expose HOSTNAME --from {shlex.quote(step_run.step.node)}"
+            return (
+                by_hand("Let it require a key", f"{relaunch} {key}"),
+                by_hand("Or let a proxy require one, and the engine listen on 127.0.0.1", proxy),
+            )
+        case Verdict.DENIED:
+            variable = "export SPARKTOP_API_KEY=..."
+            return (by_hand("Give sparktop its key, and measure again", variable),)
+        case _:
+            return (by_action("safe-restart", "Look at its log (l in the console), then restart it"),)
+
+
+def _card(name: str, title: str, looks_at: str, why: str, sources: tuple[str, ...], *proofs: Proof) -> Card:
+    def judge(run: Run, nodes: Nodes) -> Outcome | None:
+        return judged(run, *proofs)
+
+    return Card(
+        id=f"endpoint.{name}",
+        title=title,
+        looks_at=looks_at,
+        why=why,
+        sources=sources,
+        look=not_measured(ACTION, "Prove it: a minute of requests, only while nobody else's run"),
+        measured_by=ACTION,
+        judge=judge,
+        scope=Scope.ENGINE,
+        basis=(Basis.BOOT, Basis.ENGINE),
+    )
+
+
+_SELFTEST = "hasso5703/dgx-spark-qwen38 selftest: seven requests in 51 s"
+
+CARDS = (
+    _card(
+        "answer",
+        "Answer",
+        "/health, then a chat completion in one piece",
+        "/health passes with a dead peer rank; only an answer with text proves an engine.",
+        (_SELFTEST, "evanwtf/local-llm"),
+        Proof.HEALTH,
+        Proof.ANSWER,
+    ),
+    _card(
+        "stream",
+        "Stream",
+        "a streamed chat completion, timed",
+        "An answer that comes in one piece looks like a hang to its reader.",
+        (_SELFTEST,),
+        Proof.STREAM,
+    ),
+    _card(
+        "tools",
+        "Tool call",
+        "a chat completion with one tool",
+        "Agents need it; without its parser the call is refused, or stays in the text.",
+        (_SELFTEST, "docs/facts/engines.md section 3"),
+        Proof.TOOL_CALL,
+    ),
+    _card(
+        "long-prompt",
+        "Long prompt",
+        "a word hidden in some 8,000 tokens",
+        "Prefill takes memory and other kernels: engines pass short prompts and fail long ones.",
+        (_SELFTEST, "field report 001"),
+        Proof.LONG_PROMPT,
+    ),
+    _card(
+        "parallel",
+        "Two at once",
+        "two chat completions at once",
+        "A batch of two runs other CUDA graphs than one alone.",
+        (_SELFTEST,),
+        Proof.TWO_AT_ONCE,
+    ),
+    _card(
+        "key",
+        "Wrong key",
+        "/v1/models with a wrong key, and without one",
+        "An engine without a key that the network reaches serves whoever finds it.",
+        ("docs/facts/engines.md section 3", "field report 001"),
+        Proof.WRONG_KEY,
+    ),
+)

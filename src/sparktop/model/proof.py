@@ -1,0 +1,81 @@
+"""Proofs of an endpoint: requests with content, and what each shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sparktop.model.engine import EngineKind
+
+
+class Proof(StrEnum):
+    """What is asked of an engine, in order; the values name its figure."""
+
+    HEALTH = "health"
+    ANSWER = "answer"
+    """One answer, in one piece."""
+    STREAM = "stream"
+    TOOL_CALL = "tool_call"
+    LONG_PROMPT = "long_prompt"
+    """A word hidden in a long prompt is found again."""
+    TWO_AT_ONCE = "two_at_once"
+    WRONG_KEY = "wrong_key"
+
+
+ANSWER_TOKENS: Mapping[Proof, int] = {
+    Proof.ANSWER: 192,
+    Proof.STREAM: 128,
+    Proof.TOOL_CALL: 192,
+    Proof.LONG_PROMPT: 128,
+    Proof.TWO_AT_ONCE: 96,
+}
+"""The most that each answer may have, and so the proofs that generate."""
+LONG_TOKENS = 8000
+"""Of the long prompt, where the engine's context allows it."""
+
+
+class Verdict(StrEnum):
+    """What a proof has shown."""
+
+    OK = "ok"
+    REASONED = "only reasoning"
+    """All its tokens went into reasoning: `content` is null, and the engine serves."""
+    THINKS_ALOUD = "reasoning in the answer"
+    """No reasoning parser separates it."""
+    IN_ONE_PIECE = "in one piece"
+    """It was asked to stream."""
+    EMPTY = "empty"
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+    BROKEN = "broken off"
+    REFUSED = "refused"
+    DENIED = "key refused"
+    """It requires another key than the one known here."""
+    LOW_MEMORY = "memory ran low"
+    NO_PARSER = "no tool parser"
+    """It takes no tools, or leaves the call in its text."""
+    NO_CALL = "no tool called"
+    NOT_FOUND = "word not found"
+    TOO_SHORT = "context too short"
+    LOCAL = "no key, this node only"
+    OPEN = "no key, open to the network"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """One proof from the operator's side, refused while others' requests run or wait."""
+
+    engine: str
+    """The container's or engine's name."""
+    kind: EngineKind
+    proof: Proof
+    limit_s: float
+    floor_bytes: int
+    """Given up when available memory drops below this."""
+    own_requests: int = 0
+    """How many requests the proof before it had under way: SGLang's gauges may still show them."""
+    is_open: bool = False
+    """Other machines reach its port."""
+    api_key: str = field(default="", repr=False)
+    """The engine's key; sent in a header over the forwarded connection, never written."""

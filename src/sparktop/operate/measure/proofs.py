@@ -1,0 +1,249 @@
+"""Carries out the proofs of an endpoint: `/health` lies, a request with content does not (docs/facts/bringup.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sparktop.engines.metrics import NotMetrics, parse
+from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
+from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, Prove, Verdict
+from sparktop.operate.measure.proof_verdicts import (
+    TOOL,
+    judged_answer,
+    judged_key,
+    judged_long_prompt,
+    judged_stream,
+    judged_tool_call,
+    judged_two,
+    result,
+)
+from sparktop.operate.run.first_request import (
+    MemoryWatch,
+    nodes_of,
+    seen_engine,
+    unless_lost,
+    watched_request,
+)
+from sparktop.operate.run.run_context import Picture, Progress, RequestResult
+from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.serve.exposed import WRONG_KEY
+from sparktop.transport.completion import Completion
+from sparktop.transport.endpoint import EndpointClient
+from sparktop.transport.exposed import statuses
+
+IDLE_LOOKS = 3
+LOOK_AGAIN_S = 1.1
+"""An engine's figures may lag its last answer; they are asked for once a second at most."""
+ROOM_TOKENS = 384
+"""Of the context, left free for the answer and the chat template."""
+LEAST_LONG_TOKENS = 512
+TOKENS_PER_LINE = 28
+"""Of `_LINE`, at most: vocabularies differ."""
+_LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
+_TOOLS: Mapping[str, Any] = {
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": TOOL,
+                "description": "The weather in a city now.",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            },
+        }
+    ],
+    "tool_choice": "auto",
+}
+_USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
+
+
+async def prove(line: NodeLine, picture: Picture, node: str, act: Prove, *, progress: Progress) -> RequestResult:
+    """Carry out one proof, once nobody else's request runs or waits.
+
+    Raises:
+        LinkLost: the connection to the node ended.
+    """
+    engine = await seen_engine(picture, node, act.engine)
+    endpoint = engine.endpoint if engine is not None else None
+    if endpoint is None:
+        return RequestResult(ok=False, detail=f"no endpoint of {act.engine} is seen on {node}", is_last=True)
+    progress("asking whether it is idle", None)
+    if busy := await _busy(line, endpoint, act):
+        return RequestResult(ok=False, detail=f"{busy}: nothing was measured", is_last=True)
+    watch = MemoryWatch(picture, nodes_of(picture(), node, act.engine), act.floor_bytes)
+    trial = _Trial(line=line, endpoint=endpoint, act=act, watch=watch, progress=progress)
+    try:
+        async with asyncio.timeout(act.limit_s):
+            return await trial.carried_out()
+    except TimeoutError:
+        await unless_lost(line)
+        detail = f"no answer within {act.limit_s:g} s: it hangs, or still compiles kernels for its first requests"
+        return result(act, Verdict.SILENT, detail)
+
+
+# --- whether it is idle
+
+
+async def _busy(line: NodeLine, endpoint: Endpoint, act: Prove) -> str:
+    """Why the engine counts as busy, or "": what can't be told counts as busy, too."""
+    before: EngineMetrics | None = None
+    why = ""
+    client = EndpointClient(line.transport, endpoint.host, endpoint.port)
+    try:
+        for look in range(IDLE_LOOKS):
+            await asyncio.sleep(LOOK_AGAIN_S if look else 0.0)
+            reply = await client.get("/metrics")
+            if reply.state is EndpointState.REFUSED:
+                await unless_lost(line)
+            read = parse(reply.body, act.kind, time.time()) if reply.state is EndpointState.OK else None
+            if not isinstance(read, EngineMetrics):
+                gap = read.reason if isinstance(read, NotMetrics) else reply.detail
+                why = f"sparktop can't tell whether it is idle ({gap})"
+                continue
+            if not (why := busy_text(read)) or _is_own(read, before, act):
+                return ""
+            before = read
+    finally:
+        await client.aclose()
+    return why
+
+
+def busy_text(metrics: EngineMetrics | None) -> str:
+    """ "2 requests of others run, 1 waits"; "" for an idle engine."""
+    if metrics is None or metrics.running is None or metrics.waiting is None:
+        return "sparktop can't tell whether it is idle: its figures don't say"
+    running, waiting = round(metrics.running), round(metrics.waiting)
+    return f"requests of others: {running} running, {waiting} waiting" if running or waiting else ""
+
+
+def _is_own(now: EngineMetrics, before: EngineMetrics | None, act: Prove) -> bool:
+    """Whether a standing gauge is our own last request's: SGLang renews it with its next report only."""
+    if act.kind is not EngineKind.SGLANG or before is None or now.waiting or (now.running or 0) > act.own_requests:
+        return False
+    return (now.prompt_tokens, now.generation_tokens) == (before.prompt_tokens, before.generation_tokens)
+
+
+# --- the proofs
+
+
+class _Trial:
+    """One proof under way."""
+
+    def __init__(
+        self, *, line: NodeLine, endpoint: Endpoint, act: Prove, watch: MemoryWatch, progress: Progress
+    ) -> None:
+        self._line = line
+        self._endpoint = endpoint
+        self._act = act
+        self._watch = watch
+        self._progress = progress
+
+    async def carried_out(self) -> RequestResult:
+        match self._act.proof:
+            case Proof.HEALTH:
+                return await self._health()
+            case Proof.ANSWER:
+                return await self._answer()
+            case Proof.STREAM:
+                return await self._stream()
+            case Proof.TOOL_CALL:
+                return await self._tool_call()
+            case Proof.LONG_PROMPT:
+                return await self._long_prompt()
+            case Proof.TWO_AT_ONCE:
+                return await self._two_at_once()
+            case Proof.WRONG_KEY:
+                return await self._wrong_key()
+
+    async def _ask(self, **words: Any) -> Completion | RequestResult:
+        """An answer, or why the request was given up."""
+        answer = await watched_request(
+            self._line,
+            self._endpoint,
+            self._watch,
+            self._tell,
+            api_key=self._act.api_key,
+            max_tokens=ANSWER_TOKENS[self._act.proof],
+            **words,
+        )
+        if isinstance(answer, RequestResult):
+            return result(self._act, Verdict.LOW_MEMORY, answer.detail)
+        return answer
+
+    def _tell(self, pieces: int) -> None:
+        self._progress(f"{pieces} pieces of the answer" if pieces else "asked; no token yet", None)
+
+    async def _health(self) -> RequestResult:
+        client = EndpointClient(self._line.transport, self._endpoint.host, self._endpoint.port)
+        began_s = time.monotonic()
+        try:
+            reply = await client.get("/health")
+        finally:
+            await client.aclose()
+        if reply.state is EndpointState.OK:
+            return result(self._act, Verdict.OK, "200", health_s=round(time.monotonic() - began_s, 3))
+        if reply.state in (EndpointState.REFUSED, EndpointState.TIMED_OUT):
+            await unless_lost(self._line)
+            verdict = Verdict.SILENT if reply.state is EndpointState.TIMED_OUT else Verdict.UNREACHABLE
+            return result(self._act, verdict, reply.detail)
+        return result(self._act, Verdict.REFUSED, reply.detail)
+
+    async def _answer(self) -> RequestResult:
+        answer = await self._ask(prompt="In one short sentence: what is a lighthouse for?", is_streamed=False)
+        return answer if isinstance(answer, RequestResult) else judged_answer(self._act, answer)
+
+    async def _stream(self) -> RequestResult:
+        answer = await self._ask(prompt="Count from one to thirty in words, with commas between.", more=_USAGE)
+        return answer if isinstance(answer, RequestResult) else judged_stream(self._act, answer)
+
+    async def _tool_call(self) -> RequestResult:
+        answer = await self._ask(
+            prompt="What is the weather in Oslo now? Call the tool that tells you.",
+            more=_TOOLS,
+            is_strict=True,
+        )
+        return answer if isinstance(answer, RequestResult) else judged_tool_call(self._act, answer)
+
+    async def _long_prompt(self) -> RequestResult:
+        word = f"heron-{secrets.token_hex(3)}"
+        has_room = True
+
+        def prompt(context_tokens: int | None) -> str:
+            nonlocal has_room
+            tokens = min(LONG_TOKENS, (context_tokens or LONG_TOKENS + ROOM_TOKENS) - ROOM_TOKENS)
+            has_room = tokens >= LEAST_LONG_TOKENS
+            return long_prompt(word, tokens)
+
+        answer = await self._ask(prompt=prompt, more=_USAGE, seeks=word)
+        if isinstance(answer, RequestResult):
+            return answer
+        return judged_long_prompt(self._act, answer, has_room=has_room)
+
+    async def _two_at_once(self) -> RequestResult:
+        prompts = ("Name three rivers.", "Name three mountains.")
+        first, second = await asyncio.gather(*(self._ask(prompt=prompt) for prompt in prompts))
+        if isinstance(first, RequestResult):
+            return first
+        if isinstance(second, RequestResult):
+            return second
+        return judged_two(self._act, first, second)
+
+    async def _wrong_key(self) -> RequestResult:
+        questions = (("/v1/models", WRONG_KEY), ("/v1/models", ""))
+        host, port = self._endpoint.host, self._endpoint.port
+        answers = await statuses("", questions, over=self._line.transport, host=host, port=port)
+        if isinstance(answers, str):
+            await unless_lost(self._line)
+        return judged_key(self._act, answers)
+
+
+def long_prompt(word: str, tokens: int) -> str:
+    """A log of about so many tokens with a word hidden in its middle."""
+    lines = [_LINE.format(number=number) for number in range(1, max(2, tokens // TOKENS_PER_LINE))]
+    middle = len(lines) // 2
+    hidden = f"Remember: the code word is {word}.\n"
+    question = "What is the code word in this log? Answer with the word alone."
+    return "".join((*lines[:middle], hidden, *lines[middle:], question))

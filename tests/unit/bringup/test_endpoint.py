@@ -1,0 +1,71 @@
+"""The endpoint's rows: what a run of proofs has shown, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.bringup_support import Desk, view
+from tests.pictures_support import WALL_S, engine
+from tests.unit.bringup.endpoint_cases import ENDPOINT, HEALTHY, proof_run
+
+from sparktop.bringup.catalogue import BY_ID
+from sparktop.bringup.endpoint import CARDS, judged
+from sparktop.bringup.measured import measured
+from sparktop.model.bringup import CheckState
+from sparktop.model.engine import EngineKind
+from sparktop.model.plan import Run
+from sparktop.model.proof import Proof, Verdict
+
+
+@pytest.mark.parametrize(("check", "state", "said", "run"), ENDPOINT)
+def test_a_run_makes_its_row(check: str, state: CheckState, said: str, run: Run) -> None:
+    card = BY_ID[check]
+    assert card.judge is not None
+    outcome = card.judge(run, ("spark1",))
+    assert outcome is not None
+    assert (outcome.state, said in outcome.found) == (state, True), outcome.found
+    assert bool(outcome.remedies) is (state is not CheckState.PASSED)
+
+
+def test_every_check_has_a_row_that_passed_and_one_that_did_not() -> None:
+    for card in CARDS:
+        states = {state for check, state, _, _ in ENDPOINT if check == card.id}
+        assert CheckState.PASSED in states, card.id
+        assert len(states) > 1, card.id
+
+
+def test_every_verdict_is_judged() -> None:
+    for verdict in Verdict:
+        outcome = judged(proof_run((Proof.STREAM, verdict, "said")), Proof.STREAM)
+        assert outcome is not None
+        assert bool(outcome.remedies) is (outcome.state is not CheckState.PASSED), verdict
+
+
+def test_what_was_not_measured_leaves_no_row() -> None:
+    run = proof_run(HEALTHY, (Proof.ANSWER, None, "requests of others: 1 running: nothing was measured"))
+    assert [card.id for card in CARDS if card.judge is not None and card.judge(run, ("spark1",))] == []
+
+
+def test_each_engine_s_flags_are_its_own() -> None:
+    shown = (Proof.TOOL_CALL, Verdict.NO_PARSER, "it takes no tools")
+    for kind, flags in (
+        (EngineKind.VLLM, "--flag=--enable-auto-tool-choice --flag=--tool-call-parser=NAME"),
+        (EngineKind.SGLANG, "--flag=--tool-call-parser=NAME"),
+    ):
+        outcome = judged(proof_run(shown, kind=kind), Proof.TOOL_CALL)
+        assert outcome is not None
+        assert outcome.remedies[0].steps == (f"sparktop act relaunch spark1 --engine vllm-qwen36 {flags}",)
+
+
+def test_a_whole_run_makes_a_row_of_each_check() -> None:
+    desk = Desk()
+    desk.views["spark1"] = view(engines=(engine(),))
+    run = proof_run(*((proof, Verdict.OK, "well") for proof in Proof))
+    rows = measured(run, desk.picture, now_wall_s=WALL_S)
+    assert [(row.check, row.subject, row.state) for row in rows] == [
+        (card.id, "vllm-qwen36", CheckState.PASSED) for card in CARDS
+    ]
+    assert all(set(row.basis) == {"spark1 boot", "spark1 engine"} and all(row.basis.values()) for row in rows)
+    others = replace(run, plan=replace(run.plan, request=replace(run.plan.request, target="another")))
+    assert measured(others, desk.picture, now_wall_s=WALL_S) == ()
