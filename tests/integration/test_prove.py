@@ -118,7 +118,7 @@ def test_one_that_others_use_is_left_alone(spark: Spark) -> None:
     spark.engines.start(NAME, *PARSERS, env={**QUICK, "ENGINE_BUSY": "1"})
     code, data = proven()
     assert code == 1
-    assert "requests of others: 1 running" in data["refusal"]["reason"]
+    assert "holds 1 request" in data["refusal"]["reason"]
     assert states() == dict.fromkeys(CHECKS, "unknown")
 
 

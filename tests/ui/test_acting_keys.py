@@ -285,7 +285,7 @@ async def test_the_requests_of_the_actions_menu_are_of_what_is_selected() -> Non
     async with app.run_test(size=USUAL) as pilot:
         await ready(pilot)
         await pilot.press("j")  # the engine on spark2
-        for digit in "34":
+        for digit in "45":
             await pilot.press("x")
             await at(pilot, ChooseScreen, "Break restart loop")
             await pilot.press(digit)

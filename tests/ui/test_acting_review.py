@@ -135,7 +135,7 @@ async def test_what_is_copied_and_shown_holds_no_secret(monkeypatch: pytest.Monk
         await ready(pilot)
         await pilot.press("x")
         await at(pilot, ChooseScreen, "Relaunch")
-        await pilot.press("2")
+        await pilot.press("3")
         await at(pilot, ChangeScreen)
         app.screen.query_one(TextArea).text = "HF_TOKEN=hunter2hunter2\n--max-num-seqs=8"
         await until(pilot, lambda: "changes 1 flag, 1 variable" in screen(pilot))

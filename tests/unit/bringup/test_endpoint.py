@@ -43,7 +43,7 @@ def test_every_verdict_is_judged() -> None:
 
 
 def test_what_was_not_measured_leaves_no_row() -> None:
-    run = proof_run(HEALTHY, (Proof.ANSWER, None, "requests of others: 1 running: nothing was measured"))
+    run = proof_run(HEALTHY, (Proof.ANSWER, None, "vllm-qwen36 holds 1 request: nothing was measured"))
     assert [card.id for card in CARDS if card.judge is not None and card.judge(run, ("spark1",))] == []
 
 

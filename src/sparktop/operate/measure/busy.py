@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sparktop.model.engine import Engine, EngineState
+from sparktop.model.engine import Engine, EngineMetrics, EngineState
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.operate.plan.common_steps import living
 from sparktop.operate.refused import Refused
@@ -50,11 +50,15 @@ def _engine_reason(engine: Engine, node: str, loads_gpu: bool) -> str:
         return f"{engine.name} is loaded on {node}, and the measurement needs the GPU for itself"
     if engine.state in _STARTING:
         return f"{engine.name} on {node} is {engine.state}"
-    metrics = engine.metrics
+    return held_reason(f"{engine.name} on {node}", engine.metrics)
+
+
+def held_reason(engine: str, metrics: EngineMetrics | None) -> str:
+    """Why the engine is not known to hold no request, by its figures; empty: it holds none."""
     if metrics is None or metrics.running is None:
-        return f"whether {engine.name} on {node} holds requests is not known: it has no figures"
+        return f"whether {engine} holds requests is not known: it has no figures"
     held = metrics.running + (metrics.waiting or 0.0)
-    return f"{engine.name} on {node} holds {held:.0f} requests" if held else ""
+    return f"{engine} holds {held:.0f} request{'' if held == 1 else 's'}" if held else ""
 
 
 def _gpu_reasons(view: NodeView) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from sparktop.engines.metrics import NotMetrics, parse
 from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
 from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, Prove, Verdict
+from sparktop.operate.measure.busy import held_reason
 from sparktop.operate.measure.proof_verdicts import (
     TOOL,
     judged_answer,
@@ -101,22 +102,14 @@ async def _busy(line: NodeLine, endpoint: Endpoint, act: Prove) -> str:
             read = parse(reply.body, act.kind, time.time()) if reply.state is EndpointState.OK else None
             if not isinstance(read, EngineMetrics):
                 gap = read.reason if isinstance(read, NotMetrics) else reply.detail
-                why = f"sparktop can't tell whether it is idle ({gap})"
+                why = f"whether {act.engine} holds requests is not known: {gap}"
                 continue
-            if not (why := busy_text(read)) or _is_own(read, before, act):
+            if not (why := held_reason(act.engine, read)) or _is_own(read, before, act):
                 return ""
             before = read
     finally:
         await client.aclose()
     return why
-
-
-def busy_text(metrics: EngineMetrics | None) -> str:
-    """ "2 requests of others run, 1 waits"; "" for an idle engine."""
-    if metrics is None or metrics.running is None or metrics.waiting is None:
-        return "sparktop can't tell whether it is idle: its figures don't say"
-    running, waiting = round(metrics.running), round(metrics.waiting)
-    return f"requests of others: {running} running, {waiting} waiting" if running or waiting else ""
 
 
 def _is_own(now: EngineMetrics, before: EngineMetrics | None, act: Prove) -> bool:

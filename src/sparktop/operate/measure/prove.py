@@ -16,7 +16,7 @@ from sparktop.model.plan import OnFailure, Plan, Request, Risk, Step
 from sparktop.model.proof import LONG_TOKENS, Proof, Prove
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import inspected
-from sparktop.operate.measure.proofs import busy_text
+from sparktop.operate.measure.busy import held_reason
 from sparktop.operate.plan.running_rank import requested_ranks, require_all_ranks
 from sparktop.operate.refused import Refused
 from sparktop.sanitise import items, mapping
@@ -98,11 +98,11 @@ def _require_idle(head: EngineRank) -> None:
         raise Refused(f"{where} doesn't run", (start, "or launch a recipe: sparktop launch RECIPE HOST"))
     if engine.endpoint is None or engine.state not in _SERVING:
         raise Refused(f"{where} doesn't serve yet: it is {engine.state}", ("wait until it is ready, then plan again",))
-    if busy := busy_text(engine.metrics):
+    if busy := held_reason(where, engine.metrics):
         needs = "--enable-metrics" if engine.kind is EngineKind.SGLANG else "no --disable-log-stats"
         is_known = engine.metrics is not None and engine.metrics.running is not None
         remedy = "wait until they are done, then plan again" if is_known else f"it needs {needs} to tell"
-        raise Refused(f"{where} is in use, or may be: {busy}", (remedy,))
+        raise Refused(busy, (remedy,))
 
 
 def _steps(node: str, first: Prove) -> Iterator[Step]:

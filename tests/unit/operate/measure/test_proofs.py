@@ -138,7 +138,7 @@ async def test_nothing_listens() -> None:
     async with EngineStage() as stage:
         pass
     result = await proven(Proof.ANSWER, stage)
-    assert (result.figures, result.is_last) == ({}, True), "can't tell whether it is idle"
+    assert (result.figures, result.is_last) == ({}, True), "is not known"
 
 
 async def test_an_empty_answer_fails() -> None:
@@ -240,11 +240,11 @@ async def test_a_connection_that_ends_says_nothing_of_the_engine() -> None:
 @pytest.mark.parametrize(
     ("metrics", "said"),
     [
-        (figures(1), "requests of others: 1 running, 0 waiting"),
-        (figures(0, 2), "requests of others: 0 running, 2 waiting"),
-        (figures(family="other"), "can't tell whether it is idle"),
-        (reply(b"<html>", kind="text/html"), "can't tell whether it is idle"),
-        (reply(b"", "404 Not Found"), "can't tell whether it is idle"),
+        (figures(1), "vllm-qwen36 holds 1 request"),
+        (figures(0, 2), "vllm-qwen36 holds 2 requests"),
+        (figures(family="other"), "is not known"),
+        (reply(b"<html>", kind="text/html"), "is not known"),
+        (reply(b"", "404 Not Found"), "is not known"),
     ],
 )
 async def test_a_busy_engine_is_left_alone_and_nothing_is_measured(metrics: bytes, said: str) -> None:

@@ -79,10 +79,10 @@ def test_a_protected_host_and_a_stale_picture_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("engine", "said", "remedy"),
     [
-        ({"running": 2.0}, "requests of others: 2 running, 0 waiting", "wait until they are done"),
-        ({"waiting": 1.0}, "0 running, 1 waiting", "wait until they are done"),
-        ({"has_metrics": False}, "can't tell whether it is idle", "--disable-log-stats"),
-        ({"has_metrics": False, "kind": EngineKind.SGLANG}, "can't tell whether it is idle", "--enable-metrics"),
+        ({"running": 2.0}, "vllm-qwen36 on spark1 holds 2 requests", "wait until they are done"),
+        ({"waiting": 1.0}, "holds 1 request", "wait until they are done"),
+        ({"has_metrics": False}, "is not known", "--disable-log-stats"),
+        ({"has_metrics": False, "kind": EngineKind.SGLANG}, "is not known", "--enable-metrics"),
         ({"state": EngineState.LOADING}, "doesn't serve yet: it is loading", "wait until it is ready"),
         ({"endpoint": None}, "doesn't serve yet", "wait until it is ready"),
         ({"state": EngineState.EXITED}, "doesn't run", "sparktop act safe-restart spark1 --engine vllm-qwen36"),
