@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -27,6 +28,8 @@ def answer(spark: Spark, engine: EngineScript, t: float, request: HttpRequest) -
         model: dict[str, Any] = {"id": engine.model, "object": "model", "owned_by": owner, "root": engine.model}
         model |= {"created": int(spark.wall_s(t)), "parent": None, "max_model_len": engine.max_model_len}
         return json_answer({"object": "list", "data": [model]})
+    if path == "/health":
+        return Answer(content_type="text/plain")
     if path == "/version" and engine.kind == "vllm":
         return json_answer({"version": engine.version})
     return json_answer({"detail": "Not Found"}, status=404)
@@ -64,9 +67,16 @@ async def answer_completion(machine: Machine, port: int, request: HttpRequest) -
     if body.get("model") not in (None, engine.model):
         message = f"The model `{body.get('model')}` does not exist."
         return json_answer({"error": {"message": message, "type": "NotFoundError", "code": 404}}, status=404)
-    words = _answered(body, thinks=_thinks(spark, engine.name))
+    argv = _argv(spark, engine.name)
+    tool = _tool(body)
+    if tool and not _takes_tools(engine.kind, argv):
+        return json_answer({"error": {"message": _NO_PARSER, "type": "BadRequestError", "code": 400}}, status=400)
+    words = [("tool", tool)] if tool else _answered(body, thinks="--reasoning-parser" in argv)
     machine.react(Asked(port=port, tokens=len(words)))
-    pieces = _pieces(machine, port, body, words, is_chat=request.path.rstrip("/") == PATHS[0])
+    is_chat = request.path.rstrip("/") == PATHS[0]
+    if body.get("stream") is False:
+        return await _whole(machine, port, body, words, is_chat=is_chat)
+    pieces = _pieces(machine, port, body, words, is_chat=is_chat)
     return Answer(content_type="text/event-stream; charset=utf-8", stream=pieces)
 
 
@@ -74,9 +84,52 @@ Piece = tuple[str, str]
 """(field of the message, text)."""
 
 
-def _thinks(spark: Spark, name: str) -> bool:
-    argv = next((container.argv for container in spark.script.containers if container.name == name), ())
-    return "--reasoning-parser" in argv
+_NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+_HIDDEN = re.compile(r"code word is ([\w-]+)")
+_TOKEN_CHARS = 4
+
+
+def _argv(spark: Spark, name: str) -> tuple[str, ...]:
+    return next((container.argv for container in spark.script.containers if container.name == name), ())
+
+
+def _takes_tools(kind: str, argv: tuple[str, ...]) -> bool:
+    return "--tool-call-parser" in argv and (kind != "vllm" or "--enable-auto-tool-choice" in argv)
+
+
+def _tool(body: dict[str, Any]) -> str:
+    """The name of the first tool that the request offers; "" for none."""
+    tools = body.get("tools") or [{}]
+    return str((tools[0].get("function") or {}).get("name") or "")
+
+
+def _message(words: list[Piece]) -> dict[str, Any]:
+    """A message, or a part of one, that holds these pieces."""
+    message: dict[str, Any] = {}
+    for kind, text in words:
+        if kind == "tool":
+            function = {"name": text, "arguments": '{"city": "Oslo"}'}
+            message["tool_calls"] = [{"index": 0, "id": "call-1", "type": "function", "function": function}]
+        else:
+            message[kind] = message.get(kind, "") + text
+    return message
+
+
+async def _whole(machine: Machine, port: int, body: dict[str, Any], words: list[Piece], *, is_chat: bool) -> Answer:
+    """The answer in one piece, as long after the request as its tokens take."""
+    spark, t = machine.moment()
+    model, pace_s = await _next(machine, port)
+    await machine.rest(PREFILL_S + pace_s * len(words))
+    message = {"role": "assistant", "content": None, **_message(words)}
+    part = {"message": message} if is_chat else {"text": message["content"] or ""}
+    head = {"id": f"chatcmpl-{int(t * 1000):x}", "created": int(spark.wall_s(t)), "model": model}
+    choice = {"index": 0, **part, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
+    return json_answer({**head, "object": "chat.completion", "choices": [choice], "usage": _usage(body, words)})
+
+
+def _usage(body: dict[str, Any], words: list[Piece]) -> dict[str, int]:
+    prompt = json.dumps(body.get("messages") or body.get("prompt") or "")
+    return {"prompt_tokens": max(24, len(prompt) // _TOKEN_CHARS), "completion_tokens": len(words)}
 
 
 def _answered(body: dict[str, Any], *, thinks: bool) -> list[Piece]:
@@ -87,6 +140,11 @@ def _answered(body: dict[str, Any], *, thinks: bool) -> list[Piece]:
     if body.get("ignore_eos"):
         count = (most + 1) // 2
         pieces = [piece for n in range(count) for piece in (_NUMBERS[n % len(_NUMBERS)], ", ")]
+        return [("content", piece) for piece in pieces[:most]]
+    if (hidden := _HIDDEN.search(prompt)) is not None:
+        return [("content", hidden[1]), ("content", ".")]
+    if "from one to thirty" in prompt:
+        pieces = [piece for n in range(30) for piece in (_NUMBERS[n % len(_NUMBERS)], ", ")]
         return [("content", piece) for piece in pieces[:most]]
     if "12*17" in prompt:
         thought = [("reasoning_content", word) for word in _THOUGHT] if thinks else []
@@ -106,13 +164,13 @@ async def _pieces(
         due_s += pace_s
         if (late := machine.moment()[1] - begun_s - PREFILL_S) < due_s:  # a rest takes longer than it should
             await machine.rest(due_s - late)
-        delta = {"delta": {kind_of: text}} if is_chat else {"text": text}
+        delta = {"delta": _message([(kind_of, text)])} if is_chat else {"text": text}
         ends = "length" if body.get("ignore_eos") else "stop"
         choice = {"index": 0, **delta, "finish_reason": ends if number == len(words) else None}
         kind = "chat.completion.chunk" if is_chat else "text_completion"
         yield _event({**head, "object": kind, "model": model, "choices": [choice]})
     if (body.get("stream_options") or {}).get("include_usage"):
-        yield _event({**head, "choices": [], "usage": {"completion_tokens": len(words), "prompt_tokens": 24}})
+        yield _event({**head, "choices": [], "usage": _usage(body, words)})
     yield b"data: [DONE]\n\n"
 
 
