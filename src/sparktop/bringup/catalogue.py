@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from sparktop.bringup import (
-    access,
-    bandwidth,
-    collective,
-    endpoint,
-    identity,
-    machine,
-    memory,
-    parity,
-    reach,
-    release,
-    wiring,
-)
+from sparktop.bringup import access, identity, machine, memory, parity, reach, release, wiring
 from sparktop.bringup.card import Card
+from sparktop.bringup.measurements import bandwidth, collective, endpoint
 
 CARDS: tuple[Card, ...] = (
     *reach.CARDS,

@@ -10,8 +10,8 @@ from tests.pictures_support import WALL_S, engine
 from tests.unit.bringup.endpoint_cases import ENDPOINT, HEALTHY, proof_run
 
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.bringup.endpoint import CARDS, judged
 from sparktop.bringup.measured import measured
+from sparktop.bringup.measurements.endpoint import CARDS, judged
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
 from sparktop.model.plan import Run

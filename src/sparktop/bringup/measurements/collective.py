@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparktop.bringup import bandwidth
 from sparktop.bringup.card import (
     Card,
     Nodes,
@@ -18,6 +17,7 @@ from sparktop.bringup.card import (
     state_of,
     unknown,
 )
+from sparktop.bringup.measurements import bandwidth
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS, CollectiveFacts, judge_collective
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy

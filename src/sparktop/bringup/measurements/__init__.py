@@ -1,0 +1,1 @@
+"""Checks that an action measures: what its run has found, as rows."""
