@@ -28,7 +28,7 @@ from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState, Intervention, LinkState, Reach
+from sparktop.model.fleet import Contact, FleetState, Intervention, LinkState, LoginMethod, Reach
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
 from sparktop.observe.followers import Followers
@@ -222,6 +222,9 @@ class _Node:
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self._showing = 0
         self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
+        login = LoginMethod.PASSWORD if script.machine.needs_password else LoginMethod.KEY
+        host_key = f"ssh-ed25519 AAAAC3Nza{''.join(filter(str.isalnum, script.machine.hostname))}"
+        self.book.contact(Contact(host="127.0.0.1", answered="127.0.0.1", login=login, host_key=host_key))
         self.followers = Followers(self.book, rules=shipped)
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}

@@ -14,17 +14,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from tests.bringup_support import OWN_KEY
 from tests.scenario_support import Stage
 
-from sparktop.errors import LinkLost
+from sparktop.errors import AuthRefused, LinkLost
 from sparktop.model.engine import EndpointState, EngineState
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import Contact, FleetState, LoginMethod, Reach
 from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
+from sparktop.model.survey import PublicKey
 from sparktop.operate.actions import ACTIONS, Action
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.audit.interventions import Interventions
@@ -38,6 +40,7 @@ from sparktop.sim.reaction.acts import Act
 from sparktop.sim.services import engine_api, http
 from sparktop.sim.services.process import Departed, Machine
 from sparktop.sim.services.runner import NodeSteps, Runner
+from sparktop.sim.services.ssh_files import accepts
 from sparktop.sim.spark.spark import Spark
 from sparktop.transport.base import Transport
 from sparktop.transport.endpoint import Reply
@@ -134,6 +137,34 @@ class StageChannel:
         self._out.put_nowait(b"")
 
 
+class StageConnector:
+    """Logs in at a node of the stage with the operator's own key, as its authorized_keys permits."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.name = name
+        self._stage = stage
+
+    @property
+    def contact(self) -> Contact:
+        view = self._stage.picture.node(self.name)
+        return view.link.contact if view is not None else Contact()
+
+    async def own_keys(self) -> tuple[PublicKey, ...]:
+        return (OWN_KEY,)
+
+    async def log_in_with(self, key: PublicKey) -> None:
+        if not accepts(self._stage.spark(self.name)[0].script, f"{key.algorithm} {key.blob}"):
+            raise AuthRefused(f"{self.name} rejected every login method")
+        node = next(one for one in self._stage.nodes if one.name == self.name)
+        node.book.contact(replace(self.contact, login=LoginMethod.KEY))
+
+    async def connect(self, *, patience_s: float) -> Transport:
+        raise AssertionError("the stage has no sockets")
+
+    async def reach(self) -> tuple[Reach, str]:
+        return Reach.ANSWERS, "it answers"
+
+
 class StageLines:
     """Lines to all nodes; one that has booted anew gets another as soon as it answers."""
 
@@ -142,6 +173,10 @@ class StageLines:
         self._machines = {node.name: StageMachine(clock, node.name) for node in clock.stage.nodes}
         self._open: dict[str, tuple[str, RunnerLine]] = {}
         self._begun: dict[str, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._machines)
 
     def machine(self, node: str) -> StageMachine:
         return self._machines[node]
@@ -258,6 +293,7 @@ class Acting:
             tell=self._tell,
             performers=StagePerformers(self.clock, self.lines),
             evidence_folder=folder / "evidence",
+            connectors=[StageConnector(stage, node) for node in self.lines.names],
         )
         stage.interventions = Interventions(folder / "audit.jsonl", monotonic=stage.clock.monotonic)
         self.told: list[Run] = []

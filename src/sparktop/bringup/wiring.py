@@ -442,6 +442,9 @@ def _mesh_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
 
 
 def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
+    sides = [{network for one in side for network in one.networks} for side in facing(seen, nodes)]
+    if all(cabled(seen, node) for node in nodes) and not sides[0] & sides[1]:
+        return skipped("the cable has no addresses in common yet")
     answers: dict[str, MeshFacts] = {}
     for near, far in (nodes, nodes[::-1]):
         ask = mesh_ask(seen, near, far)

@@ -74,6 +74,7 @@ class Contact:
     answered: str = ""
     """The address that took the connection."""
     login: LoginMethod = LoginMethod.NONE
+    """What the newest login was accepted by: of this connection, or of one that proved a key."""
     host_key: str = ""
     """The key by which the host was recognised: algorithm and base64, as known_hosts has it."""
 

@@ -144,9 +144,10 @@ class NodeBook:
         self._notify(moved)
 
     def contact(self, contact: Contact) -> None:
-        """Set what the newest attempt to connect met."""
-        self._link = replace(self._link, contact=contact)
-        self._view = None
+        """Set what the newest attempt to connect met, and what the newest login was accepted by."""
+        if contact != self._link.contact:
+            self._link = replace(self._link, contact=contact)
+            self._notify(False)
 
     def connection(self, fingerprint: str | None, warnings: Sequence[str]) -> None:
         """Set the host key the node presented on this connection, and the connection's warnings."""

@@ -221,6 +221,7 @@ class Supervisor:
         wall_lead = self._book.clock.wall() - opened_s
         while True:
             await asyncio.sleep(0.5)
+            self._book.contact(self._connector.contact)  # a login that proved a key makes it another
             now_s = self._book.clock.monotonic()
             if self._book.clock.wall() - now_s - wall_lead > SUSPEND_JUMP_S:
                 await transport.close()  # this machine was suspended: most likely it is dead, and reconnecting is quick

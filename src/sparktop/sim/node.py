@@ -22,8 +22,10 @@ from sparktop.sim.services import docker_api, engine_api, http
 from sparktop.sim.services.probe_session import Talk
 from sparktop.sim.services.process import Departed, ProgramSession
 from sparktop.sim.services.runner import NodeSteps, Runner
+from sparktop.sim.services.ssh_files import accepts
 from sparktop.sim.spark.spark import Spark
 
+DEMO_PASSWORD = "unpacked"  # noqa: S105 - of a machine that exists in this process alone
 DOCKER_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 _WATCH_S = 0.2
 _LONGEST_REST_S = 0.5
@@ -40,6 +42,7 @@ class LiveNode:
         self.script = script
         self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
         self._play = play
+        self.client_key = client_key
         self._boot_id = play.moment(script.name)[0].boot_id
         self._bench = NodeSteps()
         """What is under way on it: nothing of before its last boot, whose memory is gone."""
@@ -49,11 +52,10 @@ class LiveNode:
             server_factory=lambda: _Door(self),
             process_factory=self._command,
             server_host_keys=[self.host_key],
-            authorized_client_keys=asyncssh.import_authorized_keys(client_key.export_public_key().decode()),
             encoding=None,
             server_version="OpenSSH_9.6p1",
             gss_host=None,
-            password_auth=False,
+            password_auth=script.machine.needs_password,
             kbdint_auth=False,
             agent_forwarding=False,
             x11_forwarding=False,
@@ -284,6 +286,20 @@ class _Door(asyncssh.SSHServer):
 
     def begin_auth(self, username: str) -> bool:
         return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        algorithm, blob = key.export_public_key().decode().split()[:2]
+        script = self._node.moment()[0].script
+        return key == self._node.client_key.convert_to_public() and accepts(script, f"{algorithm} {blob}")
+
+    def password_auth_supported(self) -> bool:
+        return self._node.script.machine.needs_password
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return password == DEMO_PASSWORD
 
     def unix_connection_requested(self, dest_path: str) -> Any:
         if dest_path not in DOCKER_SOCKETS:

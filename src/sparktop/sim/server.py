@@ -16,10 +16,10 @@ import asyncssh
 from sparktop.clock import Clock, SystemClock
 from sparktop.observe.watch import ForwardingWatch, Watch
 from sparktop.sim.loopback import LOOPBACK
-from sparktop.sim.node import LiveNode
+from sparktop.sim.node import DEMO_PASSWORD, LiveNode
 from sparktop.sim.reaction.play import Play
 from sparktop.sim.scenario.script import Scenario
-from sparktop.transport.base import Connector
+from sparktop.transport.base import Connector, HostKeyQuestion, SecretQuestion
 from sparktop.transport.ssh.connector import SshConnector
 
 
@@ -32,9 +32,21 @@ class SimulatedNode:
     port: int
     username: str
     client_key: asyncssh.SSHKey
-    """The only private key it accepts; generated for this run, kept in memory."""
+    """The only private key it ever accepts; generated for this run, kept in memory."""
     host_key: asyncssh.SSHKey
     """Its public host key, to be pinned."""
+    needs_password: bool = False
+    """It doesn't accept the key yet."""
+
+
+class _Typist:
+    """Types a simulated Spark's password where the operator of a real one would."""
+
+    async def host_key(self, question: HostKeyQuestion) -> bool:
+        return False
+
+    async def secret(self, question: SecretQuestion) -> str | None:
+        return DEMO_PASSWORD
 
 
 @asynccontextmanager
@@ -57,6 +69,7 @@ async def simulated(scenario: Scenario, *, clock: Clock, speed: float = 1.0) -> 
             username=node.script.machine.user,
             client_key=client_key,
             host_key=node.host_key.convert_to_public(),
+            needs_password=node.script.machine.needs_password,
         )
         for node in live
     ]
@@ -79,6 +92,7 @@ async def simulated_watch(scenario: Scenario, make: Callable[[Sequence[Connector
             username=node.username,
             client_key=node.client_key,
             pinned_host_key=node.host_key,
+            prompter=_Typist() if node.needs_password else None,
         )
         for node in nodes
     ]

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sparktop.clock import SystemClock
 from sparktop.model.telemetry import Bye, Garbled, GpuReading, KernelLines, Message, ProcessTable, Sample
 from sparktop.probe import bundle
+from sparktop.sim.node import DEMO_PASSWORD
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import SimulatedNode, simulated
 from sparktop.wire.decode import decode
@@ -305,3 +306,13 @@ async def test_a_killed_container_says_so_and_its_log_ends() -> None:
     assert (status, state["ExitCode"], state["Pid"]) == ("exited", 137, 0)
     assert state["FinishedAt"] > state["StartedAt"]
     assert pieces
+
+
+async def test_a_new_spark_wants_a_password_until_it_has_the_key() -> None:
+    async with sparks("unpacked") as (first, second):
+        async with await connect(first):
+            pass
+        with pytest.raises(asyncssh.PermissionDenied):
+            await connect(second)
+        async with await connect(second, password=DEMO_PASSWORD):
+            pass

@@ -23,9 +23,12 @@ LIMIT_S = 60.0
 
 
 def shown_key(key: PublicKey) -> str:
-    """The key in a few words: its file's name, its owner's words for it, and its fingerprint."""
-    name = key.place.rpartition("/")[2] if "/" in key.place else key.place
-    return f"{name}{f' ({key.comment})' if key.comment else ''}, {key.fingerprint}"
+    """The key in a few words: its file's name or comment, and its fingerprint."""
+    if "/" in key.place:
+        name = f"{key.place.rpartition('/')[2]}{f' ({key.comment})' if key.comment else ''}"
+    else:
+        name = f"{key.comment or key.algorithm} from {key.place}"
+    return f"{name}, {key.fingerprint}"
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -134,7 +137,7 @@ def _steps(install: _Install, nodes: Sequence[str]) -> Iterator[Step]:
     if install.changes:
         yield Step(
             id=step_id("install-key", node, nodes),
-            title=f"Add {install.key.fingerprint} to {install.path} on {node}"
+            title=f"Add your key to {install.path} on {node}"
             if added
             else f"Let {folder.user} alone write {install.path} on {node}",
             node=node,
@@ -160,7 +163,7 @@ def _remove_step(install: _Install, nodes: Sequence[str], lines: Sequence[str] =
     taken = lines or (install.key.line,)
     return Step(
         id=step_id("remove-key", node, nodes),
-        title=f"Take {install.key.fingerprint} out of {install.path} on {node}",
+        title=f"Take your key out of {install.path} on {node}",
         node=node,
         act=Remote(operations=tuple(folder.take_out(FILE, line) for line in taken)),
         limit_s=LIMIT_S,

@@ -161,7 +161,8 @@ def _disk_model(section: Section) -> DiskModel:
 def _machine(section: Section, name: str) -> Machine:
     keys = """
         user user_id total_kib driver dgx kernel disk_gib disk_free_gib driver_installed next_kernel next_driver lingers
-        removes_ipc graphical
+        needs_password has_mesh
+        removes_ipc graphical needs_password has_mesh
     """
     return section.read(Machine, keys, hostname=section.text("hostname", name))
 

@@ -90,6 +90,10 @@ class Machine:
     next_driver: bool = True
     """Whether that kernel has an NVIDIA module."""
     lingers: bool = True
+    needs_password: bool = False
+    """sshd has no key of the operator's yet: the demo types the password by itself."""
+    has_mesh: bool = True
+    """Its user logs in at the other nodes, and theirs here."""
     removes_ipc: bool = True
     graphical: bool = True
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.script import InterfaceScript, NodeScript, UnitScript
+from sparktop.sim.services import ssh_files
 from sparktop.sim.services.answers import captured, filled
 from sparktop.sim.services.process import Call, Ran
 from sparktop.sim.spark import probe_lines
@@ -53,11 +54,14 @@ def _ping(call: Call) -> Ran:
 
 
 def _ssh(call: Call) -> Ran:
-    """`ssh -o ... -- [USER@]IP COMMAND`: each node accepts the other's key."""
+    """`ssh -o ... -- [USER@]IP COMMAND`."""
     words = call.argv[call.argv.index("--") + 1 :] if "--" in call.argv else call.argv[-2:]
     to = words[0].rpartition("@")[2] if words else ""
-    if node_at(call.spark, call.t, to) is None:
+    end = node_at(call.spark, call.t, to)
+    if end is None:
         return Ran(code=255, errors=f"ssh: connect to host {to} port 22: No route to host\n", seconds=3.0)
+    if why := ssh_files.logs_in(call.spark.script, end[0], to):
+        return Ran(code=255, errors=f"{why}\n", seconds=0.3)
     return Ran(output=_RSYNC if words[1:] == ("rsync --version",) else "")
 
 
@@ -230,8 +234,11 @@ def _operands(words: Sequence[str]) -> list[str]:
 
 
 def _grep(call: Call) -> Ran:
-    """`grep -qvxF -e TEXT -- FILE`: whether any line differs from TEXT."""
-    texts = [probe_lines.text(call.spark, call.t, path) for path in _operands(call.argv[1:])]
+    """`grep -qxF -e TEXT -- FILE`: whether any line is TEXT, with v whether any line differs from it."""
+    texts = [
+        ssh_files.text_of(call.spark.script, path) or probe_lines.text(call.spark, call.t, path)
+        for path in _operands(call.argv[1:])
+    ]
     pattern = call.flag("-e")
     inverted = any(re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", word) for word in call.argv[1:])
     matches = [(line == pattern) is not inverted for text in texts if text is not None for line in text.splitlines()]
@@ -239,7 +246,9 @@ def _grep(call: Call) -> Ran:
 
 
 def _awk(call: Call) -> Ran:
-    """The only awk call in use: whether enough memory is free without dropping caches."""
+    """Whether enough memory is free without dropping caches, or the first words of a file."""
+    if (words := ssh_files.first_words(call)) is not None:
+        return words
     need = re.fullmatch(r"need=(\d+)", call.flag("-v") or "")
     meminfo = probe_lines.meminfo(call.spark, call.t)
     free = meminfo["MemFree"] - min(meminfo["CmaFree"], meminfo["CmaTotal"])
@@ -357,7 +366,9 @@ def _sleep(call: Call) -> Ran:
 
 
 _PROGRAMS: dict[str, Callable[[Call], Ran] | Ran] = {
-    "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "false": Ran(code=1), "find": Ran(), "grep": _grep,
+    "awk": _awk, "cat": _cat, "df": _df, "dmesg": _dmesg, "false": Ran(code=1),
+    "chmod": Ran(), "dd": ssh_files.dd, "find": ssh_files.find, "getent": ssh_files.getent, "sed": ssh_files.sed,
+    "ssh-keygen": ssh_files.ssh_keygen, "grep": _grep,
     "head": _head, "ip": _ip, "journalctl": _journalctl, "loginctl": _loginctl, "mkdir": Ran(),
     "nvidia-smi": _nvidia_smi, "ping": _ping, "printenv": _printenv, "ps": _ps, "python3": Ran(), "rdma": _rdma,
     "install": _install, "netplan": _netplan, "rm": _rm, "systemd-run": Ran(), "visudo": Ran(),

@@ -67,15 +67,19 @@ class SshConnector:
         username: str,
         client_key: asyncssh.SSHKey | str | Path,
         pinned_host_key: asyncssh.SSHKey | str,
+        prompter: Prompter | None = None,
     ) -> SshConnector:
-        """A connector with all values given: it reads no configuration, agent or known_hosts, and asks nothing.
+        """A connector with all values given: it reads no configuration, agent or known_hosts.
 
-        `client_key` is a key or its file, `pinned_host_key` a public key or its OpenSSH line.
+        `client_key` is a key or its file, `pinned_host_key` a public key or its OpenSSH line; without a `prompter` it
+        asks nothing and tries no password.
         """
         if isinstance(pinned_host_key, str):
             pinned_host_key = asyncssh.import_public_key(pinned_host_key)
-        connector = cls(Target(name=name, host=host, port=port, user=username), prompter=None, seen=SeenHosts())
-        connector._fixed = SshOptions(host=host, port=port, user=username, password=False, keyboard_interactive=False)
+        connector = cls(Target(name=name, host=host, port=port, user=username), prompter=prompter, seen=SeenHosts())
+        connector._fixed = SshOptions(
+            host=host, port=port, user=username, password=prompter is not None, keyboard_interactive=False
+        )
         connector._pinned = pinned_host_key.public_data
         connector._client_keys = list(asyncssh.load_keypairs(client_key))
         return connector
@@ -124,7 +128,7 @@ class SshConnector:
     async def own_keys(self) -> tuple[PublicKey, ...]:
         """See Connector."""
         if self._client_keys is not None:
-            return tuple(as_public_key(pair, place="this program") for pair in self._client_keys)
+            return tuple(as_public_key(pair, place="this session") for pair in self._client_keys)
         return await own_public_keys(await resolve(self._target, config=self._config))
 
     async def log_in_with(self, key: PublicKey) -> None:
@@ -134,6 +138,7 @@ class SshConnector:
         fresh._only_key = key
         transport = await fresh.connect(patience_s=LOGIN_LIMIT_S)
         await transport.close()
+        self._contact = replace(self._contact, login=LoginMethod.KEY)
 
     async def _open(
         self, name: str, options: SshOptions, patience_s: float, warnings: list[str], chain: tuple[str, ...]
