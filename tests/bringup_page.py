@@ -25,8 +25,9 @@ between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity,
 also ran against a real OpenSSH server, probe and runner on Debian 12; what `permit-root` and `set-addresses` write
 against the real `visudo` and `netplan generate`. `measure-link` ran between two machines with networks, servers and
 cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied.
-`measure-collective` ran on two real Docker Engines, with PyTorch played, `prove-endpoint` on an engine-like container
-over OpenSSH. What only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
+`measure-collective` ran on two real Docker Engines, with PyTorch played; the program of `measure-power` on libraries
+that stand in for CUDA and cuBLAS; `prove-endpoint` on an engine-like container over OpenSSH. What only a Spark has (DGX
+Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.pictures_support import WALL_S, facts, gib, idle_node, link, memory, picture
+from tests.pictures_support import WALL_S, facts, gib, gpu, idle_node, link, memory, picture
 from tests.plan_golden import CASES
 from tests.unit.diagnose.rules.pair_support import fabric
 
@@ -21,6 +21,7 @@ from sparktop.model.plan import (
     Half,
     MeasureCollective,
     MeasureLink,
+    MeasurePower,
     Plan,
     Request,
     Risk,
@@ -44,8 +45,10 @@ from sparktop.model.survey import (
 from sparktop.model.telemetry import Disk
 from sparktop.operate.measure.all_reduce import parse_collective
 from sparktop.operate.measure.collective_run import collective_result
+from sparktop.operate.measure.gpu_load import parse_load
 from sparktop.operate.measure.link_load import bandwidth_result, latency_result
 from sparktop.operate.measure.perftest import parse_bandwidth, parse_latency
+from sparktop.operate.measure.power_run import power_result
 
 BOTH = ("spark1", "spark2")
 MISSING = NO_PROGRAM
@@ -95,6 +98,7 @@ HEALTHY: Mapping[str, Text] = {
     "prlimit": "unlimited\n",
     "swapon": "/swap.img 17179869184\n",
     "systemctl is-active earlyoom.service systemd-oomd.service": (3, "inactive\ninactive\n"),
+    "find -L /usr/local/cuda/lib64": "/usr/local/cuda/lib64/libcublas.so.13\n/usr/local/cuda/lib64/libcublas.so.13.1\n",
     "which": "/usr/bin/ib_write_bw\n/usr/sbin/lldpctl\n/usr/sbin/ethtool\n/usr/bin/rsync\n/usr/bin/prlimit\n",
     "lldpctl": NEIGHBOURS,
     "grep -sH . -- /sys/class/net": (
@@ -206,6 +210,21 @@ HEALTHY_LINK = link_run(
 )  # fmt: skip
 
 
+def power_run(mhz: float = 2398, watts: float | None = 84.0, util: float = 96.0, *, log: str = "", **more: Any) -> Run:
+    """An ended run of measure-power in which both GPUs were seen so under load; `log`: what the program printed."""
+    said = log or 'SPARKTOP-GPU-LOAD {"rounds": 1200, "seconds": 12.04}\n'
+    reading = gpu(util, sm_mhz=mhz, **{"power_w": watts, **more})
+    steps = []
+    for node in BOTH:
+        result = power_result(parse_load(said, log), [gpu(0.0, 11.0, 2405), reading])
+        act = MeasurePower(library="/usr/local/cuda/lib64/libcublas.so.13", seconds=12, limit_s=42)
+        state = StepState.DONE if result.ok else StepState.FAILED
+        step = Step(id=f"load@{node}", title="", node=node, act=act)
+        steps.append(StepRun(step=step, state=state, detail=result.detail, figures=result.figures))
+    plan = Plan(request=Request(action="measure-power", nodes=BOTH), title="", risk=Risk.DISRUPTIVE, steps=())
+    return Run(id="r", plan=plan, state=RunState.DONE, steps=tuple(steps))
+
+
 HEALTHY_COLLECTIVE = collective_run("rdma", load("bw-conflicting-cpu", "bw-conflicting-cpu"))
 
 
@@ -218,7 +237,7 @@ class Desk:
     privileges: Privileges = field(default_factory=lambda: Privileges(user="spark", docker="open", sudo="password"))
     info: Mapping[str, Any] | None = field(default_factory=lambda: INFO)
     keys: tuple[PublicKey, ...] = (OWN_KEY,)
-    runs: tuple[Run, ...] = (HEALTHY_LINK, HEALTHY_COLLECTIVE)
+    runs: tuple[Run, ...] = (HEALTHY_LINK, HEALTHY_COLLECTIVE, power_run())
     """What was measured before."""
     asked: list[Ask] = field(default_factory=list)
 

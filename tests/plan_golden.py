@@ -53,6 +53,7 @@ ACTS = {
     plans.MeasureLink: "measure the link",
     plans.MeasureCollective: "measure the collective",
     Prove: "prove",
+    plans.MeasurePower: "measure the power",
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"

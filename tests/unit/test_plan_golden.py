@@ -32,6 +32,7 @@ from sparktop.model.plan import (
     Measure,
     MeasureCollective,
     MeasureLink,
+    MeasurePower,
     Plan,
     Remote,
     Request,
@@ -72,6 +73,7 @@ ACTS: tuple[Act, ...] = (
     ),
     MeasureCollective(peer="spark2", container_id="{NEW}"),
     Prove(engine="vllm", kind=EngineKind.VLLM, proof=Proof.ANSWER, limit_s=8.0, floor_bytes=1, api_key=SECRET),
+    MeasurePower(library="/usr/local/cuda/lib64/libcublas.so.13", seconds=12, limit_s=42),
     GuardOrder(container_id=""),
 )
 

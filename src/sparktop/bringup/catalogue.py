@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sparktop.bringup import access, identity, machine, memory, parity, reach, release, wiring
 from sparktop.bringup.card import Card
-from sparktop.bringup.measurements import bandwidth, collective, endpoint
+from sparktop.bringup.measurements import bandwidth, collective, endpoint, power
 
 CARDS: tuple[Card, ...] = (
     *reach.CARDS,
     *identity.CARDS,
     *release.CARDS,
     *machine.CARDS,
+    *power.CARDS,
     *access.CARDS,
     *memory.CARDS,
     *wiring.CARDS,

@@ -63,6 +63,7 @@ CHECKS: tuple[Check[Any], ...] = (
     machine.judge_memory_total,
     machine.judge_memory_at_rest,
     machine.judge_heat,
+    machine.judge_power,
     host.judge_kernel_log,
     host.judge_host_memlock,
     docker.judge_docker_session,

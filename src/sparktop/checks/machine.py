@@ -146,3 +146,52 @@ def judge_heat(temperature_c: int | None) -> Judgement:
     if temperature_c is None:
         return unknown("its temperature was not read")
     return failed() if temperature_c >= HOT_C else warning() if temperature_c >= WARM_C else passed()
+
+
+PINNED_MHZ = 1400.0
+"""A GPU whose power delivery is stuck has 481 to 858 MHz under load, a well one 1900 to 2483."""
+PINNED_W = 40.0
+"""The most that thatcooperguy/NVCheckup's rule allows the fault; it was seen at 5 to 20 W."""
+LOADED_PERCENT = 90.0
+LOADED_HEALTHY_W = (70.0, 100.0)
+"""Heavy load by docs/facts/gb10.md section 0; a cuBLAS loop drew 84 W."""
+LOADED_HEALTHY_MHZ = (1900.0, 2483.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerFacts:
+    """A GPU under a load of some seconds; each figure the highest of it."""
+
+    busy_percent: float | None
+    power_w: float | None
+    sm_mhz: float | None
+    temperature_c: float | None = None
+    is_throttled: bool = False
+    """The driver itself says that heat slows the clock."""
+    problem: str = ""
+
+
+@check(
+    "machine.power-pinned",
+    "The GPU stays at low power under load",
+    scope="DGX Spark",
+    sources=(
+        "hoesing/spark-gpu-throttle-check: 2483 MHz at 84 W passes, 481 to 858 MHz at 5.8 to 15.8 W fails",
+        "thatcooperguy/NVCheckup (simulated)",
+        "docs/facts/bringup.md sections 5 and 8",
+    ),
+    is_rule=False,
+    bring_up="machine.power",
+)
+def judge_power(facts: PowerFacts) -> Judgement:
+    """Whether clock and power rise under load; a GPU whose power delivery is stuck stays at 500 to 850 MHz."""
+    if facts.sm_mhz is None or facts.busy_percent is None:
+        return unknown(facts.problem or "its clock under load was not read")
+    if facts.busy_percent < LOADED_PERCENT:
+        return unknown(f"the load kept the GPU only {facts.busy_percent:.0f} % busy", case="unloaded")
+    if facts.sm_mhz >= PINNED_MHZ:
+        return passed(sm_mhz=facts.sm_mhz)
+    if facts.is_throttled or (facts.temperature_c is not None and facts.temperature_c >= WARM_C):
+        return warning("hot", sm_mhz=facts.sm_mhz)
+    is_pinned = facts.power_w is None or facts.power_w < PINNED_W
+    return failed("pinned", sm_mhz=facts.sm_mhz) if is_pinned else warning("slow", sm_mhz=facts.sm_mhz)

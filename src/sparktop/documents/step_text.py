@@ -31,6 +31,7 @@ from sparktop.model.plan import (
     Measure,
     MeasureCollective,
     MeasureLink,
+    MeasurePower,
     Plan,
     Remote,
     Run,
@@ -230,6 +231,8 @@ def _act(act: Act) -> Iterator[str]:
                 yield f"{_joined(ping_argv(half))}"
                 yield f"on {act.peer}: {_joined(server_argv(act, half, number))}"
                 yield _joined(client_argv(act, half, number))
+        case MeasurePower():
+            yield f"timeout {act.limit_s} python3: cuBLAS ({act.library}) multiplies matrices for {act.seconds} s"
         case MeasureCollective():
             yield "until the container exits; then the figure in its log, and NCCL's line on its transport"
         case Prove():

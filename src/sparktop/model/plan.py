@@ -216,6 +216,17 @@ class MeasureLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurePower:
+    """Load the node's GPU for some seconds, and keep its clock and power meanwhile."""
+
+    library: str
+    """Path of cuBLAS on the node."""
+    seconds: int
+    limit_s: int
+    """After so long the program is ended, whatever becomes of sparktop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureCollective:
     """Read what a collective's head has measured, once its container has ended."""
 
@@ -255,6 +266,7 @@ Act = (
     | MeasureLink
     | MeasureCollective
     | Prove
+    | MeasurePower
     | GuardOrder
 )
 

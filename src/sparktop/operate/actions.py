@@ -313,6 +313,14 @@ ACTIONS: tuple[Action, ...] = (
         options=(Option(name="image", description="the image; else the newest serving image that both have"),),
     ),
     Action(
+        name="measure-power",
+        title="Measure power under load",
+        description="Load the GPU of one idle Spark or both for some seconds, and see its clock and power rise.",
+        risk=Risk.DISRUPTIVE,
+        target="nodes",
+        planner="measure.power",
+    ),
+    Action(
         name="guard",
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",

@@ -21,6 +21,7 @@ from tests.bringup_support import (
     contact,
     link_run,
     load,
+    power_run,
     view,
 )
 from tests.pictures_support import GIB, engine, gib, gpu, link, memory
@@ -74,6 +75,10 @@ def measured_as(*loads: StepRun) -> Given:
 def serving(*runs: Run) -> Given:
     """An engine serves on spark1, and these runs have measured it."""
     return Given(first=view(engines=(engine(),)), runs=runs)
+
+
+def powered(*figures: Any, **more: Any) -> Given:
+    return Given(runs=(power_run(*figures, **more),))
 
 
 BOTH_FAST = load("bw-conflicting-cpu", "bw-conflicting-cpu")
@@ -474,6 +479,16 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         on("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=2 quiet kho=off"),
     ),
     ("parity.python-headers", WARNING, "spark1 missing, spark2 there", on(HEADER, 1)),
+    # power
+    ("machine.power", FAILED, "611 MHz at 12 W under load: its power delivery is stuck", powered(611, 12.4)),
+    ("machine.power", FAILED, "611 MHz under load: its power delivery is stuck", powered(611, None)),
+    ("machine.power", WARNING, "1100 MHz at 55 W under load: heat slows it down", powered(1100, 55.0, temp_c=86)),
+    ("machine.power", WARNING, "heat slows it down", powered(1100, 55.0, throttle_reasons=("sw thermal slowdown",))),
+    ("machine.power", WARNING, "it draws power, and stays slow", powered(1200, 60.0)),
+    ("machine.power", UNKNOWN, "not measured yet", powered(611, 12.4, 40.0)),
+    ("machine.power", UNKNOWN, "not measured yet", powered(log="libcublas.so.13: cannot open shared object file")),
+    ("machine.power", UNKNOWN, "not measured yet", Given(runs=())),
+    ("machine.power", SKIPPED, "no cuBLAS is there", on("find -L /usr/local/cuda/lib64", "", runs=())),
     # bandwidth
     (
         "bandwidth.half",

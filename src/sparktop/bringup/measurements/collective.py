@@ -92,7 +92,6 @@ def _note(case: str, facts: CollectiveFacts) -> str:
 
 def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
     again = f"sparktop act {MEASURE} {' '.join(nodes)}"
-    both = " ".join(nodes)
     match case:
         case "socket" | "elsewhere":
             return (
@@ -110,7 +109,7 @@ def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
             return (by_hand("Reboot both: changed addresses have left RDMA slow", *reboots, again),)
         case _:
             return (
-                by_hand("Measure the power under load first", f"sparktop act measure-power {both}"),
+                by_action("measure-power", "Measure the power under load first: a stuck GPU is the usual cause"),
                 by_hand(
                     "Take the power from both for half a minute: a reboot is not enough",
                     *(f"on {node}: sudo poweroff" for node in nodes),

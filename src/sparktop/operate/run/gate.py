@@ -14,7 +14,7 @@ from datetime import datetime
 from sparktop.errors import UsageError
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, MeasureLink, Plan, Remote, Request, Step
+from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, MeasureLink, MeasurePower, Plan, Remote, Request, Step
 from sparktop.model.proof import Prove
 from sparktop.operate.refused import Refused
 from sparktop.transport.targets import parse_target
@@ -36,7 +36,7 @@ def only_looks(request: Request) -> bool:
 
 def changes(step: Step) -> bool:
     """Whether a step changes something on its node, or loads it so that nothing else should run there."""
-    return isinstance(step.act, Remote | GuardOrder | MeasureLink | Prove)
+    return isinstance(step.act, Remote | GuardOrder | MeasureLink | MeasurePower | Prove)
 
 
 def is_protected(node: str, protected: Collection[str]) -> bool:

@@ -24,6 +24,7 @@ from sparktop.model.plan import (
     Measure,
     MeasureCollective,
     MeasureLink,
+    MeasurePower,
     SmokeTest,
     Step,
     StepState,
@@ -40,6 +41,7 @@ from sparktop.transport.endpoint import Reply
 RESOLVED_STANDS_S = 5.0
 """An engine that has just started has no symptoms yet."""
 _T = TypeVar("_T")
+Measurement = MeasureLink | MeasureCollective | MeasurePower
 Waits = AwaitGone | AwaitMemory | AwaitReady | AwaitResolved | AwaitBack
 OnProgress = Callable[[str, float | None, str], None]
 """(what it is doing, how far: 0 to 1, why its node can't be heard)."""
@@ -79,7 +81,7 @@ class LocalStep:
                     return await self._exposed(step, step.act, on_progress)
                 case CheckLogin():
                     return await self._login(step, step.act, on_progress)
-                case MeasureLink() | MeasureCollective():
+                case MeasureLink() | MeasureCollective() | MeasurePower():
                     return await self._measured(step, step.act, on_progress)
                 case Prove():
                     return await self._prove(step, step.act, on_progress)
@@ -262,7 +264,9 @@ class LocalStep:
         except TransportError as error:
             return StepResult(state=StepState.FAILED, detail=f"the line broke ({error.message}): nothing was measured")
 
-    async def _measured(self, step: Step, act: MeasureLink | MeasureCollective, on_progress: OnProgress) -> StepResult:
+    async def _measured(
+        self, step: Step, act: MeasureLink | MeasureCollective | MeasurePower, on_progress: OnProgress
+    ) -> StepResult:
         """Measure once; an abort ends what runs for it."""
         performers, patience_s = self._context.performers, self._context.first_line_s
 
@@ -274,6 +278,8 @@ class LocalStep:
             if isinstance(act, MeasureLink):
                 peer_line = await self._locks.line(act.peer, patience_s=patience_s)
                 work = performers.measure_link(line, peer_line, self._context.picture, act, progress=progress)
+            elif isinstance(act, MeasurePower):
+                work = performers.measure_power(line, self._context.picture, act, progress=progress)
             else:
                 work = performers.measure_collective(line, act, progress=progress)
             result = await self._abort.unless(_bounded(work, step.limit_s))

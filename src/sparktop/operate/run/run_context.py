@@ -25,6 +25,7 @@ from sparktop.model.plan import (
     Measure,
     MeasureCollective,
     MeasureLink,
+    MeasurePower,
     Run,
     SmokeTest,
 )
@@ -86,6 +87,10 @@ class Performers(Protocol):
         self, line: NodeLine, peer_line: NodeLine, picture: Picture, act: MeasureLink, *, progress: Progress
     ) -> RequestResult: ...
 
+    async def measure_power(
+        self, line: NodeLine, picture: Picture, act: MeasurePower, *, progress: Progress
+    ) -> RequestResult: ...
+
     async def measure_collective(
         self, line: NodeLine, act: MeasureCollective, *, progress: Progress
     ) -> RequestResult: ...
@@ -138,6 +143,7 @@ class OwnPerformers:
     measure = staticmethod(_late("run.first_request", "measure"))
     exposed = staticmethod(_late("serve.exposed", "exposed"))
     measure_link = staticmethod(_late("measure.link_load", "measure_link"))
+    measure_power = staticmethod(_late("measure.power_run", "measure_power"))
     measure_collective = staticmethod(_late("measure.collective_run", "measure_collective"))
     prove = staticmethod(_late("measure.proofs", "prove"))
     collect = staticmethod(_late("evidence.collect", "collect"))

@@ -1,0 +1,112 @@
+"""Power under load: a GPU that stays slow although every status is green; `measure-power` loads it."""
+
+from __future__ import annotations
+
+from sparktop.bringup.card import (
+    Basis,
+    Card,
+    Nodes,
+    Outcome,
+    Seen,
+    by_action,
+    by_hand,
+    each,
+    judged,
+    skipped,
+    state_of,
+    unknown,
+)
+from sparktop.checks.machine import LOADED_HEALTHY_MHZ, LOADED_HEALTHY_W, PowerFacts, judge_power
+from sparktop.model.bringup import Gauge
+from sparktop.model.finding import Remedy
+from sparktop.model.plan import MeasurePower, Run, StepRun
+from sparktop.operate.measure.gpu_load import PACKAGE, library_in
+from sparktop.operate.measure.power import library_ask
+from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED
+
+MEASURE = "measure-power"
+
+
+def _look(seen: Seen, nodes: Nodes) -> Outcome:
+    node = nodes[0]
+    ask = library_ask(node)
+    if seen.has_answer(ask) and not library_in(seen.text(ask)):
+        install = by_hand("Install it", f"on {node}: sudo apt install {PACKAGE}")
+        return skipped("no cuBLAS is there to load the GPU with", install)
+    return unknown("not measured yet", by_action(MEASURE, "Load the GPU for some seconds"))
+
+
+def _judge(run: Run, nodes: Nodes) -> Outcome | None:
+    step_run = next(
+        (one for one in run.steps if isinstance(one.step.act, MeasurePower) and one.step.node == nodes[0]), None
+    )
+    if step_run is None or (clock := _figure(step_run, CLOCK)) is None:
+        return None
+    power = _figure(step_run, POWER)
+    judgement = judge_power(
+        PowerFacts(
+            busy_percent=_figure(step_run, BUSY),
+            power_w=power,
+            sm_mhz=clock,
+            temperature_c=_figure(step_run, HEAT),
+            is_throttled=THROTTLED in step_run.figures,
+        )
+    )
+    state = state_of(judgement)
+    gauges = [Gauge(label="SM clock", value=clock, unit="MHz", healthy=LOADED_HEALTHY_MHZ, state=state)]
+    if power is not None:
+        gauges.append(Gauge(label="power", value=power, unit="W", healthy=LOADED_HEALTHY_W, state=state))
+    watts = f" at {power:.0f} W" if power is not None else ""
+    found = f"{clock:.0f} MHz{watts} under load{_NOTES[judgement.case]}{judgement.unknown}"
+    return judged(judgement, found, *_remedies(judgement.case, nodes[0]), gauges=tuple(gauges))
+
+
+def _figure(step_run: StepRun, name: str) -> float | None:
+    value = step_run.figures.get(name)
+    return None if value is None or isinstance(value, str) else float(value)
+
+
+_NOTES = {
+    "": "",
+    "unloaded": ": ",
+    "unread": ": ",
+    "pinned": ": its power delivery is stuck, and everything else is green",
+    "hot": ": heat slows it down",
+    "slow": ": it draws power, and stays slow",
+}
+
+
+def _remedies(case: str, node: str) -> tuple[Remedy, ...]:
+    again = f"sparktop act {MEASURE} {node}"
+    match case:
+        case "pinned":
+            return (
+                by_hand(
+                    "Take the power from it: a reboot doesn't cure it",
+                    f"on {node}: sudo poweroff",
+                    "# pull the power brick out of the wall and out of the unit, wait a minute or more, plug it in",
+                    again,
+                ),
+                by_hand("Update its firmware, then measure again", "# see release.firmware", again),
+            )
+        case "hot":
+            return (by_hand("Free its vents, let it cool down, then measure again", again),)
+        case "slow":
+            return (by_hand("See what limits the clock", f"on {node}: nvidia-smi -q -d PERFORMANCE,CLOCK", again),)
+    return ()
+
+
+CARDS = (
+    Card(
+        id="machine.power",
+        title="Power under load",
+        looks_at="SM clock and power while cuBLAS multiplies matrices",
+        why="A GPU whose power delivery is stuck serves at half speed, and nothing else tells.",
+        sources=judge_power.sources,
+        look=_look,
+        asks=each(library_ask),
+        measured_by=MEASURE,
+        judge=_judge,
+        basis=(Basis.BOOT, Basis.DRIVER),
+    ),
+)
