@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS
 from sparktop.model.plan import MeasureCollective
 from sparktop.model.survey import DockerGet, DockerLog
 from sparktop.operate.measure.all_reduce import CollectiveReading, parse_collective
@@ -55,4 +56,8 @@ def collective_result(reading: CollectiveReading, *, code: object) -> RequestRes
         figures[NETWORK] = reading.transport
     if reading.counted_percent is not None:
         figures[COUNTED] = reading.counted_percent
-    return RequestResult(ok=True, detail=f"{reading.gbps:.1f} Gb/s over {reading.transport or '?'}", figures=figures)
+    low, high = COLLECTIVE_HEALTHY_GBPS
+    over = f" over {reading.transport}" if reading.transport else ""
+    return RequestResult(
+        ok=True, detail=f"{reading.gbps:.1f} Gb/s{over} (healthy {low:g} to {high:g})", figures=figures
+    )

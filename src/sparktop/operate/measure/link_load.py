@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sparktop.checks.link import BOTH_HEALTHY_GBPS, HALF_HEALTHY_GBPS, LATENCY_HEALTHY_US
 from sparktop.model.plan import Half, MeasureLink
 from sparktop.model.survey import Answer, Ask, FileText, Output
 from sparktop.operate.measure import perftest
@@ -230,7 +231,8 @@ def bandwidth_result(
         figures[f"{name}_{COUNTED}"] = round(100 * counted_bytes / transferred_bytes, 1)
     if rtt_ms is not None:
         figures["rtt_ms"] = rtt_ms
-    return RequestResult(ok=True, detail=f"{gbps:.1f} Gb/s", figures=figures)
+    healthy = BOTH_HEALTHY_GBPS if len(readings) > 1 else HALF_HEALTHY_GBPS
+    return RequestResult(ok=True, detail=f"{gbps:.1f} Gb/s {_beside(healthy)}", figures=figures)
 
 
 def latency_result(act: MeasureLink, reading: LatencyReading, *, rtt_ms: float | None) -> RequestResult:
@@ -243,4 +245,10 @@ def latency_result(act: MeasureLink, reading: LatencyReading, *, rtt_ms: float |
         figures[f"{name}_p99_us"] = reading.p99_us
     if rtt_ms is not None:
         figures["rtt_ms"] = rtt_ms
-    return RequestResult(ok=True, detail=f"{reading.typical_us:.2f} µs", figures=figures)
+    detail = f"{reading.typical_us:.2f} µs {_beside(LATENCY_HEALTHY_US)}"
+    return RequestResult(ok=True, detail=detail, figures=figures)
+
+
+def _beside(healthy: tuple[float, float]) -> str:
+    """ "(healthy 109 to 112)"; whether the figure is, the page's check judges."""
+    return f"(healthy {healthy[0]:g} to {healthy[1]:g})"

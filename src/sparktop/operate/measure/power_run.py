@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparktop.checks.machine import LOADED_PERCENT
+from sparktop.checks.machine import LOADED_PERCENT, PINNED_MHZ
 from sparktop.model.plan import MeasurePower
 from sparktop.model.survey import Output
 from sparktop.model.telemetry import Gpu
@@ -64,5 +64,5 @@ def power_result(reading: LoadReading, gpus: list[Gpu]) -> RequestResult:
         figures[THROTTLED] = ", ".join(sorted(reasons))
     figures["sgemm_tflops"] = reading.tflops
     watts_text = f"{figures[POWER]:.0f} W, " if POWER in figures else ""
-    detail = f"{watts_text}{figures[CLOCK]} MHz, {reading.tflops:.1f} TFLOPS"
+    detail = f"{watts_text}{figures[CLOCK]} MHz (healthy from {PINNED_MHZ:g}), {reading.tflops:.1f} TFLOPS"
     return RequestResult(ok=True, detail=detail, figures=figures)
