@@ -38,8 +38,9 @@ class Demo:
             await asyncio.sleep(0.05)
 
     async def plan(self, action: str, nodes: tuple[str, ...], target: str = "", *, change: Change | None = None,
-                   **options: str) -> Plan:  # fmt: skip
-        request = Request(action=action, nodes=nodes, target=target, options=options, change=change or Change())
+                   secret: str = "", **options: str) -> Plan:  # fmt: skip
+        request = Request(action=action, nodes=nodes, target=target, options=options, change=change or Change(),
+                          secret=secret)  # fmt: skip
         plan = await self.session.operations.plan(request)
         assert isinstance(plan, Plan), plan
         return plan

@@ -75,3 +75,15 @@ async def test_caches_are_dropped_and_the_guard_ends_an_engine_in_time() -> None
                 and view.sample.memory.available_bytes > 100 << 30
             )
         )
+
+
+async def test_an_engine_is_exposed_with_a_key_and_taken_back() -> None:
+    async with demo("healthy", speed=5) as shown:
+        key = "a-key-of-the-demo"
+        plan = await shown.plan("expose", ("spark1",), "vllm-qwen36", secret=key, name="llm.example.org", on="spark1")
+        assert key not in repr(plan)
+        run = await shown.run(plan)
+        checked = next(one for one in run.steps if one.step.id == "check")
+        assert checked.detail.startswith("401 without a key, 401 with a wrong one, 200 with yours, 404 outside /v1/")
+        taken = await shown.plan("expose", ("spark1",), name="llm.example.org", on="spark1", remove="yes")
+        await shown.run(taken)

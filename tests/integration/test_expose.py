@@ -69,7 +69,7 @@ async def planned(at: PairDesk, *, key: str = KEY, **options: str) -> Plan | Ref
     await at.until(lambda: at.lines.line("gateway") and at.monitor.state.nodes[0].sample, what="its runner")
     options = {"on": "gateway", **options}
     return await at.operations.plan(
-        Request(action="expose", nodes=("gateway",), target=NAME, options=options, secret=key)
+        Request(action="expose", nodes=("gateway",), options={"name": NAME, **options}, secret=key)
     )
 
 

@@ -25,7 +25,7 @@ from sparktop.observe.log_ring import LineRing
 from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
-from sparktop.ui.dialogs.prompts import ConsolePrompter, LaunchSecret
+from sparktop.ui.dialogs.prompts import ConsolePrompter, NamedSecret
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.screens.change import ChangeScreen
@@ -174,7 +174,7 @@ class HostileApp(Stage):
             leaving((under_way,)),
             RecipesScreen(launches.HOSTILE_SHELF, fleet=fleet, fits={}),
             LaunchScreen(draft, plan=planned, picture=lambda: fleet, clock=clock, secrets={texts[1]: texts[3]}),
-            LaunchSecret(texts[0]),
+            NamedSecret(texts[0], use=texts[0]),
         ):
             self.push_screen(screen)
             await self._look()

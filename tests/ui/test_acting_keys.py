@@ -20,7 +20,7 @@ from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import Refusal, Request
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen, ConfirmScreen, OptionsScreen, WaitScreen
-from sparktop.ui.dialogs.prompts import SudoScreen
+from sparktop.ui.dialogs.prompts import NamedSecret, SudoScreen
 from sparktop.ui.screens.change import ChangeScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
@@ -182,6 +182,35 @@ async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
         await at(pilot, RefusalScreen)
     assert [dict(one.options) for one in side.asked] == [{"floor_gib": "6"}, {"off": "yes"}]
     assert [(one.nodes, one.target) for one in side.asked] == [(("spark1",), "vllm-minimax")] * 2
+
+
+async def test_an_engine_is_exposed_by_a_name_and_a_key_that_stands_nowhere() -> None:
+    side = FakeOperating()
+    side.answer = lambda request: Refusal(request=request, reason="seen")
+    async with acting("one", side=side) as (app, _, pilot):
+        await pilot.press("x")
+        await at(pilot, ChooseScreen, "Expose an engine")
+        for _ in range(20):
+            if "▌" in next(row for row in screen(pilot).splitlines() if "Expose an engine" in row):
+                break
+            await pilot.press("down")
+        await pilot.press("enter")
+        await at(pilot, OptionsScreen, "the name that clients use")
+        fields = {field.name: field for field in app.screen.query(Input)}
+        assert fields["on"].value == "spark1"
+        await pilot.press("enter")
+        await at(pilot, OptionsScreen, "it is needed")
+        fields["name"].value = "llm.example.org"
+        await pilot.press("enter")
+        await at(pilot, NamedSecret, "SPARKTOP_API_KEY isn't set")
+        await pilot.press(*"canary-key", "enter")
+        await at(pilot, RefusalScreen)
+        assert "canary" not in screen(pilot)
+    (asked,) = side.asked
+    assert (asked.action, asked.nodes, asked.target) == ("expose", ("spark1",), "vllm-minimax")
+    assert dict(asked.options) == {"name": "llm.example.org", "on": "spark1"}
+    assert asked.secret == "canary-key"
+    assert "canary" not in repr(asked)
 
 
 async def test_an_option_that_cannot_be_is_told_before_planning() -> None:

@@ -20,7 +20,7 @@ from sparktop.model.plan import Refusal, Request, RunState
 from sparktop.model.prospect import GateState
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.dialogs.dialog import ConfirmScreen
-from sparktop.ui.dialogs.prompts import LaunchSecret
+from sparktop.ui.dialogs.prompts import NamedSecret
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import ReviewScreen
@@ -285,7 +285,7 @@ async def test_a_missing_secret_is_asked_for_unseen() -> None:
     async with launching(answers=refused) as (_, side, pilot):
         await opened(pilot, QWEN.id, "✖ no HF_TOKEN")
         await pilot.press("enter")
-        await at(pilot, LaunchSecret, "HF_TOKEN isn't set")
+        await at(pilot, NamedSecret, "HF_TOKEN isn't set")
         await pilot.press(*"hf_hunter2hunter2")
         assert "hunter2" not in screen(pilot)
         await pilot.press("enter")

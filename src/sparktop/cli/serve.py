@@ -135,7 +135,7 @@ def expose(words: list[str]) -> int:
         "on": "".join(on),
         "from": " ".join(names),
         "upstream": " ".join(map(str, upstreams)),
-        "engine": options.engine,
+        "name": name,
         "with": options.proxy,
         "listen": "" if options.listen == 80 else str(options.listen),
         PRINT: "" if on else "yes",
@@ -144,7 +144,7 @@ def expose(words: list[str]) -> int:
     request = Request(
         action="expose",
         nodes=tuple(dict.fromkeys((*names, *on))),
-        target=name,
+        target=options.engine,
         options={key: value for key, value in flags.items() if value},
         secret=_key(options) if on and not options.remove else "",
     )
@@ -153,21 +153,14 @@ def expose(words: list[str]) -> int:
 
 def _key(options: argparse.Namespace) -> str:
     """The key that clients must send, from the environment, else from a file that only the operator can read."""
-    import os
+    from sparktop.recipe.operator_secrets import client_key
 
-    from sparktop.recipe.operator_secrets import collect, own_file
-
-    files = (options.env_file,) if options.env_file is not None else (own_file(),)
-    found = collect(KEY_NAMES, os.environ, files)
+    key, problems = client_key(options.env_file)
     if options.env_file is not None and not options.env_file.is_file():
         raise ConfigError(f"{options.env_file}: there is no such file")
-    if found.problems and not found.values:
-        raise ConfigError("\n  ".join(problem.text for problem in found.problems))
-    return next((found.values[name] for name in KEY_NAMES if name in found.values), "")
-
-
-KEY_NAMES = ("SPARKTOP_API_KEY", "VLLM_API_KEY")
-"""Variables that hold the key, the first that is set."""
+    if problems and not key:
+        raise ConfigError("\n  ".join(problem.text for problem in problems))
+    return key
 
 
 def expose_arguments() -> argparse.ArgumentParser:
@@ -191,7 +184,7 @@ def expose_arguments() -> argparse.ArgumentParser:
         "--env-file",
         type=Path,
         metavar="FILE",
-        help=f"a file with the key, {KEY_NAMES[0]}=..., mode 0600; else it is taken from your environment",
+        help="a file with the key, SPARKTOP_API_KEY=..., mode 0600; else it is taken from your environment",
     )
     add_run_options(argument_parser)
     return argument_parser

@@ -8,6 +8,7 @@ question is asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
@@ -46,7 +47,10 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
         lines += [BLANK, *checks] if checks else []
     if plan.differences:
         lines += [BLANK, Line.of(("What changes", "title"))]
-        lines += [line for item in plan.differences for line in _difference(item, width, plan.secrets)]
+        for (what, name), items in groupby(plan.differences, key=lambda item: (item.what, item.name)):
+            if what == "file":
+                lines.append(Line.of((f"  {masked(name, plan.secrets)}", "quiet")).cut(width))
+            lines += [line for item in items for line in _difference(item, width, plan.secrets)]
     count = len(plan.steps)
     lines += [BLANK, Line.of((f"{count} steps in this order" if count > 1 else "One step", "title"))]
     for number, step in enumerate(plan.steps, 1):
@@ -167,7 +171,7 @@ def _difference(difference: Difference, width: int, secrets: Sequence[str]) -> l
             joined = f"{masked(difference.name)}={text}" if text else masked(difference.name)
             # Masked again as a pair: the name can show that the value is a secret.
             text = masked(joined, secrets)
-        else:
+        elif difference.what != "file":
             text = f"{name}  {text}"
         first, *rest = broken(text, width - 4)
         lines.append(Line.of((f"  {sign} {first}", tone)))

@@ -100,7 +100,7 @@ def _container_names(plan: Plan) -> dict[str, str]:
     names: dict[str, str] = {}
     for step in (*plan.steps, *plan.way_back):
         if isinstance(step.act, AwaitReady) and step.act.container_id:
-            names[step.act.container_id] = step.act.name
+            names.setdefault(step.act.container_id, step.act.name)  # a container that is made has another name first
         for operation in step.act.operations if isinstance(step.act, Remote) else ():
             match operation:
                 case Expect() if "Name" in operation.equals:

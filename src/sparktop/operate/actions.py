@@ -25,6 +25,7 @@ class Option:
     description: str
     default: str = ""
     choices: tuple[str, ...] = ()
+    is_required: bool = False
     meanings: tuple[str, ...] = ()
     """What each choice does, in their order, where the description doesn't say it."""
 
@@ -52,11 +53,13 @@ class Action:
     @property
     def is_own_command(self) -> bool:
         """Whether it is planned by a command of its own, not by `sparktop act`."""
-        return self.target in ("recipe", "command")
+        return self.has_own_command or self.target in ("recipe", "command")
 
     planner: str
     """The planner's module, within `sparktop.operate`."""
     options: tuple[Option, ...] = ()
+    has_own_command: bool = False
+    """On the command line it takes more than a target; in the console, options are enough."""
     only_looks: bool = False
     """It changes nothing on a Spark: no remedy, and offered in a read-only console too."""
 
@@ -230,8 +233,15 @@ ACTIONS: tuple[Action, ...] = (
         title="Expose an engine",
         description="Serve an engine under a host name through nginx or Caddy, with a key; or take that away.",
         risk=Risk.DISRUPTIVE,
-        target="command",
+        target="engine",
+        has_own_command=True,
         planner="serve.proxy",
+        options=(
+            Option(name="name", description="the name that clients use, as llm.example.org", is_required=True),
+            Option(name="on", description="the Spark that the proxy runs on", is_required=True),
+            Option(name="listen", description="its port for plain HTTP", default="80"),
+            Option(name="with", description="the proxy", default="nginx", choices=("nginx", "caddy")),
+        ),
     ),
     Action(
         name="install-key",

@@ -78,6 +78,17 @@ def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((*beside, own_file())))
 
 
+CLIENT_KEYS = ("SPARKTOP_API_KEY", "VLLM_API_KEY")
+"""Variables that hold the key which clients of an exposed engine send, the first that is set."""
+
+
+def client_key(named: Path | None = None) -> tuple[str, tuple[SecretProblem, ...]]:
+    """(the key of CLIENT_KEYS from the environment, else from the operator's own .env file or `named`, why files were
+    refused); "" where there is none."""
+    found = collect(CLIENT_KEYS, os.environ, (named,) if named is not None else (own_file(),))
+    return next((found.values[name] for name in CLIENT_KEYS if name in found.values), ""), found.problems
+
+
 def own_file() -> Path:
     """The operator's own .env file for sparktop."""
     return config_home() / ".env"

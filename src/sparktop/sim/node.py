@@ -18,7 +18,7 @@ from sparktop.sim.loopback import Listener
 from sparktop.sim.reaction.acts import Act
 from sparktop.sim.reaction.play import Play
 from sparktop.sim.scenario.script import NodeScript
-from sparktop.sim.services import docker_api, engine_api, http
+from sparktop.sim.services import docker_api, engine_api, http, proxy
 from sparktop.sim.services.probe_session import Talk
 from sparktop.sim.services.process import Departed, ProgramSession
 from sparktop.sim.services.runner import NodeSteps, Runner
@@ -129,13 +129,19 @@ class LiveNode:
         return partial(http.serve, handle=partial(docker_api.answer, self), server="Docker/28.3.3 (linux)")
 
     def engine(self, port: int) -> Handler | None:
-        """Who answers on a port of the node's loopback; None while nobody does."""
+        """Who answers on a port of the node's loopback: an engine, or a proxy before one; None while nobody does."""
         spark, t = self.moment()
+        exposed = proxy.served(spark.script, port)
+        if exposed is not None:
+            port = exposed.engine_port
         if spark.engine_at(port, t) is None:
             return None
 
         async def handle(request: http.HttpRequest) -> http.Answer:
             spark, t = self.moment()
+            status = exposed.status(request.path, request.key) if exposed is not None else 200
+            if status != 200:
+                return http.Answer(status=status, content_type="text/html")
             engine = spark.engine_at(port, t)
             if engine is None:
                 raise ConnectionResetError("the engine ended")

@@ -257,6 +257,8 @@ class ActionFlow:
             return replace(request, options={"off": "yes"})
         if action.name == "guard":
             return await self._with_options(action, request)
+        if action.name == "expose":
+            return await self._with_exposure(action, request)
         if any(option.name == "way" for option in action.options):
             return await self._with_way(action, request)
         return request
@@ -267,6 +269,8 @@ class ActionFlow:
         assert self._operating is not None
         request = await self.bringing_up.choose(self._operating)
         chosen = action(request.action) if request is not None else None
+        if request is not None and chosen is not None:
+            request = await self._with_settings(chosen, request)
         if request is not None and chosen is not None:
             await self._review(chosen, request)
 
@@ -318,6 +322,20 @@ class ActionFlow:
         title = f"{action.title.lower()}  {request.target or ' and '.join(request.nodes)}"
         values = await self._ask_screen(OptionsScreen(title, options, request.options, intro=(action.description,)))
         return None if values is None else replace(request, options=values)
+
+    async def _with_exposure(self, action: Action, request: Request) -> Request | None:
+        """The request with the name that clients use, and the key that they must send."""
+        from sparktop.recipe.operator_secrets import CLIENT_KEYS, client_key
+        from sparktop.ui.dialogs.prompts import NamedSecret
+
+        named = await self._with_options(action, replace(request, options={"on": request.nodes[0], **request.options}))
+        if named is None:
+            return None
+        key, _ = await asyncio.to_thread(client_key)
+        use = "Clients send it as their API key. It goes into a file of root's beside the proxy, and is never shown."
+        typed: str | None = "" if key else await self._ask_screen(NamedSecret(CLIENT_KEYS[0], use=use))
+        secret = key or typed or ""
+        return replace(named, secret=secret) if secret else None
 
     async def _with_way(self, action: Action, request: Request) -> Request | None:
         """The request with the choice of the action's option "way"."""

@@ -57,7 +57,7 @@ async def expose(
             return 0
         code = await carry_out(operating, answer, output, secret, clock or SystemClock())
         if code == 0 and not output.is_dry and request.options.get(REMOVE) != "yes":
-            seen = await exposed_here(request.target, int(request.options.get("listen") or 80), request.secret)
+            seen = await exposed_here(request.options["name"], int(request.options.get("listen") or 80), request.secret)
             say(f"from this machine: {seen.detail}")
             if not seen.ok:
                 say("  that is its name's or its network's, if the check on its own host passed: DNS, a firewall")

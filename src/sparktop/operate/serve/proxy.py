@@ -83,7 +83,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """The plan; with the option `print` only the file, with `remove` its removal."""
     with refused_options():
-        name = server_name(request.target)
+        name = server_name(request.options.get("name", ""))
     host = request.options.get("on", "")
     if host:
         _require_proxy(request, survey)
@@ -120,10 +120,14 @@ def _site(request: Request, name: str, picture: FleetState, survey: Survey) -> S
     with refused_options():
         upstreams = [upstream(text) for text in request.options.get("upstream", "").split()]
         port = int(request.options.get("listen") or 80)
-    for node in request.nodes if not upstreams else ():
-        view = picture.node(node)
-        if view is not None and node in request.options.get("from", "").split():
-            upstreams.append(_upstream_of(view, request.options.get("engine", ""), host, picture))
+    named = request.options.get("from", "").split()
+    if not upstreams:
+        views = [view for node in request.nodes if (view := picture.node(node)) is not None]
+        upstreams = [
+            _upstream_of(view, request.target, host, picture)
+            for view in views
+            if (view.name in named if named else _serves(view, request.target))
+        ]
     if not upstreams:
         raise Refused("which engine?", ("name its Spark, or give --upstream IP:PORT",))
     has_ipv6 = not host or bool(survey.value(FileText(node=host, path="/proc/net/if_inet6")))
@@ -148,6 +152,11 @@ def _upstream_of(view: NodeView, name: str, host: str, picture: FleetState) -> U
             (f"put the proxy on {view.name} itself: --on {shlex.quote(view.name)}", f"or: {relaunch}"),
         )
     return Upstream(address=_address(view, picture.node(host)), port=engine.endpoint.port)
+
+
+def _serves(view: NodeView, name: str) -> bool:
+    """Whether the server of this name is there, and not only a further rank of it."""
+    return any(engine.name == name and engine.endpoint is not None for engine in view.engines)
 
 
 def _engine(view: NodeView, name: str, picture: FleetState) -> Engine:
@@ -212,7 +221,7 @@ def _names_ask(host: str) -> Output:
 
 def _layout(request: Request, survey: Survey) -> Layout:
     """Where the files go: Debian's folders of sites, else conf.d."""
-    host, name = request.options.get("on", ""), request.target.lower()
+    host, name = request.options.get("on", ""), request.options.get("name", "").lower()
     if _kind(request) is Proxy.CADDY:
         return Layout(
             proxy=Proxy.CADDY,

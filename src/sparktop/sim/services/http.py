@@ -28,6 +28,8 @@ class HttpRequest:
     path: str
     query: Mapping[str, str]
     body: bytes = b""
+    key: str = ""
+    """What follows "Bearer" in its Authorization."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,13 @@ def _request(event: h11.Request, body: bytes) -> HttpRequest:
         path=target.path,
         query={key: values[-1] for key, values in parse_qs(target.query, keep_blank_values=True).items()},
         body=body,
+        key=_key(event),
     )
+
+
+def _key(event: h11.Request) -> str:
+    sent = next((value.decode("latin-1") for name, value in event.headers if name == b"authorization"), "")
+    return sent.removeprefix("Bearer ")
 
 
 async def _send(

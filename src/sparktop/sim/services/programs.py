@@ -26,6 +26,7 @@ _RSYNC = "rsync  version 3.2.7  protocol version 31\n"
 
 def _which(call: Call) -> Ran:
     programs = {f"{home(call.spark.script)}/.local/bin/hf", "/usr/bin/rsync", "/usr/bin/ssh", "/usr/bin/nvidia-ctk"}
+    programs |= {"/usr/sbin/nginx"}
     on_path = {path for path in programs if path.startswith("/usr/") and path.rpartition("/")[2] in call.argv[1:]}
     paths = sorted(on_path | (programs & set(call.argv)))  # ~/.local/bin isn't in the PATH of a command over SSH
     return Ran(code=0 if paths else 1, output="".join(f"{path}\n" for path in paths))
@@ -126,8 +127,16 @@ def _install(call: Call) -> Ran:
 
 
 def _rm(call: Call) -> Ran:
-    path = call.argv[-1]
-    return Ran(act=acts.WriteFile(path=path, text=None)) if call.is_root and path.startswith("/etc/") else Ran()
+    written = {answer.name for answer in call.spark.script.answers}
+    paths = [path for path in call.argv[1:] if path in written]
+    return Ran(act=acts.WriteFile(path=paths[0], text=None)) if call.is_root and paths else Ran()
+
+
+def _nginx(call: Call) -> Ran:
+    """`nginx -t` and `nginx -s reload`: it serves what `services.proxy` reads of its files."""
+    conf = "/etc/nginx/nginx.conf"
+    said = f"nginx: the configuration file {conf} syntax is ok\nnginx: configuration file {conf} test is successful\n"
+    return Ran(errors=said if "-t" in call.argv else "")
 
 
 def _netplan(call: Call) -> Ran:
@@ -235,6 +244,8 @@ def _operands(words: Sequence[str]) -> list[str]:
 
 def _grep(call: Call) -> Ran:
     """`grep -qxF -e TEXT -- FILE`: whether any line is TEXT, with v whether any line differs from it."""
+    if "-RsE" in call.argv:
+        return Ran(code=1)  # nothing of nginx is there that sparktop did not write
     texts = [
         ssh_files.text_of(call.spark.script, path) or probe_lines.text(call.spark, call.t, path)
         for path in _operands(call.argv[1:])
@@ -356,9 +367,18 @@ def _rdma(call: Call) -> Ran:
 
 
 def _test(call: Call) -> Ran:
-    """`test [!] -e /var/lib/systemd/linger/USER`; every other file is there."""
+    """`test [!] -e PATH`: a linger flag where the user lingers, nginx's files where they were written, all else."""
+    path = call.argv[-1]
+    if path.startswith("/etc/nginx/"):
+        is_written = any(answer.name == path for answer in call.spark.script.answers)
+        return Ran(code=0 if is_written is not ("!" in call.argv) else 1)
     is_there = call.spark.script.machine.lingers or not call.argv[-1].startswith("/var/lib/systemd/linger/")
     return Ran(code=0 if is_there is not ("!" in call.argv) else 1)
+
+
+def _ls(call: Call) -> Ran:
+    """`ls -d FOLDER ...`: Debian's folders are there."""
+    return Ran(output="".join(f"{path}\n" for path in call.argv[1:] if path.startswith("/")))
 
 
 def _sleep(call: Call) -> Ran:
@@ -371,6 +391,7 @@ _PROGRAMS: dict[str, Callable[[Call], Ran] | Ran] = {
     "ssh-keygen": ssh_files.ssh_keygen, "grep": _grep,
     "head": _head, "ip": _ip, "journalctl": _journalctl, "loginctl": _loginctl, "mkdir": Ran(),
     "nvidia-smi": _nvidia_smi, "ping": _ping, "printenv": _printenv, "ps": _ps, "python3": Ran(), "rdma": _rdma,
+    "cmp": Ran(), "cp": Ran(), "ln": Ran(), "ls": _ls, "mv": Ran(), "nginx": _nginx,
     "install": _install, "netplan": _netplan, "rm": _rm, "systemd-run": Ran(), "visudo": Ran(),
     "rsync": Ran(output=_RSYNC), "sleep": _sleep, "ssh": _ssh, "sync": Ran(seconds=0.4),
     "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": Ran(), "test": _test, "true": Ran(), "which": _which,

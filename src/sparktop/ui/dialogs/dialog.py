@@ -333,7 +333,10 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
         for option in self._options:
             label = option.text + (f" ({', '.join(option.choices)})" if option.choices else _unit(option))
             field = Input(
-                self._given.get(option.name, option.default), name=option.name, compact=True, placeholder="automatic"
+                self._given.get(option.name, option.default),
+                name=option.name,
+                compact=True,
+                placeholder="" if option.is_required else "automatic",
             )
             rows += [Label(Text(label), markup=False), field]
         return [Vertical(*rows, classes="fields")]
@@ -347,8 +350,10 @@ class OptionsScreen(Dialog[Mapping[str, str] | None]):
         values = {}
         for option, field in zip(self._options, self.query(Input), strict=True):
             value = field.value.strip()
-            if option.choices and value not in option.choices:
-                self._problem = f"{option.text}: one of {', '.join(option.choices)}"
+            is_missing = option.is_required and not value
+            if is_missing or (option.choices and value not in option.choices):
+                wanted = "it is needed" if is_missing else f"one of {', '.join(option.choices)}"
+                self._problem = f"{option.text}: {wanted}"
                 field.focus()
                 self.renew()
                 return

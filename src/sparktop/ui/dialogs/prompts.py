@@ -223,22 +223,21 @@ class ConsolePrompter:
                 raise
 
 
-class LaunchSecret(SecretScreen):
-    """Asks for a secret that a recipe needs: HF_TOKEN, an API key."""
+class NamedSecret(SecretScreen):
+    """Asks for a secret by its name: HF_TOKEN, an API key; `use` says what becomes of it."""
 
     VERB = "secret"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, use: str) -> None:
         super().__init__(SecretQuestion(host=sanitise.name(name), prompt=sanitise.name(name)))
+        self._use = use
 
     def paragraphs(self) -> list[Line]:
         from sparktop.recipe import operator_secrets
 
         return [
             Line.of((f"{self._question.prompt} isn't set where sparktop was started.", "strong")),
-            Line.of(
-                ("It is used for this launch only, never shown, and never written to a log, plan or archive.", "quiet")
-            ),
+            Line.of((self._use, "quiet")),
             Line.of((f"A line NAME=value in {operator_secrets.env_path()} (chmod 600) saves you typing it.", "quiet")),
             Line(),
         ]

@@ -67,6 +67,7 @@ BESIDE_CELLS = 110
 """Screen width from which the checks are shown beside the choices."""
 
 
+_ONCE = "It is used for this launch only, never shown, and never written to a log, plan or archive."
 FRESH_S = 45.0
 """A plan older than this is made anew before the review."""
 
@@ -370,7 +371,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
     # Secrets
 
     def _ask_secret(self, name: str, then: Callable[[], None] | None = None) -> None:
-        from sparktop.ui.dialogs.prompts import LaunchSecret
+        from sparktop.ui.dialogs.prompts import NamedSecret
 
         def take(value: str | None) -> None:
             if value:
@@ -379,7 +380,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
                 if then is not None:
                     then()
 
-        self.app.push_screen(LaunchSecret(name), take)
+        self.app.push_screen(NamedSecret(name, use=_ONCE), take)
 
     # The review
 

@@ -47,7 +47,9 @@ def planned(picture: FleetState, *, files: dict[str, str] | None = None, **more:
     options = {name: value for name, value in options.items() if value}
     outputs = {"which": "/usr/sbin/nginx\n", "ls": SITES, "grep": "", **more.pop("outputs", {})}
     nodes = tuple(dict.fromkeys((*options.get("from", "").split(), *filter(None, (options.get("on"),)))))
-    request = Request(action="expose", nodes=nodes, target=NAME, options=options, secret=more.pop("secret", KEY))
+    options = {"name": NAME, **options}
+    target = more.pop("target", options.pop("engine", ""))
+    request = Request(action="expose", nodes=nodes, target=target, options=options, secret=more.pop("secret", KEY))
     rights = more.pop("privileges", FREE)
     known = {"/proc/net/if_inet6": "fe80 1\n", **(files or {})}
 
