@@ -84,6 +84,18 @@ def test_two_nodes_log_in_at_each_other_and_no_more_after_it_is_taken_away(pair:
     assert {name: text for name, text in files(first).items() if text} == before
 
 
+def test_three_log_in_at_one_another(pair: Pair) -> None:
+    key = Path(os.environ["HOME"]) / ".ssh/id_ed25519"
+    with NewSpark.start("spark3", "127.0.0.4") as third:
+        third.known_as()
+        third.sshd.alias("third", User="owner", IdentityFile=str(key))
+        third.write(third.authorized_keys, Path(f"{key}.pub").read_text())
+        out = sparktop("act", "ssh-mesh", *NAMES, "third", "--yes")
+        assert out.returncode == 0, out.stdout + out.stderr
+        everyone = (*pair, third)
+        assert all(logs_in(near, far) for near in everyone for far in everyone if near is not far)
+
+
 def test_a_run_that_was_cut_off_is_finished_by_the_next(pair: Pair) -> None:
     first, second = pair
     with terminal("act", "ssh-mesh", *NAMES, "--yes") as at:

@@ -258,8 +258,7 @@ class _Change:
         """Replace one block of ~/.ssh/config by another; either may be empty."""
         if before == after:
             return ()
-        path = self.folder.path(CONFIG)
-        drop = Command(argv=("sed", "-i", f"\\|^{BEGIN}$|,\\|^{END}$|d", path))
+        drop = self.folder.take_block(CONFIG, BEGIN, END)
         return (*((drop,) if before else ()), *(self.folder.add_block(CONFIG, after) if after else ()))
 
     def differences(self) -> Iterator[Difference]:

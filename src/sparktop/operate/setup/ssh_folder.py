@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
@@ -105,8 +105,16 @@ class SshFolder:
         return (*self.add_block(name, line), self.holds(name, line))
 
     def take_out(self, name: str, line: str) -> Command:
-        """Remove every line that equals this one."""
-        return Command(argv=removal(self.path(name), line), limit_s=LIMIT_S)
+        """Remove every line that equals this one; where there is none, or no file, it is done."""
+        return Command(argv=removal(self.path(name), line), limit_s=LIMIT_S, done_when=self._lacks(name, line))
+
+    def take_block(self, name: str, first: str, last: str) -> Command:
+        """Remove the lines from the first to the last; where the first isn't there, it is done."""
+        argv = ("sed", "-i", f"\\|^{_escaped(first)}$|,\\|^{_escaped(last)}$|d", self.path(name))
+        return Command(argv=argv, limit_s=LIMIT_S, done_when=self._lacks(name, first))
+
+    def _lacks(self, name: str, line: str) -> Command:
+        return replace(self.holds(name, line), accepts=(1, 2))
 
     def holds(self, name: str, line: str) -> Command:
         return Command(argv=("grep", "-qxF", "-e", line, "--", self.path(name)), limit_s=LIMIT_S)
@@ -133,8 +141,11 @@ class SshFolder:
 
 def removal(path: str, line: str) -> tuple[str, ...]:
     """The command that removes a line from a file."""
-    escaped = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
-    return ("sed", "-i", rf"\|^{escaped}$|d", path)
+    return ("sed", "-i", rf"\|^{_escaped(line)}$|d", path)
+
+
+def _escaped(line: str) -> str:
+    return _SPECIAL.sub(lambda match: "\\" + match.group(), line)
 
 
 def removal_by_hand(path: str, line: str) -> str:

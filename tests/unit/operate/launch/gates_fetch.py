@@ -193,7 +193,7 @@ def _(world: World) -> None:
     copies(world, reach=Answer(value="rsync  version 3.2.7  protocol version 31\n"))
 
 
-@case("ssh", "spark2", WARNED, "Permission denied (publickey)", "on spark2: ssh-copy-id 10.0.0.1")
+@case("ssh", "spark2", WARNED, "Permission denied (publickey)", "sparktop act ssh-mesh spark1 spark2")
 def _(world: World) -> None:
     copies(world, reach=Answer(problem="ssh ended with 255: Permission denied (publickey)."))
 

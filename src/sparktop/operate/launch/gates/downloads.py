@@ -188,7 +188,7 @@ def _ssh_remedy(model: ModelOnNodes, target: NodeContext, source: NodeContext) -
     if not model.has_rsync(target):
         return f"on {target.node}: sudo apt-get install rsync"
     where = downloads.address(source.fabric_ip, model.ssh_user(target, source)) or source.node
-    return f"on {target.node}: ssh-copy-id {where} && ssh {where} rsync --version"
+    return f"sparktop act ssh-mesh {source.node} {target.node}; on {target.node}: ssh {where} rsync --version"
 
 
 _MODEL, _IMAGE = "the model", "the image"
