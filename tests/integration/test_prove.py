@@ -74,7 +74,7 @@ def test_an_engine_is_proven_until_it_starts_again(spark: Spark) -> None:
     assert {figures[name] for name in ("answer", "stream", "tool_call", "long_prompt", "two_at_once", "wrong_key")} == {
         "ok"
     }
-    assert 0 < figures["first_token_s"] < 8
+    assert 0 < figures["first_token_ms"] < 8000
     assert files_with(b"canary") == []
     shown = rows()
     assert {row["state"] for row in shown.values()} == {"passed"}, shown
@@ -91,7 +91,7 @@ def test_one_that_answers_health_and_hangs_has_failed_within_a_minute(spark: Spa
     steps = {step["id"]: step for step in data["run"]["steps"]}
     assert (code, data["run"]["state"]) == (1, "failed")
     assert steps["prove-health"]["state"] == "done"
-    assert "no answer within 8 s" in steps["prove-answer"]["detail"]
+    assert "no answer within 9 s" in steps["prove-answer"]["detail"]
     assert steps["prove-stream"]["state"] == "skipped"
     shown = rows()
     assert (shown["answer"]["state"], shown["answer"]["is_kept"]) == ("failed", True)

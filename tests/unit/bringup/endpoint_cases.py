@@ -36,14 +36,16 @@ ENDPOINT: tuple[tuple[str, CheckState, str, Run], ...] = (
         HEALTHY, (Proof.ANSWER, Verdict.REASONED, "192 tokens in 4.9 s; content is null: max_tokens cut it off"))),
     ("endpoint.answer", WARNING, "reasoning stands in the answer", proof_run(
         HEALTHY, (Proof.ANSWER, Verdict.THINKS_ALOUD, "80 tokens in 2.0 s; its reasoning stands in the answer"))),
-    ("endpoint.answer", FAILED, "no answer within 8 s", proof_run(
-        HEALTHY, (Proof.ANSWER, Verdict.SILENT, "no answer within 8 s: it hangs"))),
+    ("endpoint.answer", FAILED, "no answer within 9 s", proof_run(
+        HEALTHY, (Proof.ANSWER, Verdict.SILENT, "no answer within 9 s: it hangs"))),
     ("endpoint.answer", FAILED, "needs a key", proof_run(
         HEALTHY, (Proof.ANSWER, Verdict.DENIED, "/v1/models answers status 401: it needs a key"))),
     ("endpoint.answer", FAILED, "status 503", proof_run(
         (Proof.HEALTH, Verdict.REFUSED, "127.0.0.1:8000/health answers status 503"))),
     ("endpoint.stream", PASSED, "38.2 tok/s", proof_run(
         (Proof.STREAM, Verdict.OK, "41 pieces, the first after 0.31 s, then 38.2 tok/s"))),
+    ("endpoint.stream", WARNING, "only 12 pieces", proof_run(
+        (Proof.STREAM, Verdict.SLOW, "only 12 pieces of the answer within 9 s"))),
     ("endpoint.stream", WARNING, "one piece", proof_run(
         (Proof.STREAM, Verdict.IN_ONE_PIECE, "the answer came in one piece: clients wait until it is complete"))),
     ("endpoint.stream", FAILED, "broke off", proof_run(

@@ -27,6 +27,7 @@ from sparktop.model.proof import Proof, Prove, Verdict
 ACTION = "prove-endpoint"
 _WARNED = (
     Verdict.THINKS_ALOUD,
+    Verdict.SLOW,
     Verdict.IN_ONE_PIECE,
     Verdict.NO_PARSER,
     Verdict.NO_CALL,
@@ -91,6 +92,9 @@ def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, 
             return (by_hand(title, f"{relaunch}{choice} --flag=--tool-call-parser=NAME"),)
         case Verdict.NO_CALL:
             return (by_hand("Check the model's card: whether it calls tools, and with which chat template"),)
+        case Verdict.SLOW:
+            slow = "Look at the GPU's clock and power while it decodes, and at what else uses the node"
+            return (by_hand(slow, f"on {step_run.step.node}: nvidia-smi -q -d CLOCK,POWER"),)
         case Verdict.IN_ONE_PIECE:
             return (by_hand("Look for --stream-interval, or for a wrapper in its container that buffers"),)
         case Verdict.TOO_SHORT:
@@ -121,7 +125,7 @@ def _card(name: str, title: str, looks_at: str, why: str, sources: tuple[str, ..
         looks_at=looks_at,
         why=why,
         sources=sources,
-        look=not_measured(ACTION, "Prove it: a minute of requests, only while nobody else's run"),
+        look=not_measured(ACTION, "Prove it: a minute of requests, while nobody else uses it"),
         measured_by=ACTION,
         judge=judge,
         scope=Scope.ENGINE,

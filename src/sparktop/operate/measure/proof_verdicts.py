@@ -79,7 +79,7 @@ def judged_stream(act: Prove, answer: Completion) -> RequestResult:
         return failure
     figures: dict[str, float | str] = {}
     if answer.first_token_s is not None:
-        figures["first_token_s"] = round(answer.first_token_s, 3)
+        figures["first_token_ms"] = round(1000 * answer.first_token_s)
     if (speed := rate(answer)) is not None:
         figures["decode_tps"] = round(speed, 1)
     if answer.pieces < 2:
@@ -123,7 +123,7 @@ def judged_long_prompt(act: Prove, answer: Completion, *, has_room: bool) -> Req
         return failure
     figures: dict[str, float | str] = {}
     if answer.prompt_tokens is not None:
-        figures["long_prompt_tokens"] = float(answer.prompt_tokens)
+        figures["long_prompt_tokens"] = answer.prompt_tokens
     if answer.first_token_s is not None:
         figures["long_first_token_s"] = round(answer.first_token_s, 2)
     length = f"{answer.prompt_tokens} tokens" if answer.prompt_tokens is not None else "a long prompt"

@@ -32,7 +32,7 @@ from sparktop.operate.run.first_request import (
 from sparktop.operate.run.run_context import Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
 from sparktop.operate.serve.exposed import WRONG_KEY
-from sparktop.transport.completion import Completion
+from sparktop.transport.completion import Completion, CompletionState
 from sparktop.transport.endpoint import EndpointClient
 from sparktop.transport.exposed import statuses
 
@@ -41,9 +41,11 @@ LOOK_AGAIN_S = 1.1
 """An engine's figures may lag its last answer; they are asked for once a second at most."""
 ROOM_TOKENS = 384
 """Of the context, left free for the answer and the chat template."""
-LEAST_LONG_TOKENS = 512
-TOKENS_PER_LINE = 28
-"""Of `_LINE`, at most: vocabularies differ."""
+LEAST_LINES = 12
+"""With fewer nothing is hidden."""
+TOKENS_PER_LINE = 22
+"""Of `_LINE`, as most vocabularies have it; the room of a short context is counted with MOST_TOKENS_PER_LINE."""
+MOST_TOKENS_PER_LINE = 30
 _LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
 _TOOLS: Mapping[str, Any] = {
     "tools": [
@@ -58,6 +60,9 @@ _TOOLS: Mapping[str, Any] = {
     ],
     "tool_choice": "auto",
 }
+_TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
+_BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
+"""Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
 _USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 
 
@@ -81,6 +86,8 @@ async def prove(line: NodeLine, picture: Picture, node: str, act: Prove, *, prog
             return await trial.carried_out()
     except TimeoutError:
         await unless_lost(line)
+        if trial.pieces:
+            return result(act, Verdict.SLOW, f"only {trial.pieces} pieces of the answer within {act.limit_s:g} s")
         detail = f"no answer within {act.limit_s:g} s: it hangs, or still compiles kernels for its first requests"
         return result(act, Verdict.SILENT, detail)
 
@@ -133,6 +140,8 @@ class _Trial:
         self._act = act
         self._watch = watch
         self._progress = progress
+        self.pieces = 0
+        """Pieces of the newest answer."""
 
     async def carried_out(self) -> RequestResult:
         match self._act.proof:
@@ -167,17 +176,17 @@ class _Trial:
         return answer
 
     def _tell(self, pieces: int) -> None:
+        self.pieces = pieces
         self._progress(f"{pieces} pieces of the answer" if pieces else "asked; no token yet", None)
 
     async def _health(self) -> RequestResult:
         client = EndpointClient(self._line.transport, self._endpoint.host, self._endpoint.port)
-        began_s = time.monotonic()
         try:
             reply = await client.get("/health")
         finally:
             await client.aclose()
         if reply.state is EndpointState.OK:
-            return result(self._act, Verdict.OK, "200", health_s=round(time.monotonic() - began_s, 3))
+            return result(self._act, Verdict.OK, "200")
         if reply.state in (EndpointState.REFUSED, EndpointState.TIMED_OUT):
             await unless_lost(self._line)
             verdict = Verdict.SILENT if reply.state is EndpointState.TIMED_OUT else Verdict.UNREACHABLE
@@ -194,10 +203,12 @@ class _Trial:
 
     async def _tool_call(self) -> RequestResult:
         answer = await self._ask(
-            prompt="What is the weather in Oslo now? Call the tool that tells you.",
-            more=_TOOLS,
+            prompt=_TOOL_PROMPT,
+            more={**_TOOLS, **_BRIEFLY},
             is_strict=True,
         )
+        if isinstance(answer, Completion) and answer.state is CompletionState.REFUSED:  # it may be for that alone
+            answer = await self._ask(prompt=_TOOL_PROMPT, more=_TOOLS, is_strict=True)
         return answer if isinstance(answer, RequestResult) else judged_tool_call(self._act, answer)
 
     async def _long_prompt(self) -> RequestResult:
@@ -206,11 +217,13 @@ class _Trial:
 
         def prompt(context_tokens: int | None) -> str:
             nonlocal has_room
-            tokens = min(LONG_TOKENS, (context_tokens or LONG_TOKENS + ROOM_TOKENS) - ROOM_TOKENS)
-            has_room = tokens >= LEAST_LONG_TOKENS
-            return long_prompt(word, tokens)
+            lines = LONG_TOKENS // TOKENS_PER_LINE
+            if context_tokens is not None:
+                lines = min(lines, (context_tokens - ROOM_TOKENS) // MOST_TOKENS_PER_LINE)
+            has_room = lines >= LEAST_LINES
+            return long_prompt(word, max(lines, 2))
 
-        answer = await self._ask(prompt=prompt, more=_USAGE, seeks=word)
+        answer = await self._ask(prompt=prompt, more={**_USAGE, **_BRIEFLY}, seeks=word)
         if isinstance(answer, RequestResult):
             return answer
         return judged_long_prompt(self._act, answer, has_room=has_room)
@@ -233,9 +246,9 @@ class _Trial:
         return judged_key(self._act, answers)
 
 
-def long_prompt(word: str, tokens: int) -> str:
-    """A log of about so many tokens with a word hidden in its middle."""
-    lines = [_LINE.format(number=number) for number in range(1, max(2, tokens // TOKENS_PER_LINE))]
+def long_prompt(word: str, count: int) -> str:
+    """A log of so many lines with a word hidden in its middle."""
+    lines = [_LINE.format(number=number) for number in range(1, count + 1)]
     middle = len(lines) // 2
     hidden = f"Remember: the code word is {word}.\n"
     question = "What is the code word in this log? Answer with the word alone."

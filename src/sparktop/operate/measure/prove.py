@@ -33,15 +33,15 @@ TITLES: Mapping[Proof, str] = {
 }
 LIMITS_S: Mapping[Proof, float] = {
     Proof.HEALTH: 3.0,
-    Proof.ANSWER: 8.0,
-    Proof.STREAM: 8.0,
-    Proof.TOOL_CALL: 8.0,
-    Proof.LONG_PROMPT: 18.0,
-    Proof.TWO_AT_ONCE: 8.0,
+    Proof.ANSWER: 9.0,
+    Proof.STREAM: 9.0,
+    Proof.TOOL_CALL: 9.0,
+    Proof.LONG_PROMPT: 20.0,
+    Proof.TWO_AT_ONCE: 7.0,
     Proof.WRONG_KEY: 3.0,
 }
-"""A minute together; one that is over its limit ends the run."""
-IDLE_LIMIT_S = 10.0
+"""A minute together; the first without a token in its time ends the run."""
+IDLE_LIMIT_S = 4.0
 """How long a step may take, besides, to find the engine idle."""
 _PARALLEL = {Proof.HEALTH: 0, Proof.WRONG_KEY: 0, Proof.TWO_AT_ONCE: 2}
 _SERVING = (EngineState.READY, EngineState.SERVING)

@@ -88,11 +88,12 @@ def figures_text(before: Figures, after: Figures, *, only: Collection[str] = ())
 
 
 def measured(run: Run) -> Mapping[str, Figures]:
-    """The figures that its steps measured, by node."""
+    """The numbers that its steps measured, by node; their words are in the steps' details."""
     by_node: dict[str, dict[str, float | str]] = {}
     for step_run in run.steps:
-        if step_run.figures:
-            by_node.setdefault(step_run.step.node, {}).update(step_run.figures)
+        numbers = {name: value for name, value in step_run.figures.items() if not isinstance(value, str)}
+        if numbers:
+            by_node.setdefault(step_run.step.node, {}).update(numbers)
     return by_node
 
 
@@ -117,7 +118,7 @@ def lists(run: Run) -> tuple[str, ...]:
 
 
 def _figure(value: float | str) -> str:
-    return f"{value:.1f}" if isinstance(value, int | float) else value
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def stops(act: Act) -> bool:

@@ -35,11 +35,14 @@ class CheckTable(CursorList[CheckResult]):
         super().__init__(id="bring-up-table")
         self._titles = titles
         self._hosts = hosts
+        self._names_subjects = False
+        """The rows are about several engines: each is named."""
 
     def show(self, rows: Sequence[CheckResult]) -> None:
         """Show these rows; the cursor stays on its own."""
         key = self.selected.key if self.selected is not None else None
         self._rows = rows
+        self._names_subjects = len({row.subject for row in rows if row.subject}) > 1
         self._at = next((index for index, row in enumerate(rows) if row.key == key), min(self._at, len(rows) - 1))
         self._at = max(0, self._at)
         self.redraw()
@@ -68,7 +71,7 @@ class CheckTable(CursorList[CheckResult]):
     def _names(self, row: CheckResult) -> str:
         is_all = len(row.nodes) == len(self._hosts)
         nodes = ("both" if len(row.nodes) == 2 else "all") if is_all else " & ".join(row.nodes)
-        return f"{nodes} {row.subject}" if row.subject else nodes
+        return f"{nodes} {row.subject}" if row.subject and self._names_subjects else nodes
 
 
 class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
@@ -185,7 +188,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         state = "  looking …" if self._is_looking else f"  {self._problem}" if self._problem else ""
         frame.border_title = Text(f"bring-up  {' & '.join(self._hosts)}  {counts(self.rows.values())}{state}")
         row = self.table.selected
-        fix = "Enter fix …   " if row is not None and any(remedy.action for remedy in row.remedies) else ""
+        fix = _enter(row) if row is not None else ""
         hide = f"p {'show' if self._hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
         frame.border_subtitle = Text(f"{fix}n next problem   {hide}r again   e export   Esc close")
         self.table.redraw()
@@ -265,6 +268,14 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
 
     def _say(self, text: str) -> None:
         self.notify(text, severity="warning", markup=False, timeout=6)
+
+
+def _enter(row: CheckResult) -> str:
+    """What Enter does on the row."""
+    action = next((remedy.action for remedy in row.remedies if remedy.action), None)
+    measure = measuring(row)
+    is_measured = measure is not None and action == measure.action
+    return "" if action is None else "Enter measure …   " if is_measured else "Enter fix …   "
 
 
 def _place(nodes: Sequence[str], hosts: Sequence[str]) -> tuple[int, ...]:
