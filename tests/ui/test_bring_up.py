@@ -11,6 +11,7 @@ from tests.ui.acting import NARROW, USUAL, acting, at, notified
 from tests.ui.operating import FakeOperating
 from tests.ui.pictures import PICTURES
 from tests.ui.test_app import screen, until
+from textual.pilot import Pilot
 
 from sparktop.bringup.kept import Kept
 from sparktop.bringup.measured import measured
@@ -76,6 +77,35 @@ async def test_a_remedy_is_planned_and_reviewed_and_the_page_remembers() -> None
         await pilot.pause()
         await pilot.press("B")
         await at(pilot, BringUpScreen, "CUDA")  # at once: the rows were kept, that one is looked at again
+
+
+async def test_what_waited_for_a_remedy_is_looked_at_again_after_it() -> None:
+    """A row that could not look is looked at again after the remedy of another, which it may have waited for."""
+    desk = Desk(texts={"": {**DEAD[""], "fwupdmgr get-updates": 1}})
+    async with acting("decode", USUAL, side_of(desk)) as (_, side, pilot):
+        await pilot.press("B")
+        page = await opened(pilot)
+        assert state_of(page, "release.firmware") is CheckState.UNKNOWN
+        page.table.select(next(index for index, row in enumerate(page.table.rows) if row.check == "machine.cuda"))
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(side.asked) and pilot.app.screen is not page, what="the review")
+        desk.texts.clear()
+        await pilot.press("escape")
+        await pilot.press("B")
+        page = await opened(pilot)
+        assert state_of(page, "release.firmware") is CheckState.PASSED
+
+
+def state_of(page: BringUpScreen, check: str) -> CheckState:
+    return next(row.state for row in page.rows.values() if row.check == check)
+
+
+async def opened(pilot: Pilot[object]) -> BringUpScreen:
+    await at(pilot, BringUpScreen, "Esc close")
+    page = pilot.app.screen
+    assert isinstance(page, BringUpScreen)
+    await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+    return page
 
 
 async def test_what_passed_is_hidden_and_a_check_is_looked_at_again() -> None:

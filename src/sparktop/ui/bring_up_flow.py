@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from sparktop.clock import Clock
-from sparktop.model.bringup import Chapter, CheckResult, Key
+from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request
 
@@ -29,7 +29,8 @@ class BringUpFlow:
     """The file of what is proven; None: it is forgotten with the console."""
     rows: dict[Key, CheckResult] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    """Checks whose remedy was planned since: looked at again when the page opens, as is all that runs measure."""
+    """Checks to look at again when the page opens, besides all that runs measure: where a remedy was planned, it, and
+    what had not passed, which may have waited for that remedy."""
 
     async def choose(self, operating: Operating) -> Request | None:
         """The request that fixes what the operator chose; None: they left."""
@@ -50,7 +51,7 @@ class BringUpFlow:
         if answer is None:
             return None
         remedy, row = answer
-        self.stale.add(row.check)
+        self.stale |= {row.check, *(one.check for one in self.rows.values() if one.state is not CheckState.PASSED)}
         return Request(action=remedy.action, nodes=row.nodes, target=row.subject, options=dict(remedy.options))
 
     def _looking(
