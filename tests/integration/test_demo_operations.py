@@ -11,11 +11,14 @@ from pathlib import Path
 
 from tests.integration.demo import demo
 
+from sparktop.bringup.kept import Kept
+from sparktop.cli.composition import proven_path
 from sparktop.config import state_home
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
+from sparktop.operate.measure.busy import busy_reason
 
 
 def engine_state(picture: FleetState, node: str, name: str) -> EngineState | None:
@@ -87,3 +90,14 @@ async def test_an_engine_is_exposed_with_a_key_and_taken_back() -> None:
         assert checked.detail.startswith("401 without a key, 401 with a wrong one, 200 with yours, 404 outside /v1/")
         taken = await shown.plan("expose", ("spark1",), name="llm.example.org", on="spark1", remove="yes")
         await shown.run(taken)
+
+
+async def test_the_cable_is_measured_as_a_real_one_is() -> None:
+    async with demo("bare", speed=20, has_engines=False) as shown:
+        await shown.until(lambda picture: all(not busy_reason(view, view.name) for view in picture.nodes))
+        run = await shown.do("measure-link", ("spark1", "spark2"))
+        figures = {one.step.id: one.detail for one in run.steps}
+        assert figures["half-0@spark2"] == "111.9 Gb/s (healthy 109 to 112)"
+        assert figures["both@spark1"] == "196.0 Gb/s (healthy 189 to 197)"
+        kept = Kept(proven_path(is_demo=True)).read()
+        assert {row.check for row in kept.values()} == {"bandwidth.half", "bandwidth.both", "bandwidth.latency"}
