@@ -78,6 +78,14 @@ async def test_its_faults_are_found_and_cured_by_what_the_page_offers(tmp_path: 
         assert {check: row.state for check, row in made.items()} == dict.fromkeys(
             ("bandwidth.half", "bandwidth.both", "bandwidth.latency"), CheckState.PASSED
         )
+        plan = await acting.plan(Request(action="measure-power", nodes=("spark1", "spark2")))
+        assert isinstance(plan, Plan), plan
+        run = await acting.run(plan)
+        assert run.state is RunState.DONE, run.message
+        powers = measured(run, acting.stage.picture, now_wall_s=acting.stage.clock.wall())
+        assert [(row.check, row.state, row.found[:12]) for row in powers] == [
+            ("machine.power", CheckState.PASSED, "2398 MHz at ")
+        ] * 2
         assert made["bandwidth.both"].found.startswith("196.0 Gb/s over both halves, spark1 to spark2; the RDMA ports")
     finally:
         await acting.aclose()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.bounds import json_of
+from sparktop.checks.machine import NO_DEVICE
 
 SIZE = 4096
 MARK = "SPARKTOP-GPU-LOAD "
@@ -22,7 +23,8 @@ import array, ctypes, json, random, sys, time
 def call(function, *words):
     code = function(*words)
     if code:
-        sys.exit(function.__name__ + " failed with " + str(code))
+        print("{MARK}" + json.dumps({{"failed": function.__name__, "code": code}}), flush=True)
+        sys.exit(1)
 
 size, seconds = {SIZE}, float(sys.argv[2])
 try:
@@ -93,9 +95,19 @@ def parse_load(text: str, problem: str) -> LoadReading:
         return LoadReading(problem=sanitise.line(problem, limit=240) or "the program printed no result")
     try:
         words = json_of(text[at + len(MARK) :].partition("\n")[0])
+        if "failed" in words:
+            return LoadReading(problem=_failure(words["failed"], words.get("code")))
         tflops = 2 * SIZE**3 * float(words["rounds"]) / float(words["seconds"]) / 1e12
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
         return LoadReading(problem="its result can't be read")
     if not (math.isfinite(tflops) and tflops > 0):
         return LoadReading(problem="its result can't be read")
     return LoadReading(tflops=round(tflops, 2))
+
+
+def _failure(function: object, code: object) -> str:
+    """Why a call of CUDA or cuBLAS failed."""
+    said = f"{sanitise.name(str(function))} failed with {sanitise.name(str(code))}"
+    if function == "cuInit" and code == NO_DEVICE:
+        return f"{said}: the GPU's CUDA engine is dead, and a plain reboot cures that"
+    return said

@@ -128,6 +128,13 @@ class CompletionAct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadGpu:
+    """A program of nobody's engine computes for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reboot:
     pass
 
@@ -135,5 +142,5 @@ class Reboot:
 Act = (
     Hold | StopContainer | KillContainer | StartContainer | RenameContainer | RemoveContainer | UpdateContainer
     | CreateContainer | HaveImage | HaveModel | DropCaches | SignalProcess | Desktop | Linger | Unit | CompletionAct
-    | WriteFile | ApplyNetplan | Reboot
+    | WriteFile | ApplyNetplan | LoadGpu | Reboot
 )  # fmt: skip

@@ -33,7 +33,7 @@ _ANONYMOUS_GIB = 5.0
 """Anonymous memory of a machine with a desktop, however many engines ran before."""
 
 
-_IDLE_W, _LOADED_W, _DECODE_W, _SPIN_W = 4.5, 12.0, 38.0, 15.6
+_IDLE_W, _LOADED_W, _DECODE_W, _SPIN_W, _BURN_W = 4.5, 12.0, 38.0, 15.6, 84.0
 
 
 Point = tuple[float, float]
@@ -238,6 +238,17 @@ def decoding(script: NodeScript, t: float, *, is_pair: bool) -> NodeScript:
         "temp_c": [(t, tracks["temp_c"].at(t)), (t + 60, 45.0 if slow else 56.0)],
         "cpu_percent": [(t, tracks["cpu_percent"].at(t)), (t + 1, 8.0)],
         "rdma_mb_s": [(t, 0.0), (t + 0.5, 404.0 if is_pair else 0.0)],
+    })  # fmt: skip
+
+
+def burn(script: NodeScript, t: float) -> NodeScript:
+    """GPU under the heaviest load, from second `t` on."""
+    slow = script.reaction("gpu").needs.by_hand
+    return with_tracks(script, t, {
+        "util": [(t, 0.0), (t + 0.5, 96.0)],
+        "power_w": [(t, script.tracks["power_w"].at(t)), (t + 1, 14.2 if slow else _BURN_W)],
+        "sm_mhz": [(t, _clock(script, 2398, t))],
+        "temp_c": [(t, script.tracks["temp_c"].at(t)), (t + 60, 45.0 if slow else 68.0)],
     })  # fmt: skip
 
 

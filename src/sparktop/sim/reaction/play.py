@@ -10,7 +10,17 @@ from sparktop.clock import Clock
 from sparktop.cmdline.yaml_nodes import values_of
 from sparktop.sim.reaction import acts, ranks, request
 from sparktop.sim.reaction.acts import Act
-from sparktop.sim.reaction.figures import BACK_S, SHUTDOWN_S, Moment, moment, rebooted, released, with_tracks
+from sparktop.sim.reaction.figures import (
+    BACK_S,
+    SHUTDOWN_S,
+    Moment,
+    burn,
+    idle,
+    moment,
+    rebooted,
+    released,
+    with_tracks,
+)
 from sparktop.sim.reaction.new_engine import with_new_container
 from sparktop.sim.scenario.script import (
     CapturedAnswer,
@@ -142,6 +152,10 @@ def _changed(act: Act, current: Moment) -> NodeScript:
             return _with_file(script, act)
         case acts.ApplyNetplan():
             return _with_netplan(script)
+        case acts.LoadGpu():
+            burning = burn(script, current.t)
+            rested = replace(current, script=burning, t=current.t + act.seconds)
+            return with_tracks(burning, rested.t, idle(rested))
         case acts.Unit():
             return _with_unit(current, act)
     return script

@@ -28,7 +28,7 @@ from sparktop.probe.runner.questions import (
 from sparktop.sim.reaction import acts
 from sparktop.sim.services import docker_api, programs
 from sparktop.sim.services.answers import captured
-from sparktop.sim.services.perftest import Perftest
+from sparktop.sim.services.loads import Loads
 from sparktop.sim.services.process import Departed, Machine, ProgramSession, Step
 from sparktop.sim.services.runner_steps import Work
 from sparktop.sim.spark import probe_lines, storage
@@ -47,7 +47,7 @@ class NodeSteps:
     """Steps that were queried before they started: they will never start."""
     keys: dict[str, Step] = field(default_factory=dict)
     """Transfers under way, by key."""
-    perftest: Perftest = field(default_factory=Perftest)
+    loads: Loads = field(default_factory=Loads)
     holder: Runner | None = None
     lock: Words = field(default_factory=dict)
 
@@ -182,7 +182,7 @@ class Runner(Requests, ProgramSession):
             answer = captured(spark.script, path)
             is_there = answer is not None and not answer.is_missing
             text = answer.output if answer is not None and is_there else probe_lines.text(spark, t, path)
-            text = self._bench.perftest.counter(path) or text
+            text = self._bench.loads.counter(path) or text
             if text is None:
                 return no_answer()
             data, is_cut = _cut(text.encode(), request["file"])
@@ -204,7 +204,7 @@ class Runner(Requests, ProgramSession):
     async def _program_answer(self, words: Words) -> list[Words]:
         spark, t = self._machine.moment()
         argv = [str(word) for word in words["argv"]]
-        ran = await self._bench.perftest.run(self._machine, argv) or programs.run(spark, t, argv)
+        ran = await self._bench.loads.run(self._machine, argv) or programs.run(spark, t, argv)
         if ran is None:
             return no_answer(start_problem(argv, FileNotFoundError()), code=NO_PROGRAM)
         await self._machine.rest(ran.seconds)

@@ -62,7 +62,8 @@ def test_the_newest_library_of_the_usual_folders_is_taken(listed: str | None, li
     [
         ('SPARKTOP-GPU-LOAD {"rounds": 1200, "seconds": 12.04}\n', "", 13.70, ""),
         ("", "timeout exited with 1: libcublas.so.13: cannot open shared object file", None, "cannot open shared"),
-        ("", "timeout exited with 1: cuInit failed with 100", None, "cuInit failed with 100"),
+        ('SPARKTOP-GPU-LOAD {"failed": "cublasCreate_v2", "code": 3}\n', "", None, "cublasCreate_v2 failed with 3"),
+        ('SPARKTOP-GPU-LOAD {"failed": ["x"], "code": {}}\n', "", None, "failed with"),
         ('SPARKTOP-GPU-LOAD {"rounds": 0, "seconds": 12.04}\n', "", None, "can't be read"),
         ('SPARKTOP-GPU-LOAD {"rounds": 5', "", None, "can't be read"),
         ("", "", None, "printed no result"),
@@ -185,4 +186,6 @@ def test_a_dead_engine_is_named(libraries: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert (out.returncode, out.stderr.strip()) == (1, "cuInit failed with 100")
+    assert out.returncode == 1
+    reading = parse_load(out.stdout, "timeout exited with 1")
+    assert reading.problem == "cuInit failed with 100: the GPU's CUDA engine is dead, and a plain reboot cures that"

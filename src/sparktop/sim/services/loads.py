@@ -1,6 +1,7 @@
-"""perftest on a simulated Spark: a server listens until its client has gone, and both count what went over the cable.
+"""Programs that load a simulated Spark: perftest over its cable, matrices on its GPU.
 
-What a client prints is captured text (`services.answers`), a scenario's own where it has one.
+A server of perftest listens until its client has gone, and both count what went over the cable. What a program prints
+is captured text (`services.answers`), a scenario's own where it has one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sparktop.sim.reaction import acts
 from sparktop.sim.services.answers import captured
 from sparktop.sim.services.process import Machine, Ran
 
+MATRICES = "python3 -I -S -c import array, ctypes"
+"""How the command line of the program begins that `measure-power` runs."""
 PROGRAMS = ("ib_write_bw", "ib_write_lat")
 SERVES_S = 1.0
 """How much longer than its client a server takes: it starts earlier."""
@@ -28,8 +32,8 @@ WORD_BYTES = 4
 
 
 @dataclass(slots=True)
-class Perftest:
-    """Its programs on one node, and what they moved since boot."""
+class Loads:
+    """Those of one node, and what they moved since boot."""
 
     listening: dict[str, asyncio.Event] = field(default_factory=dict)
     """TCP ports of servers; the event: somebody has seen it listen, and its client will come."""
@@ -47,6 +51,11 @@ class Perftest:
                 return Ran()
             seen.set()
             return Ran(output=f"LISTEN 0      128          0.0.0.0{words[-1]}       0.0.0.0:*\n")
+        if " ".join(words).startswith(MATRICES):
+            machine.react(acts.LoadGpu(seconds=float(words[-1])))
+            await machine.rest(float(words[-1]))
+            answer = captured(machine.moment()[0].script, MATRICES)
+            return Ran(output=answer.output if answer is not None else "", seconds=0.0)
         if not words or words[0] not in PROGRAMS:
             return None
         answer = captured(machine.moment()[0].script, " ".join(words))
