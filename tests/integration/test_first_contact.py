@@ -81,6 +81,30 @@ def test_a_password_becomes_a_key_and_can_be_taken_off_again(spark: NewSpark) ->
     assert sparktop("bringup", "spark1", "--only", "reach").returncode == 3
 
 
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A real ssh-agent that holds a key; its files are gone. Gives the public half's line."""
+    socket, key = tmp_path / "agent", make_key(tmp_path / "held")
+    line = Path(f"{key}.pub")
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
+    try:
+        poll(socket.exists, what="the agent's socket")
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
+        key.unlink()
+        yield line
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_a_key_that_the_agent_holds_is_installed_and_proven(spark: NewSpark, agent: Path) -> None:
+    said = with_password("act", "install-key", "spark1", "--yes")
+    assert "without a password" in said
+    assert spark.authorized_keys.read_text() == agent.read_text()
+    assert row("reach.login")["state"] == "passed"
+
+
 def test_a_run_that_was_cut_off_is_finished_by_the_next(spark: NewSpark) -> None:
     key = own_key()
     line = Path(f"{key}.pub").read_text().strip()
