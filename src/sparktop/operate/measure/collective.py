@@ -41,7 +41,7 @@ def images_ask(node: str) -> DockerGet:
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
     if len(request.nodes) != 2:
         return ()
-    image = request.options.get("image") or _common_image(request.nodes, survey)
+    image = image_name(request, survey)
     found = [ask for node in request.nodes if image and (ask := image_ask(node, image)) is not None]
     docker = [ask for node in request.nodes for ask in (images_ask(node), list_ask(node))]
     return (*link.asks(request, picture, survey), *docker, *found)
@@ -70,7 +70,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     return Plan(
         request=request,
         title=f"Run a collective over {' and '.join(request.nodes)}",
-        risk=Risk.DISRUPTIVE,
+        risk=Risk.SAFE,
         steps=(
             *(_clear(node, listed, request.nodes) for node in request.nodes if (listed := _leftovers(node, survey))),
             *_rdma_step(request.nodes, picture, survey),
@@ -83,10 +83,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         way_back=tuple(_remove(rank, "take-away") for rank in ranks),
         is_all_or_nothing=True,
         effect=(
-            f"Starts {images[head.node].short_id} on both for about a minute: an all-reduce of 1 GiB by PyTorch and "
-            f"NCCL, in containers that are removed at the end. Each ends by itself after {LIMIT_S} s."
+            f"Runs an all-reduce of 1 GiB by PyTorch and NCCL in {image_name(request, survey)} on both, for about a "
+            f"minute. Both containers are removed at the end, and the program in them ends by itself after {LIMIT_S} s."
         ),
-        equivalent=(f"torchrun --nnodes 2 ... all_reduce of 1 GiB, in {images[head.node].short_id}",),
         seen_monotonic_s=picture.monotonic_s,
     )
 
@@ -102,8 +101,13 @@ def _require_memory(nodes: Sequence[str], picture: FleetState) -> None:
 # --- the image
 
 
+def image_name(request: Request, survey: Survey) -> str:
+    """The one that was asked for, else the newest that both have; empty: none."""
+    return request.options.get("image") or _common_image(request.nodes, survey)
+
+
 def _images(request: Request, survey: Survey) -> Mapping[str, Image]:
-    name = request.options.get("image") or _common_image(request.nodes, survey)
+    name = image_name(request, survey)
     help_text = "launch a recipe over both first, which pulls its image; or name one: --set image=NAME"
     if not name:
         raise Refused("no serving image is on both Sparks", (help_text,))
