@@ -11,7 +11,7 @@ from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import CheckResult, CheckState
-from sparktop.model.plan import Plan, Request, RunState
+from sparktop.model.plan import Plan, Request, Run, RunState
 
 FAULTS = {
     ("reach.login", "spark2"),
@@ -43,6 +43,35 @@ async def looked(acting: Acting) -> list[CheckResult]:
 
 def problems(rows: list[CheckResult]) -> set[tuple[str, str]]:
     return {(row.check, " ".join(row.nodes)) for row in rows if row.is_problem}
+
+
+async def test_a_cable_that_was_plugged_in_after_the_boot_is_slow_until_both_reboot(tmp_path: Path) -> None:
+    acting = Acting(Stage("unpacked").run(70), tmp_path)
+
+    async def done(action: str, *nodes: str) -> Run:
+        for node in acting.stage.nodes:
+            await acting.lines.wait(node.name)
+        plan = await acting.plan(Request(action=action, nodes=nodes))
+        assert isinstance(plan, Plan), plan
+        run = await acting.run(plan)
+        assert run.state is RunState.DONE, run.message
+        acting.stage.run(acting.stage.t + SETTLES_S)
+        return run
+
+    def half(run: Run) -> CheckResult:
+        rows = measured(run, acting.stage.picture, now_wall_s=acting.stage.clock.wall())
+        return next(row for row in rows if row.check == "bandwidth.half")
+
+    try:
+        await done("set-addresses", "spark1", "spark2")
+        slow = half(await done("measure-link", "spark1", "spark2"))
+        assert (slow.state, slow.found[:9]) == (CheckState.FAILED, "12.9 Gb/s")
+        assert slow.remedies[0].steps[:2] == ("sparktop act reboot spark1", "sparktop act reboot spark2")
+        await done("reboot", "spark1")
+        await done("reboot", "spark2")
+        assert half(await done("measure-link", "spark1", "spark2")).state is CheckState.PASSED
+    finally:
+        await acting.aclose()
 
 
 async def test_its_faults_are_found_and_cured_by_what_the_page_offers(tmp_path: Path) -> None:
