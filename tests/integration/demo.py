@@ -16,8 +16,7 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
 from sparktop.model.recipe import Order
 from sparktop.sim.scenario.scenario import load
-from sparktop.sim.server import simulated
-from sparktop.transport.ssh.connector import SshConnector
+from sparktop.sim.server import connector_of, simulated
 
 WITHIN_S = 100.0
 
@@ -71,13 +70,7 @@ class Demo:
 async def demo(name: str, *, speed: float, has_engines: bool = True) -> AsyncIterator[Demo]:
     """The desk of a scenario, when all of it is seen."""
     async with simulated(load(name), clock=SystemClock(), speed=speed) as nodes:
-        connectors = [
-            SshConnector.direct(
-                name=node.name, host=node.host, port=node.port, username=node.username, client_key=node.client_key,
-                pinned_host_key=node.host_key,
-            )
-            for node in nodes
-        ]  # fmt: skip
+        connectors = [connector_of(node) for node in nodes]
         made = session(connectors, lambda picture: None, Config(), is_demo=True)
         running = asyncio.create_task(made.run())
         try:

@@ -18,6 +18,7 @@ from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
 from sparktop.model.bringup import CheckState
 from sparktop.ui.screens.bring_up import BringUpScreen
+from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import RefusalScreen
 
 
@@ -138,6 +139,35 @@ async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> N
         text = next(tmp_path.rglob("*bring-up*")).read_text()
         assert text.startswith("# Bring-up of spark1 and spark2")
         assert "cuInit(0) = 100" in text
+
+
+async def selected(pilot: Pilot[int], check: str) -> BringUpScreen:
+    """The page, looked over, with this check's first row selected."""
+    await pilot.press("B")
+    await at(pilot, BringUpScreen, "Esc close")
+    page = pilot.app.screen
+    assert isinstance(page, BringUpScreen)
+    await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
+    page.table.select(next(index for index, row in enumerate(page.table.rows) if row.check == check))
+    await pilot.pause()
+    return page
+
+
+async def test_a_spark_without_an_engine_leads_to_the_recipes() -> None:
+    async with acting("idle", USUAL, side_of(Desk())) as (_, _side, pilot):
+        await selected(pilot, "endpoint.served")
+        assert "sparktop launch RECIPE spark1" in screen(pilot)
+        await pilot.press("enter")
+        await at(pilot, RecipesScreen)
+
+
+async def test_an_engine_s_proof_is_planned_from_its_row() -> None:
+    async with acting("decode", USUAL, side_of(Desk())) as (_, side, pilot):
+        await selected(pilot, "endpoint.answer")
+        assert "Enter measure" in screen(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(side.asked), what="a plan asked for")
+        assert (side.asked[0].action, side.asked[0].target) == ("prove-endpoint", "vllm-minimax")
 
 
 async def test_what_passed_is_kept_where_the_console_was_told_to(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement, State
+from sparktop.engines.ranks import EngineRank, names_in_order
 from sparktop.masking import mask_text
 from sparktop.model.bringup import Chapter, CheckState, Gauge
 from sparktop.model.finding import Remedy
@@ -61,6 +62,8 @@ class Seen:
 
     picture: FleetState
     survey: Survey
+    subject: str = ""
+    """`Target.subject` of the row."""
 
     def view(self, node: str) -> NodeView | None:
         return self.picture.node(node)
@@ -101,6 +104,11 @@ class Target:
     nodes: Nodes
     subject: str = ""
     """`CheckResult.subject`."""
+
+
+def target_of(team: Sequence[EngineRank], picture: FleetState) -> Target:
+    """The target of an engine's rows; its nodes in the picture's order, so that a row keeps its key."""
+    return Target(nodes=names_in_order(team, picture), subject=team[0].engine.name)
 
 
 def no_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:

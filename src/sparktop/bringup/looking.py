@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 
 from sparktop import faults
-from sparktop.bringup.card import Basis, Card, Outcome, Scope, Seen, Target, skipped, unknown
-from sparktop.engines.ranks import EngineRank, names_in_order, teams
+from sparktop.bringup.card import Basis, Card, Outcome, Scope, Seen, Target, skipped, target_of, unknown
+from sparktop.engines.ranks import teams
 from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, Survey
@@ -67,7 +67,7 @@ async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: di
             question
             for card, target in due
             if not _silent(target.nodes, picture)
-            for question in _asks(card, seen, target.nodes)
+            for question in _asks(card, target, seen)
             if question not in answers
         )
         if not asks:
@@ -75,9 +75,9 @@ async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: di
         answers.update(await ask(tuple(asks)))
 
 
-def _asks(card: Card, seen: Seen, nodes: tuple[str, ...]) -> Iterator[Ask]:
+def _asks(card: Card, target: Target, seen: Seen) -> Iterator[Ask]:
     try:
-        yield from card.asks(seen, nodes)
+        yield from card.asks(replace(seen, subject=target.subject), target.nodes)
     except Exception as error:  # noqa: BLE001 - a fault of one check is that row's alone: `result` meets it, too
         faults.named(f"the check {card.id}", error)
 
@@ -97,14 +97,9 @@ def targets(card: Card, picture: FleetState) -> Iterator[Target]:
             yield from (target_of(team, picture) for team in teams(picture))
 
 
-def target_of(team: Sequence[EngineRank], picture: FleetState) -> Target:
-    """The target of an engine's rows; its nodes in the picture's order, so that a row keeps its key."""
-    return Target(nodes=names_in_order(team, picture), subject=team[0].engine.name)
-
-
 def result(card: Card, target: Target, seen: Seen, *, now_wall_s: float) -> CheckResult:
     """The row that the check makes of what is known."""
-    return row_of(card, target, _outcome(card, target.nodes, seen), seen.picture, now_wall_s=now_wall_s)
+    return row_of(card, target, _outcome(card, target, seen), seen.picture, now_wall_s=now_wall_s)
 
 
 def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *, now_wall_s: float) -> CheckResult:
@@ -127,11 +122,11 @@ MEASURED = (CheckState.PASSED, CheckState.WARNING, CheckState.FAILED)
 """What a measurement can find; all of it is kept."""
 
 
-def _outcome(card: Card, nodes: tuple[str, ...], seen: Seen) -> Outcome:
-    if card.chapter is not Chapter.REACH and (silent := _silent(nodes, seen.picture)):
+def _outcome(card: Card, target: Target, seen: Seen) -> Outcome:
+    if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, seen.picture)):
         return skipped(f"{' and '.join(silent)} can't be reached")
     try:
-        return card.look(seen, nodes)
+        return card.look(replace(seen, subject=target.subject), target.nodes)
     except Exception as error:  # noqa: BLE001 - what one node says may break one check, and no other
         return unknown(faults.named(f"the check {card.id}", error))
 

@@ -205,6 +205,10 @@ def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4)
 
 def typed(remedy: Remedy, row: CheckResult) -> str:
     """The command that carries a remedy's action out."""
+    if remedy.action == "launch":
+        return f"sparktop launch RECIPE {' '.join(row.nodes)}"
+    if remedy.action == "expose":
+        return f"sparktop expose HOSTNAME --from {row.nodes[0]} --engine {row.subject} --on {row.nodes[0]}"
     engine = f" --engine {row.subject}" if row.subject else ""
     options = "".join(f" --set {name}={value}" for name, value in remedy.options)
     return f"sparktop act {remedy.action} {' '.join(row.nodes)}{engine}{options}"

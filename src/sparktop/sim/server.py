@@ -84,19 +84,20 @@ async def simulated_watch(scenario: Scenario, make: Callable[[Sequence[Connector
     """Start the scenario's Sparks, and a watch on them over real SSH."""
     stack = AsyncExitStack()
     nodes = await stack.enter_async_context(simulated(scenario, clock=SystemClock()))
-    connectors = [
-        SshConnector.direct(
-            name=node.name,
-            host=node.host,
-            port=node.port,
-            username=node.username,
-            client_key=node.client_key,
-            pinned_host_key=node.host_key,
-            prompter=_Typist() if node.needs_password else None,
-        )
-        for node in nodes
-    ]
-    return _SimulatedWatch(make(connectors), stack)
+    return _SimulatedWatch(make([connector_of(node) for node in nodes]), stack)
+
+
+def connector_of(node: SimulatedNode) -> SshConnector:
+    """The connector of a simulated Spark; it types the password of one that doesn't accept the key yet."""
+    return SshConnector.direct(
+        name=node.name,
+        host=node.host,
+        port=node.port,
+        username=node.username,
+        client_key=node.client_key,
+        pinned_host_key=node.host_key,
+        prompter=_Typist() if node.needs_password else None,
+    )
 
 
 class _SimulatedWatch(ForwardingWatch):

@@ -269,6 +269,9 @@ class ActionFlow:
         assert self._operating is not None
         request = await self.bringing_up.choose(self._operating)
         chosen = action(request.action) if request is not None else None
+        if request is not None and request.action == "launch":
+            await self._launch(request.nodes[0])
+            return
         if request is not None and chosen is not None:
             request = await self._with_settings(chosen, request)
         if request is not None and chosen is not None:

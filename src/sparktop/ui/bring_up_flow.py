@@ -29,8 +29,8 @@ class BringUpFlow:
     """The file of what is proven; None: it is forgotten with the console."""
     rows: dict[Key, CheckResult] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    """Checks to look at again when the page opens, besides all that runs measure: where a remedy was planned, it, and
-    what had not passed, which may have waited for that remedy."""
+    """Checks to look at again when the page opens, besides all that runs measure and serve: where a remedy was
+    planned, it, and what had not passed, which may have waited for that remedy."""
 
     async def choose(self, operating: Operating) -> Request | None:
         """The request that fixes what the operator chose; None: they left."""
@@ -42,7 +42,7 @@ class BringUpFlow:
             titles={card.id: card.title for card in CARDS},
             hosts=[view.name for view in self.picture().nodes],
             rows=self.rows,
-            stale=(*self.stale, *(card.id for card in CARDS if card.measured_by)),
+            stale=(*self.stale, *(card.id for card in CARDS if card.measured_by or card.chapter is Chapter.ENDPOINT)),
             clock=self.clock,
         )
         answer = await self.ask(screen)

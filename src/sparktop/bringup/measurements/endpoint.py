@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sparktop.bringup.card import (
     Basis,
@@ -11,18 +12,27 @@ from sparktop.bringup.card import (
     Nodes,
     Outcome,
     Scope,
+    Seen,
+    Target,
     by_action,
     by_hand,
     failed,
     not_measured,
     passed,
+    skipped,
+    target_of,
+    unknown,
     warning,
 )
+from sparktop.engines.ranks import EngineRank, teams
 from sparktop.model.bringup import CheckState
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
+from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Run, StepRun
 from sparktop.model.proof import Proof, Prove, Verdict
+from sparktop.model.survey import Ask
+from sparktop.operate.measure.prove import SERVING, container_asks, is_open, port_bindings
 
 ACTION = "prove-endpoint"
 _WARNED = (
@@ -135,7 +145,71 @@ def _card(name: str, title: str, looks_at: str, why: str, sources: tuple[str, ..
 
 _SELFTEST = "hasso5703/dgx-spark-qwen38 selftest: seven requests in 51 s"
 
+# --- what serves
+
+
+def _heads(picture: FleetState, node: str) -> list[Engine]:
+    """The engines that run on the node and answer there."""
+    return [team[0].engine for team in teams(picture) if team[0].node.name == node]
+
+
+def _served(seen: Seen, nodes: Nodes) -> Outcome:
+    node = nodes[0]
+    heads = _heads(seen.picture, node)
+    serving = [engine for engine in heads if engine.endpoint is not None and engine.state in SERVING]
+    if serving:
+        return passed("; ".join(f"{engine.name} serves {engine.model or 'a model'}" for engine in serving))
+    if heads:
+        return unknown("; ".join(f"{engine.name} is {engine.state}" for engine in heads))
+    ranks = [team[0] for team in teams(seen.picture) if any(rank.node.name == node for rank in team)]
+    if ranks:
+        return skipped("; ".join(f"holds a rank of {head.engine.name}: {head.node.name} serves" for head in ranks))
+    if teams(seen.picture):
+        return skipped("no engine runs here")
+    return skipped("no engine runs yet", by_action("launch", "Launch a recipe: it ends with a served model"))
+
+
+def _head(seen: Seen, nodes: Nodes) -> EngineRank:
+    """The head of the engine that the row is about."""
+    wanted = Target(nodes=nodes, subject=seen.subject)
+    return next(team[0] for team in teams(seen.picture) if target_of(team, seen.picture) == wanted)
+
+
+def _reached_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
+    head = _head(seen, nodes)
+    return container_asks(head.node.name, head.engine)
+
+
+def _reached(seen: Seen, nodes: Nodes) -> Outcome:
+    head = _head(seen, nodes)
+    engine, node = head.engine, head.node.name
+    if engine.endpoint is None:
+        return skipped(f"it has no endpoint yet: it is {engine.state}")
+    if is_open(engine, port_bindings(node, engine, seen.survey)):
+        return passed(f"other machines reach port {engine.endpoint.port}")
+    expose = by_action("expose", "Serve it to others, with a key")
+    return replace(passed(f"only {node} reaches port {engine.endpoint.port}"), remedies=(expose,))
+
+
 CARDS = (
+    Card(
+        id="endpoint.served",
+        title="Served",
+        looks_at="the engines of the node",
+        why="A bring-up ends with a served model.",
+        sources=("docs/facts/engines.md section 3",),
+        look=_served,
+    ),
+    Card(
+        id="endpoint.reach",
+        title="Reached",
+        looks_at="where the engine listens, Docker's published ports",
+        why="Clients elsewhere need a port that they reach, or a proxy before it.",
+        sources=("field report 001", "docs/facts/engines.md section 3"),
+        look=_reached,
+        asks=_reached_asks,
+        scope=Scope.ENGINE,
+    ),
     _card(
         "answer",
         "Answer",

@@ -44,16 +44,21 @@ LIMITS_S: Mapping[Proof, float] = {
 IDLE_LIMIT_S = 4.0
 """How long a step may take, besides, to find the engine idle."""
 _PARALLEL = {Proof.HEALTH: 0, Proof.WRONG_KEY: 0, Proof.TWO_AT_ONCE: 2}
-_SERVING = (EngineState.READY, EngineState.SERVING)
+SERVING = (EngineState.READY, EngineState.SERVING)
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
     """The head's container: its key, and where its port is published."""
-    rank = requested_ranks(request, picture)[0]
-    container = rank.engine.container
+    head = requested_ranks(request, picture)[0]
+    return container_asks(head.node.name, head.engine)
+
+
+def container_asks(node: str, engine: Engine) -> tuple[Ask, ...]:
+    """What `port_bindings` needs of the node."""
+    container = engine.container
     if container is None or not inspected.is_whole_id(container.container_id):
         return ()
-    return (inspected.ask(rank.node.name, container.container_id),)
+    return (inspected.ask(node, container.container_id),)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -72,7 +77,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         proof=Proof.HEALTH,
         limit_s=0.0,
         floor_bytes=min(HOST_BYTES, *(max(GIB, available // 2) for available in available_bytes)),
-        is_open=is_open(engine, _ports(node, engine, survey)),
+        is_open=is_open(engine, port_bindings(node, engine, survey)),
         api_key=key,
     )
     return Plan(
@@ -96,7 +101,7 @@ def _require_idle(head: EngineRank) -> None:
     if not is_alive(engine):
         start = f"sparktop act safe-restart {shlex.quote(node)} --engine {shlex.quote(engine.name)}"
         raise Refused(f"{where} doesn't run", (start, "or launch a recipe: sparktop launch RECIPE HOST"))
-    if engine.endpoint is None or engine.state not in _SERVING:
+    if engine.endpoint is None or engine.state not in SERVING:
         raise Refused(f"{where} doesn't serve yet: it is {engine.state}", ("wait until it is ready, then plan again",))
     if busy := held_reason(where, engine.metrics):
         needs = "--enable-metrics" if engine.kind is EngineKind.SGLANG else "no --disable-log-stats"
@@ -119,7 +124,7 @@ def _steps(node: str, first: Prove) -> Iterator[Step]:
         before = _PARALLEL.get(proof, 1)
 
 
-def _ports(node: str, engine: Engine, survey: Survey) -> Mapping[str, Any] | None:
+def port_bindings(node: str, engine: Engine, survey: Survey) -> Mapping[str, Any] | None:
     """Docker's bindings of its container's ports; None where they aren't known."""
     value = survey.value(inspected.ask(node, engine.container.container_id)) if engine.container else None
     return mapping(mapping(value.get("NetworkSettings")).get("Ports")) if isinstance(value, Mapping) else None
