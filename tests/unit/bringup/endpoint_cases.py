@@ -38,7 +38,7 @@ ENDPOINT: tuple[tuple[str, CheckState, str, Run], ...] = (
         HEALTHY, (Proof.ANSWER, Verdict.THINKS_ALOUD, "80 tokens in 2.0 s; its reasoning stands in the answer"))),
     ("endpoint.answer", FAILED, "no answer within 9 s", proof_run(
         HEALTHY, (Proof.ANSWER, Verdict.SILENT, "no answer within 9 s: it hangs"))),
-    ("endpoint.answer", FAILED, "needs a key", proof_run(
+    ("endpoint.answer", WARNING, "needs a key", proof_run(
         HEALTHY, (Proof.ANSWER, Verdict.DENIED, "/v1/models answers status 401: it needs a key"))),
     ("endpoint.answer", FAILED, "status 503", proof_run(
         (Proof.HEALTH, Verdict.REFUSED, "127.0.0.1:8000/health answers status 503"))),

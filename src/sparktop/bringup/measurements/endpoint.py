@@ -36,6 +36,7 @@ from sparktop.operate.measure.prove import SERVING, container_asks, is_open, por
 
 ACTION = "prove-endpoint"
 _WARNED = (
+    Verdict.DENIED,
     Verdict.THINKS_ALOUD,
     Verdict.SLOW,
     Verdict.IN_ONE_PIECE,

@@ -43,7 +43,8 @@ LIMITS_S: Mapping[Proof, float] = {
 """A minute together; the first without a token in its time ends the run."""
 IDLE_LIMIT_S = 4.0
 """How long a step may take, besides, to find the engine idle."""
-_PARALLEL = {Proof.HEALTH: 0, Proof.WRONG_KEY: 0, Proof.TWO_AT_ONCE: 2}
+_REQUESTS = {Proof.TWO_AT_ONCE: 2}
+"""How many requests a proof has under way, if not one: SGLang's /health asks the model, too."""
 SERVING = (EngineState.READY, EngineState.SERVING)
 
 
@@ -121,7 +122,7 @@ def _steps(node: str, first: Prove) -> Iterator[Step]:
             limit_s=LIMITS_S[proof] + IDLE_LIMIT_S,
             on_failure=OnFailure.FAIL_AT_END,
         )
-        before = _PARALLEL.get(proof, 1)
+        before = _REQUESTS.get(proof, 1)
 
 
 def port_bindings(node: str, engine: Engine, survey: Survey) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests import pictures_support as made
+from tests.plan_golden import compare_plan
 from tests.planner_support import asks_of, plan_of
 
 from sparktop.documents.plan import plan_lines
@@ -53,7 +54,13 @@ def test_a_step_for_each_proof_within_a_minute() -> None:
     assert (plan.risk, plan.way_back) == (Risk.SAFE, ())
     assert all(changes(step) for step in plan.steps), "no other run may be at the node meanwhile"
     own = [act.own_requests for act in acts if isinstance(act, Prove)]
-    assert own == [0, 0, 1, 1, 1, 1, 2], "how many requests the proof before it had"
+    assert own == [0, 1, 1, 1, 1, 1, 2], "how many requests the proof before it had"
+
+
+def test_the_plan_is_as_on_file() -> None:
+    plan = planned(spark(), variables=(f"VLLM_API_KEY={KEY}",))
+    assert isinstance(plan, Plan)
+    compare_plan("prove-endpoint", plan)
 
 
 def test_its_key_is_in_its_steps_alone() -> None:
