@@ -261,6 +261,8 @@ class Stage:
         self.views: dict[str, dict[str, Any]] = {}
         self.runs: list[Run] = []
         self.told: list[tuple[str, Any]] = []
+        self.read_again: list[str] = []
+        """Nodes whose probe was asked for the host's facts."""
         self.passwords: list[str | None] = []
         self.at_state: Callable[[Run], None] = lambda run: None
         self.at_pause: Callable[[], None] = lambda: None
@@ -282,6 +284,9 @@ class Stage:
         await asyncio.sleep(0)
 
     def tell(self, name: str, words: Any) -> bool:
+        if "facts" in words:
+            self.read_again.append(name)
+            return True
         self.told.append((name, words))
         return True
 

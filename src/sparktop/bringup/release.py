@@ -7,6 +7,7 @@ own snapshot is read instead, over D-Bus, which a plain user may (docs/facts/bri
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from sparktop.bounds import json_of
 from sparktop.bringup.card import (
@@ -24,7 +25,7 @@ from sparktop.bringup.card import (
     skipped,
     unknown,
 )
-from sparktop.checks.host import judge_driver_branch, judge_next_kernel
+from sparktop.checks.host import judge_driver_branch, judge_driver_pending, judge_next_kernel
 from sparktop.checks.judgement import State
 from sparktop.checks.release import OtaFacts, judge_firmware, judge_held, judge_ota, judge_reboot_due
 from sparktop.model.survey import FileText, Output
@@ -107,7 +108,11 @@ def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 def _driver(seen: Seen, nodes: Nodes) -> Outcome:
-    return from_gate(driver_gate(nodes[0], seen.view(nodes[0])))
+    view = seen.view(nodes[0])
+    outcome = from_gate(driver_gate(nodes[0], view))
+    if view is None or not judge_driver_pending(view).is_problem:
+        return outcome
+    return replace(outcome, remedies=(by_action("reboot", f"Reboot {nodes[0]}: then both are one version"),))
 
 
 def _next_kernel(seen: Seen, nodes: Nodes) -> Outcome:

@@ -228,12 +228,14 @@ class ActionFlow:
             answer.cancel()
         return tuple(doubts.get(index, "") for index in range(len(remedies)))
 
-    async def _launch(self, node: str) -> None:
-        await self._start_reviewed(self.launching.choose(at=node, is_read_only=self.is_read_only))
+    async def _launch(self, node: str) -> bool:
+        return await self._start_reviewed(self.launching.choose(at=node, is_read_only=self.is_read_only))
 
-    async def _start_reviewed(self, reviewed: Awaitable[Plan | None]) -> None:
+    async def _start_reviewed(self, reviewed: Awaitable[Plan | None]) -> bool:
+        """Start the plan that the review ends with; whether there was one."""
         if (plan := await reviewed) is not None:
             self._start(plan)
+        return plan is not None
 
     async def _act_on(self, action: Action, selection: Selection) -> None:
         from sparktop.operate.targets import selected
@@ -264,18 +266,21 @@ class ActionFlow:
         return request
 
     async def _bring_up(self) -> None:
+        """The page, and what is chosen there; the page again where nothing was started."""
         from sparktop.operate.actions import action
 
         assert self._operating is not None
-        request = await self.bringing_up.choose(self._operating)
-        chosen = action(request.action) if request is not None else None
-        if request is not None and request.action == "launch":
-            await self._launch(request.nodes[0])
-            return
-        if request is not None and chosen is not None:
-            request = await self._with_settings(chosen, request)
-        if request is not None and chosen is not None:
-            await self._review(chosen, request)
+        while (request := await self.bringing_up.choose(self._operating)) is not None:
+            chosen = action(request.action)
+            if chosen is None or await self._mend(chosen, request):
+                return
+
+    async def _mend(self, action: Action, request: Request) -> bool:
+        """Plan what a row of the page needs; whether it was started."""
+        if action.name == "launch":
+            return await self._launch(request.nodes[0])
+        settled = await self._with_settings(action, request)
+        return settled is not None and await self._review(action, settled)
 
     async def _choose(self, selection: Selection) -> None:
         from sparktop.ui.dialogs.dialog import ChooseScreen
@@ -348,22 +353,23 @@ class ActionFlow:
         way = await self._ask_screen(ChooseScreen(action.title.lower(), ways(action), verb="shows the plan"))
         return None if way is None else replace(request, options={"way": way})
 
-    async def _review(self, action: Action | None, request: Request) -> None:
-        """Plan and review; plan again each time that the operator changes the options."""
+    async def _review(self, action: Action | None, request: Request) -> bool:
+        """Plan and review, again each time that the operator changes the options; whether it was started."""
         answer = await self._plan(request)
         while answer is not None:
             verdict = await self._review_verdict(action, answer)
             if verdict == "run" and isinstance(answer, Plan):
                 self._start(answer)
-                return
+                return True
             if verdict != "set" or action is None:
-                return
+                return False
             changed = await (
                 self._with_change(request, ()) if action.name == "relaunch" else self._with_options(action, request)
             )
             if changed is not None:
                 request = changed
                 answer = await self._plan(request)
+        return False
 
     async def _review_verdict(self, action: Action | None, answer: Plan | Refusal) -> str | None:
         from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
@@ -501,7 +507,7 @@ class ActionFlow:
             return False
         return not self._is_asking
 
-    def _start_worker(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_worker(self, work: Coroutine[Any, Any, object]) -> None:
         self._is_asking = True
 
         async def guarded() -> None:

@@ -193,6 +193,17 @@ def test_the_interval_can_be_changed(start: Start) -> None:
     assert probe.more_samples(3)[-1].interval_s == pytest.approx(0.1)
 
 
+def test_the_hosts_facts_are_read_at_once_when_they_are_asked_for(start: Start) -> None:
+    probe = start(interval_s=0.5)
+    probe.first(HostFacts)
+    told = len(probe.of(HostFacts))
+    probe.send(b'{"facts":1}\n')
+    deadline = time.monotonic() + 30  # a minute is between two of them
+    while len(probe.of(HostFacts)) == told and time.monotonic() < deadline:
+        probe.take()
+    assert len(probe.of(HostFacts)) > told
+
+
 # --- its ends: each must leave nothing behind (the fixture asks for that after every test, too)
 
 

@@ -181,6 +181,14 @@ def test_the_interval_is_the_consoles_to_set() -> None:
     assert len(boots) in (4, 5)
 
 
+def test_facts_that_are_asked_for_come_at_once() -> None:
+    talk = talk_of(spark_of("healthy"))
+    told = [json.loads(line)["kind"] for t in range(1, 30) for line in _acknowledged(talk, float(t))]
+    assert told.count("facts") == 1
+    talk.hear(b'{"facts":1}\n', 0.0)
+    assert "facts" in [json.loads(line)["kind"] for line in _acknowledged(talk, 30.5)]
+
+
 def _acknowledged(talk: Talk, t: float) -> list[bytes]:
     told = talk.advance(t, 0.0).splitlines()
     for line in told:

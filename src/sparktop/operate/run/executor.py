@@ -440,6 +440,9 @@ class PlanExecution:
     async def _settle(self) -> None:
         """Wait until the picture shows how the run leaves its nodes: before the last checks, else at the end."""
         if self._has_acted and not self._is_settled:
+            if (tell := self._context.tell) is not None:
+                for node in self._nodes:  # read once a minute otherwise: what was mended is seen at once
+                    tell(node, {"facts": 1})
             await settled(self._context, self.run, self._nodes)
             self._is_settled = True
 

@@ -75,9 +75,10 @@ class Probe:
         # By lambdas: the functions are there once a child has compiled its parts.
         self.kernel = Worker("kernel", lambda *pipes: kernel_child(*pipes), None)
         self.desktop = Worker("desktop", lambda *pipes: desktop_child(*pipes), DESKTOP_DEADLINE_S)
+        self.scanner = Worker("processes", lambda *pipes: scanner_child(*pipes), SCAN_DEADLINE_S)
         self.workers = [
             Worker("nvml", lambda *pipes: nvml_child(*pipes), NVML_DEADLINE_S),
-            Worker("processes", lambda *pipes: scanner_child(*pipes), SCAN_DEADLINE_S),
+            self.scanner,
             self.kernel,
             self.desktop,
         ]
@@ -133,6 +134,8 @@ class Probe:
                 elif "interval" in message:
                     self.pace.interval_s = min(60.0, max(0.1, float(message["interval"])))
                     self.tick_at = min(self.tick_at, time.monotonic() + self.pace.interval_s)
+                elif "facts" in message:
+                    self.facts_at = self.scanner.due_at = 0.0
                 elif "guard" in message:
                     self.guarding().take(message["guard"])
                 elif "bye" in message:

@@ -114,6 +114,8 @@ class Talk(ProgramSession):
                 elif "interval" in message:
                     self._pace.interval_s = min(60.0, max(0.1, float(message["interval"])))
                     self._due["sample"] = min(self._due["sample"], self.t + self._pace.interval_s)
+                elif "facts" in message:
+                    self._facts_due_s = self._due["processes"] = self.t
                 elif "guard" in message:
                     self._guard.take(message["guard"])
                 elif "bye" in message:

@@ -448,6 +448,13 @@ async def test_the_guard_is_told_and_has_to_confirm(tmp_path: Path) -> None:
     assert "no probe on spark1" in run.message
 
 
+async def test_the_facts_of_a_node_are_read_again_when_a_run_has_changed_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    run = await stage.carry_out(plan(step("do")))
+    assert run.state is RunState.DONE
+    assert stage.read_again == ["spark1"]
+
+
 async def test_an_order_that_is_given_up_is_taken_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.performers.judgements["guard"] = WAITING
