@@ -8,6 +8,7 @@ import pytest
 from tests.bringup_support import Desk, view
 from tests.pictures_support import WALL_S, engine
 from tests.unit.bringup.endpoint_cases import ENDPOINT, HEALTHY, proof_run
+from tests.unit.diagnose.rules import pair_support as pair
 
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.bringup.measured import measured
@@ -72,3 +73,21 @@ def test_a_whole_run_makes_a_row_of_each_check() -> None:
     assert all(set(row.basis) == {"spark1 boot", "spark1 engine"} and all(row.basis.values()) for row in rows)
     others = replace(run, plan=replace(run.plan, request=replace(run.plan.request, target="another")))
     assert measured(others, desk.picture, now_wall_s=WALL_S) == ()
+
+
+def test_a_server_of_two_nodes_has_one_row_that_either_rank_s_restart_ends() -> None:
+    desk = Desk()
+    desk.views |= {"spark1": pair.spark(1), "spark2": pair.spark(2)}
+    run = proof_run(*((proof, Verdict.OK, "well") for proof in Proof))
+    request = replace(run.plan.request, nodes=("spark1", "spark2"), target="big-rank0")
+    desk.runs = (replace(run, plan=replace(run.plan, request=request)),)
+    (row,) = desk.rows("endpoint.answer")
+    assert (row.nodes, row.subject, row.is_kept) == (("spark1", "spark2"), "big-rank0", True)
+    assert set(row.basis) == {f"{node} {what}" for node in row.nodes for what in ("boot", "engine")}
+    kept = desk.kept
+    desk.runs = ()
+    desk.views["spark2"] = pair.spark(2, engines=(pair.rank(1, held=replace(pair.box(1), started_wall_s=WALL_S)),))
+    (row,) = desk.rows("endpoint.answer", kept=kept)
+    assert (row.state, row.is_kept) == (CheckState.UNKNOWN, False)
+    worker = next(row for row in desk.rows("endpoint.served") if row.nodes == ("spark2",))
+    assert worker.found == "holds a rank of big-rank0: spark1 serves"
