@@ -192,7 +192,7 @@ def _drops(seen: Seen, nodes: Nodes) -> Outcome:
         return unknown(judgement.unknown)
     count = judgement.figures.get("count", 0)
     found = f"{judgement.figures.get('interface')} lost its carrier {count} times since boot" if judgement.is_problem \
-        else f"{count} losses of carrier since boot"  # fmt: skip
+        else f"{count} {'loss' if count == 1 else 'losses'} of carrier since boot"  # fmt: skip
     return judged(judgement, found, by_hand("Reseat the cable at both ends; then try another"))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from sparktop.clock import Clock
-from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
+from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Request
 
@@ -28,9 +28,9 @@ class BringUpFlow:
     kept: Path | None
     """The file of what is proven; None: it is forgotten with the console."""
     rows: dict[Key, CheckResult] = field(default_factory=dict)
-    stale: set[str] = field(default_factory=set)
-    """Checks to look at again when the page opens, besides all that runs measure and serve: where a remedy was
-    planned, it, and what had not passed, which may have waited for that remedy."""
+    has_acted: bool = False
+    """A remedy was planned since the page was open: it may change more rows than its own, so all are looked at again
+    but those whose basis is the same."""
 
     async def choose(self, operating: Operating) -> Request | None:
         """The request that fixes what the operator chose; None: they left."""
@@ -42,16 +42,16 @@ class BringUpFlow:
             titles={card.id: card.title for card in CARDS},
             hosts=[view.name for view in self.picture().nodes],
             rows=self.rows,
-            stale=(*self.stale, *(card.id for card in CARDS if card.measured_by or card.chapter is Chapter.ENDPOINT)),
+            stale=[card.id for card in CARDS if self.has_acted or card.measured_by or card.chapter is Chapter.ENDPOINT],
+            also_proven=not self.has_acted,
             clock=self.clock,
         )
         answer = await self.ask(screen)
         self.rows = screen.rows
-        self.stale.clear()
+        self.has_acted = answer is not None
         if answer is None:
             return None
         remedy, row = answer
-        self.stale |= {row.check, *(one.check for one in self.rows.values() if one.state is not CheckState.PASSED)}
         return Request(action=remedy.action, nodes=row.nodes, target=row.subject, options=dict(remedy.options))
 
     def _looking(

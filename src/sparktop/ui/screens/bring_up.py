@@ -103,16 +103,18 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         hosts: Sequence[str],
         rows: Mapping[Key, CheckResult],
         stale: Collection[str],
+        also_proven: bool = True,
         clock: Clock,
     ) -> None:
         """`rows`: what an earlier opening found; `stale`: ids of checks to look at again, all where there are no
-        rows."""
+        rows; `also_proven`: those of them too whose basis is the same."""
         super().__init__(id="bring-up-screen")
         self._looking = looking
         self._order = {check: place for place, check in enumerate(titles)}
         self._hosts = hosts
         self.rows = dict(rows)
         self._stale = stale
+        self._also_proven = also_proven
         self._clock = clock
         self._hides_passed = False
         self._is_looking = False
@@ -132,7 +134,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         self._show_rows()
         self._arrange()
         if not self.rows or self._stale:
-            self._look(self._stale if self.rows else (), also_proven=bool(self.rows))
+            self._look(self._stale if self.rows else (), also_proven=bool(self.rows) and self._also_proven)
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
@@ -213,10 +215,12 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         self.detail.scroll_pages(pages)
 
     def action_next_problem(self) -> None:
-        """Select the next row that failed or is worth a look, beginning again at the end."""
+        """Select the next row that failed or is worth a look, beginning again at the end; where there is none, the next
+        that an action leads on from."""
         rows = self.table.rows
         at = next((index for index, row in enumerate(rows) if row is self.table.selected), 0)
         places = [index for index, row in enumerate(rows) if row.is_problem]
+        places = places or [index for index, row in enumerate(rows) if any(one.action for one in row.remedies)]
         if places:
             self.table.select(next((place for place in places if place > at), places[0]))
 
