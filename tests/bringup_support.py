@@ -101,6 +101,7 @@ HEALTHY: Mapping[str, Text] = {
     "find -L /usr/local/cuda/lib64": "/usr/local/cuda/lib64/libcublas.so.13\n/usr/local/cuda/lib64/libcublas.so.13.1\n",
     "which": "/usr/bin/ib_write_bw\n/usr/sbin/lldpctl\n/usr/sbin/ethtool\n/usr/bin/rsync\n/usr/bin/prlimit\n",
     "lldpctl": NEIGHBOURS,
+    "grep -RsE": 1,
     "grep -sH . -- /sys/class/net": (
         "/sys/class/net/enp1s0f0np0/carrier_down_count:1\n/sys/class/net/enP2p1s0f0np0/carrier_down_count:1\n"
     ),

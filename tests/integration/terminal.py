@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pytest
 
-_SPARKTOP = (sys.executable, "-m", "sparktop")
+SPARKTOP = (sys.executable, "-m", "sparktop")
 _HURRIED = (
     sys.executable,
     "-c",
@@ -46,7 +46,7 @@ def sparktop(
 ) -> subprocess.CompletedProcess[str]:
     """Run it without a terminal, to its end."""
     return subprocess.run(
-        [*(_HURRIED if is_hurried else _SPARKTOP), *words],
+        [*(_HURRIED if is_hurried else SPARKTOP), *words],
         capture_output=True,
         text=True,
         timeout=within_s,
@@ -131,7 +131,7 @@ def terminal(
     *words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = False, under_nohup: bool = False
 ) -> Iterator[Terminal]:
     """Start sparktop at a terminal of that many rows and columns."""
-    program = _HURRIED if is_hurried else _SPARKTOP
+    program = _HURRIED if is_hurried else SPARKTOP
     pid, handle = pty.fork()
     if pid == 0:
         try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.sshd import Sshd, sshd
-from tests.integration.terminal import sparktop
+from tests.integration.terminal import SPARKTOP, sparktop
 
-from sparktop.model.bringup import Chapter
+from sparktop.model.bringup import CHAPTER_TITLES, Chapter
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
@@ -56,6 +58,34 @@ def test_what_is_proven_is_kept_until_it_is_asked_for_again(spark: Sshd) -> None
         assert looked("spark1", "--again")[1]["machine.headers", "spark1"]["is_kept"] is False
     kept.write_text("{")  # whatever becomes of the file, the look goes on
     assert looked("spark1", "--only", "reach")[0] == 0
+
+
+@pytest.mark.long
+def test_a_look_that_is_killed_in_each_chapter_goes_on_where_it_was(spark: Sshd) -> None:
+    whole = looked("spark1", "spark2")[1]
+    kept = Path(os.environ["XDG_STATE_HOME"]) / "sparktop" / "bringup.json"
+    proven = {row["check"] for row in json.loads(kept.read_text())["proven"]}
+    assert proven
+    kept.unlink()
+    told: list[str] = []
+    for chapter in dict.fromkeys(row["chapter"] for row in whole.values()):
+        title = CHAPTER_TITLES[Chapter(chapter)]
+        killed = subprocess.Popen(
+            [*SPARKTOP, "bringup", "spark1", "spark2"], stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line.strip().startswith(title):
+                told.append(chapter)
+                break
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+        killed.stdout.close()
+    assert told == list(dict.fromkeys(row["chapter"] for row in whole.values()))
+    again = looked("spark1", "spark2")[1]  # as from another terminal
+    assert {key: row["state"] for key, row in again.items()} == {key: row["state"] for key, row in whole.items()}
+    assert {row["check"] for row in again.values() if row["is_kept"]} == proven
 
 
 def test_the_page_is_printed_and_kept(spark: Sshd, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def rows_of(shown: Demo) -> list[CheckResult]:
     return [row async for _, found in looking for row in found]
 
 
-async def test_from_first_contact_to_a_proven_endpoint_by_what_the_page_offers() -> None:
+async def test_from_first_contact_to_a_proven_exposed_endpoint_by_what_the_page_offers() -> None:
     async with demo("unpacked", speed=10, has_engines=False) as shown:
         rows = await rows_of(shown)
         assert len([row for row in rows if row.is_problem]) > 5
@@ -84,7 +84,13 @@ async def test_from_first_contact_to_a_proven_endpoint_by_what_the_page_offers()
         proven = [
             row for row in await rows_of(shown) if row.chapter is Chapter.ENDPOINT and BY_ID[row.check].measured_by
         ]
+        reached = next(row for row in await rows_of(shown) if row.check == "endpoint.reach")
+        assert [remedy.action for remedy in reached.remedies] == ["expose"]
+        exposure = {"name": "llm.example.org", "on": "spark1", "secret": "a-key-of-the-demo"}
+        await shown.do("expose", reached.nodes, reached.subject, **exposure)
+        reached = next(row for row in await rows_of(shown) if row.check == "endpoint.reach")
     assert {(str(row.state), row.is_kept) for row in proven} == {("passed", True)}, [row.found for row in proven]
+    assert (reached.found, reached.remedies) == ("llm.example.org leads to it, by a proxy on spark1", ())
 
 
 async def until_cured(shown: Demo, row: CheckResult) -> list[CheckResult]:

@@ -48,6 +48,8 @@ def bringup(words: list[str]) -> int:
 
 def bringup_arguments() -> argparse.ArgumentParser:
     """The arguments of `sparktop bringup`."""
+    from sparktop.model.bringup import Chapter
+
     argument_parser = parser("bringup", _USAGE)
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
     argument_parser.add_argument(
@@ -55,8 +57,7 @@ def bringup_arguments() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="CHAPTER|CHECK",
-        help="only this chapter (reach, identity, release, machine, access, memory, tools, wiring, addresses, rdma, "
-        "parity, endpoint), or this check, such as machine.cuda",
+        help=f"only this chapter ({', '.join(Chapter)}), or this check, such as machine.cuda",
     )
     argument_parser.add_argument(
         "--again",

@@ -78,6 +78,21 @@ def serving(*runs: Run) -> Given:
     return Given(first=view(engines=(engine(),)), runs=runs)
 
 
+NGINX_SITE = """/etc/nginx/sites-enabled/llm.example.org:    server 127.0.0.1:8000;
+/etc/nginx/sites-enabled/llm.example.org:server {
+/etc/nginx/sites-enabled/llm.example.org:    server_name llm.example.org;
+"""
+CADDY_SITE = """/etc/caddy/sparktop/llm.local.caddy:http://llm.local:8080 {
+/etc/caddy/sparktop/llm.local.caddy:        reverse_proxy 127.0.0.1:8000 {
+"""
+
+
+def alone(said: Text) -> Given:
+    """An engine that only spark1 reaches, and what the files of its proxies say."""
+    local = engine(argv=("vllm", "serve", "--host", "127.0.0.1"))
+    return Given({"grep -RsE": said}, view(engines=(local,)))
+
+
 def powered(*figures: Any, **more: Any) -> Given:
     return Given(runs=(power_run(*figures, **more),))
 
@@ -577,6 +592,9 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "only spark1 reaches port 8000",
         spoilt(engines=(engine(argv=("vllm", "serve", "--host", "127.0.0.1")),)),
     ),
+    ("endpoint.reach", PASSED, "llm.example.org leads to it", alone(NGINX_SITE)),
+    ("endpoint.reach", PASSED, "llm.local leads to it", alone((2, CADDY_SITE))),
+    ("endpoint.reach", PASSED, "only spark1 reaches port 8000", alone(NGINX_SITE.replace(":8000", ":30000"))),
     ("endpoint.served", UNKNOWN, "vllm-qwen36 is loading", spoilt(engines=(LOADING,))),
     ("endpoint.reach", SKIPPED, "it has no endpoint yet: it is loading", spoilt(engines=(LOADING,))),
     ("endpoint.served", SKIPPED, "no engine runs yet", Given()),

@@ -24,6 +24,7 @@ from sparktop.bringup.card import (
     unknown,
     warning,
 )
+from sparktop.bringup.sites import parse_sites, sites_ask
 from sparktop.engines.ranks import EngineRank, teams
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Engine, EngineKind
@@ -178,7 +179,7 @@ def _head(seen: Seen, nodes: Nodes) -> EngineRank:
 
 def _reached_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
     head = _head(seen, nodes)
-    return container_asks(head.node.name, head.engine)
+    return (*container_asks(head.node.name, head.engine), sites_ask(head.node.name))
 
 
 def _reached(seen: Seen, nodes: Nodes) -> Outcome:
@@ -188,6 +189,8 @@ def _reached(seen: Seen, nodes: Nodes) -> Outcome:
         return skipped(f"it has no endpoint yet: it is {engine.state}")
     if is_open(engine, port_bindings(node, engine, seen.survey)):
         return passed(f"other machines reach port {engine.endpoint.port}")
+    if (site := parse_sites(seen.text(sites_ask(node))).get(engine.endpoint.port)) is not None:
+        return passed(f"{site} leads to it, by a proxy on {node}")
     expose = by_action("expose", "Serve it to others, with a key")
     return replace(passed(f"only {node} reaches port {engine.endpoint.port}"), remedies=(expose,))
 
@@ -204,7 +207,7 @@ CARDS = (
     Card(
         id="endpoint.reach",
         title="Reached",
-        looks_at="where the engine listens, Docker's published ports",
+        looks_at="where the engine listens, Docker's published ports, the sites of nginx and Caddy",
         why="Clients elsewhere need a port that they reach, or a proxy before it.",
         sources=("field report 001", "docs/facts/engines.md section 3"),
         look=_reached,

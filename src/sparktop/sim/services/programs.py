@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.script import InterfaceScript, NodeScript, UnitScript
-from sparktop.sim.services import ssh_files
+from sparktop.sim.services import proxy, ssh_files
 from sparktop.sim.services.answers import captured, filled
 from sparktop.sim.services.process import Call, Ran
 from sparktop.sim.spark import probe_lines
@@ -245,7 +245,7 @@ def _operands(words: Sequence[str]) -> list[str]:
 def _grep(call: Call) -> Ran:
     """`grep -qxF -e TEXT -- FILE`: whether any line is TEXT, with v whether any line differs from it."""
     if "-RsE" in call.argv:
-        return Ran(code=1)  # nothing of nginx is there that sparktop did not write
+        return _grep_folders(call)
     texts = [
         ssh_files.text_of(call.spark.script, path) or probe_lines.text(call.spark, call.t, path)
         for path in _operands(call.argv[1:])
@@ -254,6 +254,19 @@ def _grep(call: Call) -> Ran:
     inverted = any(re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", word) for word in call.argv[1:])
     matches = [(line == pattern) is not inverted for text in texts if text is not None for line in text.splitlines()]
     return Ran(code=0 if any(matches) else 1 if None not in texts else 2)
+
+
+def _grep_folders(call: Call) -> Ran:
+    """`grep -RsE PATTERN FOLDER ...`: of the sites that sparktop wrote; nothing else is there."""
+    pattern = re.compile(call.argv[2].replace(r"\s", "[ \t]"))
+    rows = [
+        f"{site.name.replace('sites-available', 'sites-enabled')}:{line}\n"
+        for site in call.spark.script.answers
+        if site.name.startswith(proxy.SITES)
+        for line in site.output.splitlines()
+        if pattern.search(line)
+    ]
+    return Ran(code=0 if rows else 1, output="".join(rows))
 
 
 def _awk(call: Call) -> Ran:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparktop.sim.scenario.script import NodeScript
 
-_SITES = ("/etc/nginx/sites-available/", "/etc/nginx/conf.d/")
+SITES = ("/etc/nginx/sites-available/", "/etc/nginx/conf.d/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ def served(script: NodeScript, port: int) -> Served | None:
     """What nginx serves on this port; None where no file says so."""
     files = {answer.name: answer.output for answer in script.answers}
     for path, text in files.items():
-        if not path.startswith(_SITES) or not re.search(rf"^\s*listen {port};", text, re.MULTILINE):
+        if not path.startswith(SITES) or not re.search(rf"^\s*listen {port};", text, re.MULTILINE):
             continue
         upstream = re.search(r"^\s*server 127\.0\.0\.1:(\d+);", text, re.MULTILINE)
         name = re.search(r"^\s*server_name (\S+);", text, re.MULTILINE)
