@@ -1,4 +1,5 @@
-"""Two machines with a cable between them, each with network and mounts of its own, and an OpenSSH server in them.
+"""Two machines with a cable between them, each with network, mounts and processes of its own, and an OpenSSH server in
+them: engines of other tests, on the same kernel, are none of theirs.
 
 Both halves of a ConnectX-7 port have their usual names and are veth pairs. What the kernel has no hardware for is
 played: RDMA devices in sysfs, and perftest, whose stand-in really listens, connects and counts.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.sshd import Sshd
-from tests.runner_support import is_alive
 from tests.support import unavailable
 
 HALVES = (("enp1s0f0np0", "rocep1s0f0"), ("enP2p1s0f0np0", "roceP2p1s0f0"))
@@ -124,6 +125,16 @@ class Machine:
     holder: subprocess.Popen[bytes]
     sshd: Sshd
 
+    def outer_pid(self, pid: int) -> int:
+        """What a process with this pid on the machine is called outside."""
+        own = os.readlink(f"/proc/{self.holder.pid}/ns/pid_for_children")
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                names = re.search(r"^NSpid:(.*)$", (path / "status").read_text(), re.MULTILINE)
+                if names is not None and int(names[1].split()[-1]) == pid and os.readlink(path / "ns/pid") == own:
+                    return int(path.name)
+        raise AssertionError(f"no process {pid} is on {self.name}")
+
 
 @dataclass
 class Cable:
@@ -142,13 +153,21 @@ class Cable:
 
     @property
     def started(self) -> list[int]:
-        """Pids of all stand-ins of perftest that were started."""
+        """Pids, on their machine, of all stand-ins of perftest that were started."""
         path = self.folder / "bin/pids"
         return [int(word) for word in path.read_text().split()] if path.exists() else []
 
     @property
     def alive(self) -> list[int]:
-        return [pid for pid in self.started if is_alive(pid)]
+        """Pids, outside, of those that run."""
+        ours = str(self.folder / "bin/ib_write").encode()
+        running = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"python3") and any(word.startswith(ours) for word in words):
+                    running.append(int(path.name))
+        return running
 
 
 def _run(*argv: str) -> None:
@@ -215,7 +234,8 @@ def _machine(folder: Path, name: str, number: int, tag: str, programs: Path) -> 
     (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
     _sysfs(folder, number)
     holder = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--propagation", "private",
+        ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork",
+         "--kill-child", "--mount-proc", "--propagation", "private",
          "sh", "-c", _SETUP, "sh", str(folder)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -224,6 +244,8 @@ def _machine(folder: Path, name: str, number: int, tag: str, programs: Path) -> 
         assert holder.stderr is not None
         if holder.stdout.readline() != b"ready\n":
             unavailable(f"no namespace can be made here: {holder.stderr.read().decode(errors='replace')[-300:]}")
+        # sshd stays outside, so that it can be killed; what it starts is inside
+        processes = f"--pid=/proc/{holder.pid}/ns/pid_for_children"
         inside = ("nsenter", "--target", str(holder.pid), "--net", "--mount")
         outer, inner = f"ma{tag}{number}", f"mb{tag}{number}"
         _run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", str(holder.pid))
@@ -236,7 +258,11 @@ def _machine(folder: Path, name: str, number: int, tag: str, programs: Path) -> 
         path = f"PATH={programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         options = {"SetEnv": path}
         with Sshd.start(
-            folder / "sshd", host=f"10.{third}.{number}.2", port=2200 + number, options=options, prefix=inside
+            folder / "sshd",
+            host=f"10.{third}.{number}.2",
+            port=2200 + number,
+            options=options,
+            prefix=(*inside, processes, "--no-fork"),
         ) as server:
             yield Machine(name, number, holder, server)
     finally:

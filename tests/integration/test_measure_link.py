@@ -237,7 +237,7 @@ async def test_a_killed_runner_takes_its_programs_with_it(cable: Cable, tmp_path
         await loading(cable)
         line = at.lines.line("spark2")
         assert isinstance(line, RunnerLine)
-        os.kill(line.pid, signal.SIGKILL)
+        os.kill(cable.machines["spark2"].outer_pid(line.pid), signal.SIGKILL)
         cable.mode = "no-client"
         async with asyncio.timeout(120):
             await execution.finished()
