@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from sparktop.model.bringup import Changed
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
 from sparktop.model.plan import (
     AwaitMemory,
@@ -248,8 +249,14 @@ class FakeOperating:
         self.was_read: list[str] = []
         self.answers: Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]] | None = None
 
+    changed: tuple[Changed, ...] = ()
+    """What its audit would say was changed."""
+
     async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
         return self.left
+
+    async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
+        return self.changed
 
     def read(self, run_id: str) -> None:
         self.was_read.append(run_id)

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from sparktop.bringup.kept import Kept
 from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
-from sparktop.model.bringup import CheckState
+from sparktop.model.bringup import Changed, CheckState
 from sparktop.ui.screens.bring_up import BringUpScreen
 from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import RefusalScreen
@@ -128,7 +128,9 @@ async def test_what_passed_is_hidden_and_a_check_is_looked_at_again() -> None:
 
 
 async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> None:
-    async with acting("decode", USUAL, side_of(Desk(texts=DEAD))) as (app, _, pilot):
+    side = side_of(Desk(texts=DEAD))
+    side.changed = (Changed(wall_s=1_779_937_964.0, nodes=("spark1",), title="Reboot spark1", result="done"),)
+    async with acting("decode", USUAL, side) as (app, _, pilot):
         await pilot.press("B")
         await at(pilot, BringUpScreen, "Esc close")
         page = pilot.app.screen
@@ -139,6 +141,7 @@ async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> N
         text = next(tmp_path.rglob("*bring-up*")).read_text()
         assert text.startswith("# Bring-up of spark1 and spark2")
         assert "cuInit(0) = 100" in text
+        assert "| spark1 | Reboot spark1 | done |" in text
 
 
 async def selected(pilot: Pilot[int], check: str) -> BringUpScreen:

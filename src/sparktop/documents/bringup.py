@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from sparktop.bringup.card import by_action
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState, Gauge
+from sparktop.model.bringup import CHAPTER_TITLES, Changed, Chapter, CheckResult, CheckState, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.text.bars import gauge
 from sparktop.text.lines import BLANK, Line, hanging, wrapped
@@ -274,10 +274,26 @@ def _row_data(row: CheckResult) -> dict[str, Any]:
 # --- the page to keep
 
 
-def as_markdown(rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float) -> str:
-    """The page to keep: the machines, what was proven with figures, what is left."""
+def as_markdown(
+    rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float, changes: Sequence[Changed] = ()
+) -> str:
+    """The page to keep: the machines, what was proven with figures, what was changed, what is left."""
     title = f"# Bring-up of {' and '.join(hosts)}\n\n{_date(now_wall_s)}. {counts(rows)}.\n"
-    return title + "".join(_chapter_markdown(chapter, rows) for chapter in Chapter)
+    return title + "".join(_chapter_markdown(chapter, rows) for chapter in Chapter) + _changes_markdown(changes)
+
+
+def _changes_markdown(changes: Sequence[Changed]) -> str:
+    if not changes:
+        return ""
+    rows = "".join(f"| {' | '.join(map(_cell, _change_cells(change)))} |\n" for change in changes)
+    return f"\n## {_CHANGED}\n\n| when | where | what | result |\n| --- | --- | --- | --- |\n{rows}"
+
+
+_CHANGED = "What was changed from this machine"
+
+
+def _change_cells(change: Changed) -> tuple[str, ...]:
+    return (_date(change.wall_s), " & ".join(change.nodes), change.title, change.result)
 
 
 def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
@@ -325,10 +341,18 @@ td, th { border-color: #333 } .why { color: #aaa } }
 """
 
 
-def as_html(rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float) -> str:
+def as_html(
+    rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float, changes: Sequence[Changed] = ()
+) -> str:
     """The page as one HTML file: no script, nothing loaded from elsewhere."""
     title = f"Bring-up of {' and '.join(hosts)}"
     chapters = "".join(_chapter_html(chapter, rows) for chapter in Chapter)
+    if changes:
+        lines = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _change_cells(change))}</tr>\n"
+            for change in changes
+        )
+        chapters += f"<h2>{_CHANGED}</h2>\n<table>\n{lines}</table>\n"
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{_STYLE}</style>\n<h1>{html.escape(title)}</h1>\n"

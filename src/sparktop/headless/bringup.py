@@ -71,6 +71,7 @@ async def bring_up(
             if found and not output.as_json:
                 draw(chapter_lines(chapter, found, width_of(sys.stdout), now_wall_s=clock.wall()), sys.stdout)
         hosts = [view.name for view in watch.state.nodes]
+        changes = await operating.changes(hosts) if command.page is not None else ()
         is_reached = all(view.link.state is LinkState.LIVE for view in watch.state.nodes)
     if output.as_json:
         print(json.dumps(as_data(rows), indent=2, ensure_ascii=False))
@@ -78,7 +79,7 @@ async def bring_up(
         draw(summary(rows, width_of(sys.stdout)), sys.stdout)
     if command.page is not None:
         page = as_html if command.page.suffix in (".html", ".htm") else as_markdown
-        _write(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall()))
+        _write(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall(), changes=changes))
     if not is_reached:
         return UNREACHED
     return WRONG if any(row.state in (CheckState.WARNING, CheckState.FAILED) for row in rows) else OK

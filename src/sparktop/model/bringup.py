@@ -61,6 +61,18 @@ class CheckState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A run that changed something, as the page to keep lists it."""
+
+    wall_s: float
+    """When it ended, operator's clock."""
+    nodes: tuple[str, ...]
+    title: str
+    result: str
+    """ "done", "rolled back"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
     """One measured figure beside what is healthy: a bar of the page."""
 

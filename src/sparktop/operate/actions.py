@@ -62,6 +62,8 @@ class Action:
     """On the command line it takes more than a target; in the console, options are enough."""
     only_looks: bool = False
     """It changes nothing on a Spark: no remedy, and offered in a read-only console too."""
+    only_measures: bool = False
+    """It loads a Spark, or asks its engine, and changes nothing there."""
 
 
 class Planner(Protocol):
@@ -270,6 +272,7 @@ ACTIONS: tuple[Action, ...] = (
         description="A minute of requests with content: an answer, a stream, a tool call, a long prompt, a wrong key.",
         risk=Risk.SAFE,
         target="engine",
+        only_measures=True,
         planner="measure.prove",
     ),
     Action(
@@ -311,6 +314,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Load the cable between two idle Sparks for half a minute, and measure its bandwidth and latency.",
         risk=Risk.SAFE,
         target="nodes",
+        only_measures=True,
         planner="measure.link",
     ),
     Action(
@@ -319,6 +323,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Run an all-reduce of 1 GiB over two idle Sparks, inside a serving image that both have.",
         risk=Risk.SAFE,
         target="nodes",
+        only_measures=True,
         planner="measure.collective",
         options=(Option(name="image", description="the image; else the newest serving image that both have"),),
     ),
@@ -328,6 +333,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Load the GPU of one idle Spark or both for some seconds, and see its clock and power rise.",
         risk=Risk.DISRUPTIVE,
         target="nodes",
+        only_measures=True,
         planner="measure.power",
     ),
     Action(

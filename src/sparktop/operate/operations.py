@@ -14,12 +14,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
+from sparktop.model.bringup import Changed
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, Step
 from sparktop.model.survey import (
@@ -238,6 +240,16 @@ class Operations:
     async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
         """Runs of this machine whose console was killed halfway; empty where the audit can't be read."""
         return await in_thread(self._read_cut_off) if self._recalls else ()
+
+    async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
+        """What ended runs of this machine changed on these nodes, oldest first; empty where the audit can't be read."""
+        from sparktop.operate.audit.changes import changes_on
+
+        try:
+            audit_entries, _ = await in_thread(partial(entries, self._context.audit.path, limit_bytes=RECALLED_BYTES))
+        except SparktopError:
+            return ()
+        return changes_on(nodes, audit_entries)
 
     def _read_cut_off(self) -> tuple[InterruptedRun, ...]:
         path = self._context.audit.path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ class BringUpFlow:
             stale=[card.id for card in CARDS if self.has_acted or card.measured_by or card.chapter is Chapter.ENDPOINT],
             also_proven=not self.has_acted,
             clock=self.clock,
+            changes=partial(operating.changes, [view.name for view in self.picture().nodes]),
         )
         answer = await self.ask(screen)
         self.rows = screen.rows

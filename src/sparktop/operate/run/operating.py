@@ -3,9 +3,10 @@ double."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from sparktop.model.bringup import Changed
 from sparktop.model.plan import Plan, Refusal, Request, Run
 from sparktop.model.survey import Answer, Ask
 from sparktop.operate.runner.api import AskSecret
@@ -48,6 +49,9 @@ class Operating(Protocol):
 
     async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
         """Runs of this machine whose console was killed halfway, oldest first."""
+
+    async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
+        """What ended runs of this machine changed on these nodes, oldest first."""
 
     def read(self, run_id: str) -> None:
         """Note that the operator has read how an interrupted run was left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -14,7 +14,7 @@ from textual.containers import Container, Vertical
 from sparktop.clock import Clock
 from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, measuring, merged
 from sparktop.errors import SparktopError
-from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
+from sparktop.model.bringup import Changed, Chapter, CheckResult, CheckState, Key
 from sparktop.model.finding import Remedy
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.page import CoveringScreen
@@ -105,6 +105,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         stale: Collection[str],
         also_proven: bool = True,
         clock: Clock,
+        changes: Callable[[], Awaitable[Sequence[Changed]]],
     ) -> None:
         """`rows`: what an earlier opening found; `stale`: ids of checks to look at again, all where there are no
         rows; `also_proven`: those of them too whose basis is the same."""
@@ -116,6 +117,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         self._stale = stale
         self._also_proven = also_proven
         self._clock = clock
+        self._changes = changes
         self._hides_passed = False
         self._is_looking = False
         self._has_moved = False
@@ -256,11 +258,11 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
             self.app.copy_to_clipboard(text)
             self._say("copied")
 
-    def action_export(self) -> None:
+    async def action_export(self) -> None:
         """Write the page to keep to a file on this machine."""
         rows = list(self.rows.values())
         now_wall_s = self._clock.wall()
-        text = as_markdown(rows, hosts=self._hosts, now_wall_s=now_wall_s)
+        text = as_markdown(rows, hosts=self._hosts, now_wall_s=now_wall_s, changes=await self._changes())
         try:
             path = save(
                 ((line, None, None, None, False) for line in text.splitlines()), title="bring-up", wall_s=now_wall_s
