@@ -89,6 +89,7 @@ HEALTHY: Mapping[str, Text] = {
     "apt-mark showhold": "",
     "nvidia-smi": "NVIDIA GB10, 580.142, 9A.0B.25.00.04\n",
     "python3 -I -S -c import ctypes": "0\n",
+    "python3 -I -S -c import os": "~/.cache/flashinfer\n",
     "python3 -I -S -c import sysconfig": "/usr/include/python3.12\n",
     "test -e /usr/include/python3.12/Python.h": "",
     "/proc/sys/kernel/core_pattern": "core\n",
@@ -114,6 +115,7 @@ HEALTHY: Mapping[str, Text] = {
     "dpkg-query": "26.04.1",
     "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=UUID=1 quiet",
 }
+IMAGES = [{"Id": "sha256:3f1c9a04d2be77", "RepoTags": ["vllm/vllm-openai:v0.21.0", "mine:1"]}, {"Id": 3}]
 INFO = {"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}]}
 
 
@@ -240,6 +242,7 @@ class Desk:
     keys: tuple[PublicKey, ...] = (OWN_KEY,)
     runs: tuple[Run, ...] = (HEALTHY_LINK, HEALTHY_COLLECTIVE, power_run())
     """What was measured before."""
+    images: Mapping[str, Answer] = field(default_factory=lambda: {"": Answer(value=IMAGES)})
     asked: list[Ask] = field(default_factory=list)
 
     @property
@@ -256,6 +259,8 @@ class Desk:
                 return Answer(value=self.keys)
             case AskPrivileges():
                 return Answer(value=self.privileges)
+            case DockerGet(path="/images/json"):
+                return self.images.get(ask.node) or self.images.get("") or Answer(problem="Docker is away")
             case DockerGet():
                 return Answer(value=self.info) if self.info is not None else Answer(problem="Docker is away")
             case Output():

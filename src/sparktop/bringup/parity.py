@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from sparktop.bringup.access import memlock_ask
-from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, passed, unknown, warning
+from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, each, passed, unknown, warning
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
 from sparktop.bringup.memory import guards_ask, parse_guards, swap_ask, swap_text
 from sparktop.checks.node_facts import COMPONENTS
+from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.model.survey import Ask, FileText, Output
 from sparktop.operate.launch.gates.docker import toolkit_ask
 from sparktop.operate.launch.inputs.docker import info, info_ask
+from sparktop.operate.measure.collective import images_ask
 
 Value = Callable[[Seen, str], str | None]
 """A component's value on a node, as it is shown; None: not known."""
@@ -88,6 +90,23 @@ def _command_line(seen: Seen, node: str) -> str | None:
     return None if text is None else " ".join(word for word in text.split() if not word.startswith(_LOCAL_WORDS))
 
 
+_CACHES = (
+    "import os\n"
+    "for one in '~/.cache/vllm/torch_compile_cache', '~/.cache/flashinfer', '~/.cache/triton', '~/.triton/cache':\n"
+    "    if os.path.isdir(os.path.expanduser(one)) and os.listdir(os.path.expanduser(one)):\n"
+    "        print(one)\n"
+)
+
+
+def _caches_ask(node: str) -> Output:
+    return Output(node=node, argv=("python3", "-I", "-S", "-c", _CACHES))
+
+
+def _caches(seen: Seen, node: str) -> str | None:
+    ask = _caches_ask(node)
+    return ", ".join((seen.text(ask) or "").split()) or "none" if seen.has_answer(ask) else None
+
+
 def _headers(seen: Seen, node: str) -> str | None:
     ask = header_ask(seen, node)
     answer = seen.survey.answers.get(ask) if ask is not None else None
@@ -142,6 +161,12 @@ COMPONENTS_OF_PARITY = (
         remedy="the same package on all: sudo apt install nvidia-spark-grub-kho",
     ),
     Component(
+        name="JIT caches",
+        value=_caches,
+        matters="one rank compiles, and the other waits silently for minutes",
+        remedy="copy the folder to the other node, or wait: it is no hang",
+    ),
+    Component(
         name="Python headers",
         value=_headers,
         matters="Triton compiles on one node, and the other waits 601 s",
@@ -154,8 +179,38 @@ def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
     for node in nodes:
         yield from (smi_ask(node), _package_ask(node), info_ask(node), toolkit_ask(node), swap_ask(node))
         yield from (guards_ask(node), memlock_ask(node), _command_line_ask(node), python_ask(node))
+        yield _caches_ask(node)
         if (ask := header_ask(seen, node)) is not None:
             yield ask
+
+
+def _builds(seen: Seen, node: str) -> Mapping[str, str] | None:
+    """Serving image -> its id on the node; None where Docker did not tell."""
+    listed = seen.value(images_ask(node))
+    if not isinstance(listed, list):
+        return None
+    rows = [row for row in listed if isinstance(row, dict) and isinstance(row.get("RepoTags"), list)]
+    return {
+        tag: str(row.get("Id", "")).removeprefix("sha256:")[:12]
+        for row in rows
+        for tag in row["RepoTags"]
+        if isinstance(tag, str) and kind_of_image(tag) is not None
+    }
+
+
+def _images(seen: Seen, nodes: Nodes) -> Outcome:
+    builds = {node: found for node in nodes if (found := _builds(seen, node)) is not None}
+    if len(builds) < len(nodes):
+        return unknown(f"not listed on {' and '.join(node for node in nodes if node not in builds)}")
+    common = set.intersection(*(set(found) for found in builds.values()))
+    other = sorted(tag for tag in common if len({found[tag] for found in builds.values()}) > 1)
+    if other:
+        shown = ", ".join(f"{node} {builds[node][other[0]]}" for node in nodes)
+        return warning(
+            f"{other[0]} is of another build: {shown}",
+            by_hand("Pull it anew on all, by one digest", f"docker pull {other[0]}   # on {' and on '.join(nodes)}"),
+        )
+    return passed(f"{', '.join(sorted(common))} of one build" if common else "no serving image is on all")
 
 
 def _look_at(component: Component) -> Callable[[Seen, Nodes], Outcome]:
@@ -188,7 +243,17 @@ def _key(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-CARDS = tuple(
+_IMAGES = Card(
+    id="parity.images",
+    title="Serving images",
+    looks_at="docker images, on all nodes",
+    why="Ranks of two builds under one name stop at their first collective, or answer otherwise.",
+    sources=("anakronox/spark-fleet-updates", "docs/facts/bringup.md section 6"),
+    look=_images,
+    asks=each(images_ask),
+    scope=Scope.FLEET,
+)
+_COMPONENTS = tuple(
     Card(
         id=f"parity.{_key(component.name)}",
         title=f"{component.name[0].upper()}{component.name[1:]}",
@@ -202,3 +267,4 @@ CARDS = tuple(
     )
     for component in COMPONENTS_OF_PARITY
 )
+CARDS = (*_COMPONENTS, _IMAGES)

@@ -13,6 +13,7 @@ from tests.bringup_support import (
     ADDRESSES,
     BOTH,
     FIRMWARE,
+    IMAGES,
     LOST,
     MISSING,
     Desk,
@@ -36,7 +37,7 @@ from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
 from sparktop.model.plan import Run, StepRun
-from sparktop.model.survey import Privileges
+from sparktop.model.survey import Answer, Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
 
 PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = CheckState
@@ -91,6 +92,10 @@ def alone(said: Text) -> Given:
     """An engine that only spark1 reaches, and what the files of its proxies say."""
     local = engine(argv=("vllm", "serve", "--host", "127.0.0.1"))
     return Given({"grep -RsE": said}, view(engines=(local,)))
+
+
+def tagged(image_id: str) -> Answer:
+    return Answer(value=[{"Id": f"sha256:{image_id}", "RepoTags": ["vllm/vllm-openai:v0.21.0"]}])
 
 
 def powered(*figures: Any, **more: Any) -> Given:
@@ -497,6 +502,16 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "kho=off",
         on("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=2 quiet kho=off"),
     ),
+    ("parity.jit-caches", WARNING, "spark1 none, spark2 ~/.cache/flashinfer", on("python3 -I -S -c import os", "")),
+    ("parity.jit-caches", UNKNOWN, "not known on spark1", on("python3 -I -S -c import os", MISSING)),
+    (
+        "parity.images",
+        WARNING,
+        "vllm/vllm-openai:v0.21.0 is of another build: spark1 aa, spark2 3f1c9a04d2be",
+        Given(images={"spark1": tagged("aa"), "spark2": Answer(value=IMAGES)}),
+    ),
+    ("parity.images", PASSED, "no serving image is on all", Given(images={"": Answer(value=[])})),
+    ("parity.images", UNKNOWN, "not listed on spark1 and spark2", Given(images={"": Answer(problem="away")})),
     ("parity.python-headers", WARNING, "spark1 missing, spark2 there", on(HEADER, 1)),
     # power
     ("machine.power", FAILED, "611 MHz at 12 W under load: its power delivery is stuck", powered(611, 12.4)),
