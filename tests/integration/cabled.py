@@ -52,7 +52,7 @@ is_latency = sys.argv[0].endswith("lat")
 flag = lambda name: words[words.index(name) + 1]
 peer = "" if words[-2].startswith("-") or not words[-1][0].isdigit() or words[-1].count(".") != 3 else words[-1]
 mode = open(here + "/mode").read().strip()
-open(here + "/pids", "a").write("%d\\n" % os.getpid())
+open(here + "/pids", "a").write("%s %d\\n" % (os.readlink("/proc/self/ns/pid"), os.getpid()))
 device, port = flag("-d"), int(flag("-p"))
 kept = "/sys/class/infiniband/%s/ports/1/gids/%s" % (device, flag("-x"))
 if not os.path.exists(kept):
@@ -116,6 +116,16 @@ echo "2 packets transmitted, 2 received, 0% packet loss, time 204ms"
 """
 
 
+def _processes() -> Iterator[tuple[int, tuple[str, int]]]:
+    """(pid, (namespace, pid in it)) of each process that isn't a zombie."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            status = (path / "status").read_text()
+            names = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
+            if names is not None and not re.search(r"^State:\s*Z", status, re.MULTILINE):
+                yield int(path.name), (os.readlink(path / "ns/pid"), int(names[1].split()[-1]))
+
+
 @dataclass
 class Machine:
     """One of the two."""
@@ -128,12 +138,7 @@ class Machine:
     def outer_pid(self, pid: int) -> int:
         """What a process with this pid on the machine is called outside."""
         own = os.readlink(f"/proc/{self.holder.pid}/ns/pid_for_children")
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                names = re.search(r"^NSpid:(.*)$", (path / "status").read_text(), re.MULTILINE)
-                if names is not None and int(names[1].split()[-1]) == pid and os.readlink(path / "ns/pid") == own:
-                    return int(path.name)
-        raise AssertionError(f"no process {pid} is on {self.name}")
+        return next(outer for outer, name in _processes() if name == (own, pid))
 
 
 @dataclass
@@ -152,22 +157,17 @@ class Cable:
         (self.folder / "bin/mode").write_text(mode)
 
     @property
-    def started(self) -> list[int]:
-        """Pids, on their machine, of all stand-ins of perftest that were started."""
+    def started(self) -> list[tuple[str, int]]:
+        """(namespace, pid in it) of all stand-ins of perftest that have read their mode."""
         path = self.folder / "bin/pids"
-        return [int(word) for word in path.read_text().split()] if path.exists() else []
+        rows = path.read_text().splitlines() if path.exists() else []
+        return [(row.partition(" ")[0], int(row.rpartition(" ")[2])) for row in rows]
 
     @property
     def alive(self) -> list[int]:
         """Pids, outside, of those that run."""
-        ours = str(self.folder / "bin/ib_write").encode()
-        running = []
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (path / "cmdline").read_bytes().split(b"\0")
-                if words[0].endswith(b"python3") and any(word.startswith(ours) for word in words):
-                    running.append(int(path.name))
-        return running
+        started = set(self.started)
+        return [pid for pid, name in _processes() if name in started]
 
 
 def _run(*argv: str) -> None:
