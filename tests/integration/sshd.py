@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import free_port, other_docker, poll, unavailable
+from tests.support import free_port, needs, other_docker, poll, unavailable
 
 if TYPE_CHECKING:
     from sparktop.transport.ssh.connector import SshConnector
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", form: str = "RFC4716") -> Path:
     """A key pair by ssh-keygen; `path` and `path`.pub; `form` "PEM" for the older format."""
+    needs("ssh-keygen", "openssh-client")
     subprocess.run(
         ["ssh-keygen", "-q", "-t", kind, "-m", form, "-N", passphrase, "-C", path.name, "-f", str(path)], check=True
     )

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.newspark import PASSWORD, NewSpark
 from tests.integration.sshd import make_key
 from tests.integration.terminal import sparktop, terminal
-from tests.support import poll
+from tests.support import needs, poll
 
 from sparktop.operate.audit.audit import entries
 
@@ -84,6 +84,8 @@ def test_a_password_becomes_a_key_and_can_be_taken_off_again(spark: NewSpark) ->
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A real ssh-agent that holds a key; its files are gone. Gives the public half's line."""
+    needs("ssh-agent", "openssh-client")
+    needs("ssh-add", "openssh-client")
     socket, key = tmp_path / "agent", make_key(tmp_path / "held")
     line = Path(f"{key}.pub")
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
