@@ -78,12 +78,12 @@ EXPRESSIONS = list({source: (name, source, words) for name, source, words in _ex
 def _least_s(pattern: re.Pattern[str], text: str, *, searched: bool = True, runs: int = 2) -> float:
     least_s = float("inf")
     for _ in range(runs):
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         if searched:
             pattern.search(text)
         else:
             pattern.match(text)
-        least_s = min(least_s, time.perf_counter() - began_s)
+        least_s = min(least_s, time.thread_time() - began_s)
     return least_s
 
 
@@ -168,9 +168,9 @@ def test_a_reader_of_outputs_grows_with_the_text(grown: object) -> None:
     def least_s(text: str) -> float:
         times = []
         for _ in range(5):
-            began_s = time.perf_counter()
+            began_s = time.thread_time()
             outputs.read(text, "test")
-            times.append(time.perf_counter() - began_s)
+            times.append(time.thread_time() - began_s)
         return min(times)
 
     assert least_s(long) < 10 * least_s(short) + 100 * _reference_s(SHORT_CHARS)
