@@ -43,6 +43,7 @@ from sparktop.model.survey import (
     PublicKey,
 )
 from sparktop.model.telemetry import Disk
+from sparktop.operate.container.inspected import image_path
 from sparktop.operate.measure.all_reduce import parse_collective
 from sparktop.operate.measure.collective_run import collective_result
 from sparktop.operate.measure.gpu_load import parse_load
@@ -261,6 +262,8 @@ class Desk:
                 return Answer(value=self.privileges)
             case DockerGet(path="/images/json"):
                 return self.images.get(ask.node) or self.images.get("") or Answer(problem="Docker is away")
+            case DockerGet(path=path) if path.startswith("/images/"):
+                return self._image(ask.node, path)
             case DockerGet():
                 return Answer(value=self.info) if self.info is not None else Answer(problem="Docker is away")
             case Output():
@@ -268,6 +271,14 @@ class Desk:
             case FileText():
                 return self._text(ask.node, ask.path, is_file=True)
         return Answer(problem="not asked here")
+
+    def _image(self, node: str, path: str) -> Answer:
+        """The image of that name among those listed: its layers are its id's."""
+        listed = self.images.get(node) or self.images.get("") or Answer()
+        for row in listed.value if isinstance(listed.value, list) else ():
+            if any(image_path(name) == path for name in row.get("RepoTags", ())):
+                return Answer(value=row | {"RootFS": {"Layers": [row["Id"]]}, "Architecture": "arm64"})
+        return Answer()
 
     def _text(self, node: str, name: str, *, is_file: bool) -> Answer:
         known = {**HEALTHY, **self.texts.get("", {}), **self.texts.get(node, {})}

@@ -204,6 +204,24 @@ def _stop(docker: Dockerd) -> None:
 
 
 @pytest.fixture(scope="module")
+def machine() -> Iterator[Spark]:
+    """One, for the tests of one module."""
+    with Spark.start("spark1", "127.0.0.2") as started:
+        yield started
+
+
+@pytest.fixture
+def spark(machine: Spark) -> Iterator[Spark]:
+    """Known to ssh as spark1, and without engines after each test."""
+    machine.sshd.trust()
+    machine.sshd.alias("spark1")
+    try:
+        yield machine
+    finally:
+        machine.engines.remove_all()
+
+
+@pytest.fixture(scope="module")
 def sparks() -> Iterator[tuple[Spark, Spark]]:
     """Two, for the tests of one module."""
     with Spark.start("spark1", "127.0.0.2") as one, Spark.start("spark2", "127.0.0.3") as two:

@@ -9,13 +9,12 @@ import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import Engines
-from tests.integration.spark import Spark
+from tests.integration.spark import Spark, machine, spark
 from tests.integration.sshd import Sshd, sshd
 from tests.integration.terminal import sparktop, terminal
 from tests.support import interruptible, poll
@@ -24,26 +23,9 @@ from sparktop.operate.actions import ACTIONS
 from sparktop.operate.audit.audit import entries
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-__all__ = ["sshd"]
+__all__ = ["machine", "spark", "sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Spark]:
-    with Spark.start("spark1", "127.0.0.2") as started:
-        yield started
-
-
-@pytest.fixture
-def spark(machine: Spark) -> Iterator[Spark]:
-    """Known to ssh as spark1."""
-    machine.sshd.trust()
-    machine.sshd.alias("spark1")
-    try:
-        yield machine
-    finally:
-        machine.engines.remove_all()
 
 
 def audited() -> list[dict[str, object]]:

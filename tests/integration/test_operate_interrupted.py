@@ -5,33 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 from tests.integration.engine_image import EngineLike
-from tests.integration.spark import Spark
+from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import hurried_program, sparktop
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
+__all__ = ["machine", "spark"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 RESTART = ("safe-restart", "spark1", "--set", "target_gib=2", "--set", "grace_s=5", "--yes")
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Spark]:
-    with Spark.start("spark1", "127.0.0.2") as started:
-        yield started
-
-
-@pytest.fixture
-def spark(machine: Spark) -> Iterator[Spark]:
-    machine.sshd.trust()
-    machine.sshd.alias("spark1")
-    try:
-        yield machine
-    finally:
-        machine.engines.remove_all()
 
 
 @pytest.fixture

@@ -5,38 +5,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.spark import Spark
+from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import sparktop
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
+__all__ = ["machine", "spark"]
 
 NAME = "vllm-proven"
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 PARSERS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
 KEY = "sk-canary-77"
 CHECKS = ("answer", "stream", "tools", "long-prompt", "parallel", "key")
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Spark]:
-    with Spark.start("spark1", "127.0.0.2") as started:
-        yield started
-
-
-@pytest.fixture
-def spark(machine: Spark) -> Iterator[Spark]:
-    """Known to ssh as spark1."""
-    machine.sshd.trust()
-    machine.sshd.alias("spark1")
-    try:
-        yield machine
-    finally:
-        machine.engines.remove_all()
 
 
 def proven() -> tuple[int, dict[str, Any]]:

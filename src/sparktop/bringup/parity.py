@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from sparktop.bringup.access import memlock_ask
-from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, each, passed, unknown, warning
+from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, passed, unknown, warning
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
 from sparktop.bringup.memory import guards_ask, parse_guards, swap_ask, swap_text
 from sparktop.checks.node_facts import COMPONENTS
-from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.model.survey import Ask, FileText, Output
 from sparktop.operate.launch.gates.docker import toolkit_ask
-from sparktop.operate.launch.inputs.docker import info, info_ask
-from sparktop.operate.measure.collective import images_ask
+from sparktop.operate.launch.inputs.docker import (
+    image_ask,
+    image_on,
+    image_parity,
+    images_ask,
+    info,
+    info_ask,
+    serving_images,
+)
 
 Value = Callable[[Seen, str], str | None]
 """A component's value on a node, as it is shown; None: not known."""
@@ -184,33 +190,34 @@ def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
             yield ask
 
 
-def _builds(seen: Seen, node: str) -> Mapping[str, str] | None:
-    """Serving image -> its id on the node; None where Docker did not tell."""
-    listed = seen.value(images_ask(node))
-    if not isinstance(listed, list):
-        return None
-    rows = [row for row in listed if isinstance(row, dict) and isinstance(row.get("RepoTags"), list)]
-    return {
-        tag: str(row.get("Id", "")).removeprefix("sha256:")[:12]
-        for row in rows
-        for tag in row["RepoTags"]
-        if isinstance(tag, str) and kind_of_image(tag) is not None
-    }
+IMAGES_AT_MOST = 8
+"""Of one name on all nodes, those compared."""
+
+
+def _common_images(seen: Seen, nodes: Nodes) -> tuple[str, ...]:
+    listed = [serving_images(seen.survey, node) or {} for node in nodes]
+    return tuple(sorted(set.intersection(*map(set, listed))))[:IMAGES_AT_MOST]
+
+
+def _images_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    yield from map(images_ask, nodes)
+    for name in _common_images(seen, nodes):
+        yield from (ask for node in nodes if (ask := image_ask(node, name)) is not None)
 
 
 def _images(seen: Seen, nodes: Nodes) -> Outcome:
-    builds = {node: found for node in nodes if (found := _builds(seen, node)) is not None}
-    if len(builds) < len(nodes):
-        return unknown(f"not listed on {' and '.join(node for node in nodes if node not in builds)}")
-    common = set.intersection(*(set(found) for found in builds.values()))
-    other = sorted(tag for tag in common if len({found[tag] for found in builds.values()}) > 1)
-    if other:
-        shown = ", ".join(f"{node} {builds[node][other[0]]}" for node in nodes)
-        return warning(
-            f"{other[0]} is of another build: {shown}",
-            by_hand("Pull it anew on all, by one digest", f"docker pull {other[0]}   # on {' and on '.join(nodes)}"),
-        )
-    return passed(f"{', '.join(sorted(common))} of one build" if common else "no serving image is on all")
+    if silent := [node for node in nodes if serving_images(seen.survey, node) is None]:
+        return unknown(f"not listed on {' and '.join(silent)}")
+    names = _common_images(seen, nodes)
+    for name in names:
+        images = [image for node in nodes if (image := image_on(seen.survey, node, name)) is not None]
+        if len(images) < len(nodes):
+            return unknown(f"{name} was not read on all")
+        if any(image_parity(first, second).is_problem for first, second in combinations(images, 2)):
+            builds = ", ".join(f"{image.node} {image.short_id}" for image in images)
+            pull = f"docker pull {name}   # on {' and on '.join(nodes)}"
+            return warning(f"{name} is of another build: {builds}", by_hand("Pull it anew on all", pull))
+    return passed(f"{', '.join(names)} of one build" if names else "no serving image is on all")
 
 
 def _look_at(component: Component) -> Callable[[Seen, Nodes], Outcome]:
@@ -250,7 +257,7 @@ _IMAGES = Card(
     why="Ranks of two builds under one name stop at their first collective, or answer otherwise.",
     sources=("anakronox/spark-fleet-updates", "docs/facts/bringup.md section 6"),
     look=_images,
-    asks=each(images_ask),
+    asks=_images_asks,
     scope=Scope.FLEET,
 )
 _COMPONENTS = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -205,13 +206,14 @@ def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4)
 
 def typed(remedy: Remedy, row: CheckResult) -> str:
     """The command that carries a remedy's action out."""
+    nodes = shlex.join(row.nodes)
+    engine = f" --engine {shlex.quote(row.subject)}" if row.subject else ""
     if remedy.action == "launch":
-        return f"sparktop launch RECIPE {' '.join(row.nodes)}"
+        return f"sparktop launch RECIPE {nodes}"
     if remedy.action == "expose":
-        return f"sparktop expose HOSTNAME --from {row.nodes[0]} --engine {row.subject} --on {row.nodes[0]}"
-    engine = f" --engine {row.subject}" if row.subject else ""
-    options = "".join(f" --set {name}={value}" for name, value in remedy.options)
-    return f"sparktop act {remedy.action} {' '.join(row.nodes)}{engine}{options}"
+        return f"sparktop expose HOSTNAME {nodes}{engine} --on {shlex.quote(row.nodes[0])}"
+    options = "".join(f" --set {shlex.quote(f'{name}={value}')}" for name, value in remedy.options)
+    return f"sparktop act {remedy.action} {nodes}{engine}{options}"
 
 
 def _indented(text: str, width: int, tone: str) -> list[Line]:

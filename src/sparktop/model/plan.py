@@ -424,6 +424,11 @@ class StepRun:
     cause: Cause | None = None
     """Of a failed step that started an engine, waited for it or asked it; None where its log names no known problem."""
 
+    def number(self, figure: str) -> float | None:
+        """A figure that it measured; None where it didn't, or measured a word."""
+        value = self.figures.get(figure)
+        return None if value is None or isinstance(value, str) else float(value)
+
 
 class RunState(StrEnum):
     RUNNING = "running"

@@ -4,6 +4,7 @@ look."""
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,12 +34,15 @@ from sparktop.bringup.card import Scope
 from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import View
+from sparktop.cli.commands import split
+from sparktop.documents.bringup import typed
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
 from sparktop.model.plan import Run, StepRun
 from sparktop.model.survey import Answer, Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
+from sparktop.operate.actions import ACTIONS
 
 PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = CheckState
 
@@ -631,6 +635,27 @@ def test_a_check_finds(check: str, state: CheckState, part: str, given: Given) -
     assert (row.state, part in row.found) == (state, True), row.found
     if state in (WARNING, FAILED):
         assert row.remedies, "what is wrong has a remedy"
+
+
+def test_every_command_of_sparktop_that_a_row_offers_is_one() -> None:
+    typed_lines = {
+        line
+        for check, _, _, given in CASES
+        for row in given.made().rows(check)
+        for remedy in row.remedies
+        for line in (*remedy.steps, *((typed(remedy, row),) if remedy.action else ()))
+        if line.startswith("sparktop ")
+    }
+    actions = {action.name for action in ACTIONS}
+    assert len(typed_lines) > 20
+    for line in typed_lines:
+        command, words = split(shlex.split(line, comments=True)[1:])
+        try:
+            parsed = command.arguments().parse_args(words)
+        except SystemExit as error:
+            raise AssertionError(f"{line} is no command: {error}") from error
+        if command.name == "act":
+            assert parsed.action in actions, line
 
 
 def remedy_of(check: str, given: Given) -> tuple[str | None, tuple[str, ...]]:

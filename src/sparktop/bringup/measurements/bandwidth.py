@@ -80,11 +80,6 @@ def _measured(run: Run, nodes: Nodes) -> Iterator[tuple[StepRun, MeasureLink]]:
             yield step_run, act
 
 
-def _figure(step_run: StepRun, name: str) -> float | None:
-    value = step_run.figures.get(name)
-    return None if value is None or isinstance(value, str) else float(value)
-
-
 def _bandwidths(run: Run, nodes: Nodes, *, halves: int) -> list[tuple[Judgement, Gauge | None]]:
     """Each load of so many halves at once, judged, with its bar."""
     rows: list[tuple[Judgement, Gauge | None]] = []
@@ -92,12 +87,12 @@ def _bandwidths(run: Run, nodes: Nodes, *, halves: int) -> list[tuple[Judgement,
         if act.is_latency or len(act.halves) != halves:
             continue
         name = name_of(act)
-        gbps, mtu = _figure(step_run, f"{name}_gbps"), _figure(step_run, f"{name}_{PATH_MTU}")
+        gbps, mtu = step_run.number(f"{name}_gbps"), step_run.number(f"{name}_{PATH_MTU}")
         facts = BandwidthFacts(
             gbps=gbps,
             halves=halves,
             mtu_bytes=int(mtu) if mtu is not None else None,
-            counted_percent=_figure(step_run, f"{name}_{COUNTED}"),
+            counted_percent=step_run.number(f"{name}_{COUNTED}"),
             problem=step_run.detail,
         )
         judgement = judge_bandwidth(facts)
@@ -176,12 +171,12 @@ def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
 
 def _judge_latency(run: Run, nodes: Nodes) -> Outcome | None:
     for step_run, act in _measured(run, nodes):
-        typical_us = _figure(step_run, "latency_us")
+        typical_us = step_run.number("latency_us")
         if not act.is_latency or typical_us is None:
             continue
-        size = _figure(step_run, "latency_bytes")
+        size = step_run.number("latency_bytes")
         judgement = judge_latency(LatencyFacts(typical_us=typical_us, message_bytes=int(size or 0)))
-        p99_us = _figure(step_run, "latency_p99_us")
+        p99_us = step_run.number("latency_p99_us")
         tail = f", 99 % within {p99_us:.2f}" if p99_us is not None else ""
         found = f"{typical_us:.2f} µs{tail}, {act.halves[0].device}, {step_run.step.node} to {act.peer}"
         gauge = Gauge(

@@ -21,7 +21,7 @@ from sparktop.bringup.measurements import bandwidth
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS, CollectiveFacts, judge_collective
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasureCollective, MeasureLink, Run, StepRun
+from sparktop.model.plan import MeasureCollective, MeasureLink, Run
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
 from sparktop.operate.measure.collective_run import COUNTED, FIGURE, NETWORK
@@ -42,14 +42,14 @@ def _look(seen: Seen, nodes: Nodes) -> Outcome:
 
 def _judge(run: Run, nodes: Nodes) -> Outcome | None:
     step_run = next((one for one in run.steps if isinstance(one.step.act, MeasureCollective)), None)
-    if step_run is None or (gbps := _figure(step_run, FIGURE)) is None:
+    if step_run is None or (gbps := step_run.number(FIGURE)) is None:
         return None
     rdma_gbps, rtt_ms = _cable(run)
     transport = str(step_run.figures.get(NETWORK, ""))
     facts = CollectiveFacts(
         gbps=gbps,
         transport=transport,
-        counted_percent=_figure(step_run, COUNTED),
+        counted_percent=step_run.number(COUNTED),
         rdma_gbps=rdma_gbps,
         rtt_ms=rtt_ms,
     )
@@ -65,13 +65,8 @@ def _cable(run: Run) -> tuple[float | None, float | None]:
     for step_run in run.steps:
         act = step_run.step.act
         if isinstance(act, MeasureLink) and not act.is_latency:
-            return _figure(step_run, f"{name_of(act)}_gbps"), _figure(step_run, "rtt_ms")
+            return step_run.number(f"{name_of(act)}_gbps"), step_run.number("rtt_ms")
     return None, None
-
-
-def _figure(step_run: StepRun, name: str) -> float | None:
-    value = step_run.figures.get(name)
-    return None if value is None or isinstance(value, str) else float(value)
 
 
 def _note(case: str, facts: CollectiveFacts) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from sparktop.bringup.card import (
     Basis,
@@ -24,7 +23,6 @@ from sparktop.bringup.card import (
     unknown,
     warning,
 )
-from sparktop.bringup.sites import parse_sites, sites_ask
 from sparktop.engines.ranks import EngineRank, teams
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Engine, EngineKind
@@ -34,6 +32,7 @@ from sparktop.model.plan import Run, StepRun
 from sparktop.model.proof import Proof, Prove, Verdict
 from sparktop.model.survey import Ask
 from sparktop.operate.measure.prove import SERVING, container_asks, is_open, port_bindings
+from sparktop.operate.serve.sites import names_by_port, sites_ask, statements
 
 ACTION = "prove-endpoint"
 _WARNED = (
@@ -114,12 +113,10 @@ def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, 
         case Verdict.NOT_FOUND:
             return (by_hand("Check what stretches or shrinks its context: rope scaling, KV cache quantisation"),)
         case Verdict.OPEN:
-            key = "--flag=--api-key=KEY" if act.kind is EngineKind.SGLANG else "--env VLLM_API_KEY"
-            proxy = f"sparktop expose HOSTNAME --from {shlex.quote(step_run.step.node)}"
-            return (
-                by_hand("Let it require a key", f"{relaunch} {key}"),
-                by_hand("Or let a proxy require one, and the engine listen on 127.0.0.1", proxy),
-            )
+            proxy = by_action("expose", "Let a proxy require a key; then let the engine listen on 127.0.0.1")
+            if act.kind is EngineKind.SGLANG:  # its key is an argument, which every user of the node can read
+                return (proxy,)
+            return (by_hand("Let it require a key", f"{relaunch} --env VLLM_API_KEY"), proxy)
         case Verdict.DENIED:
             variable = "export SPARKTOP_API_KEY=..."
             return (by_hand("Give sparktop its key, and measure again", variable),)
@@ -189,10 +186,10 @@ def _reached(seen: Seen, nodes: Nodes) -> Outcome:
         return skipped(f"it has no endpoint yet: it is {engine.state}")
     if is_open(engine, port_bindings(node, engine, seen.survey)):
         return passed(f"other machines reach port {engine.endpoint.port}")
-    if (site := parse_sites(seen.text(sites_ask(node))).get(engine.endpoint.port)) is not None:
+    if (site := names_by_port(statements(seen.text(sites_ask(node)))).get(engine.endpoint.port)) is not None:
         return passed(f"{site} leads to it, by a proxy on {node}")
     expose = by_action("expose", "Serve it to others, with a key")
-    return replace(passed(f"only {node} reaches port {engine.endpoint.port}"), remedies=(expose,))
+    return passed(f"only {node} reaches port {engine.endpoint.port}", expose)
 
 
 CARDS = (

@@ -19,7 +19,7 @@ from sparktop.bringup.card import (
 from sparktop.checks.machine import LOADED_HEALTHY_MHZ, LOADED_HEALTHY_W, PowerFacts, judge_power
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasurePower, Run, StepRun
+from sparktop.model.plan import MeasurePower, Run
 from sparktop.operate.measure.gpu_load import PACKAGE, library_in
 from sparktop.operate.measure.power import library_ask
 from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED
@@ -40,15 +40,15 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
     step_run = next(
         (one for one in run.steps if isinstance(one.step.act, MeasurePower) and one.step.node == nodes[0]), None
     )
-    if step_run is None or (clock := _figure(step_run, CLOCK)) is None:
+    if step_run is None or (clock := step_run.number(CLOCK)) is None:
         return None
-    power = _figure(step_run, POWER)
+    power = step_run.number(POWER)
     judgement = judge_power(
         PowerFacts(
-            busy_percent=_figure(step_run, BUSY),
+            busy_percent=step_run.number(BUSY),
             power_w=power,
             sm_mhz=clock,
-            temperature_c=_figure(step_run, HEAT),
+            temperature_c=step_run.number(HEAT),
             is_throttled=THROTTLED in step_run.figures,
         )
     )
@@ -59,11 +59,6 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
     watts = f" at {power:.0f} W" if power is not None else ""
     found = f"{clock:.0f} MHz{watts} under load{_NOTES[judgement.case]}{judgement.unknown}"
     return judged(judgement, found, *_remedies(judgement.case, nodes[0]), gauges=tuple(gauges))
-
-
-def _figure(step_run: StepRun, name: str) -> float | None:
-    value = step_run.figures.get(name)
-    return None if value is None or isinstance(value, str) else float(value)
 
 
 _NOTES = {

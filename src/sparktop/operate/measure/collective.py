@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import DockerCall
 from sparktop.model.plan import MeasureCollective, MeasureLink, OnFailure, Plan, Remote, Request, Risk, Step
-from sparktop.model.survey import Ask, DockerGet, Survey
+from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.inspected import image_path, is_whole_id
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NewContainer, make, remove_new, start_call
-from sparktop.operate.launch.inputs.docker import Image, image_ask, image_on, image_parity, list_ask, names_of, rows
+from sparktop.operate.launch.inputs.docker import (
+    Image,
+    image_ask,
+    image_on,
+    image_parity,
+    images_ask,
+    list_ask,
+    names_of,
+    rows,
+    serving_images,
+)
 from sparktop.operate.launch.inputs.link import Rail, fabrics, rails
 from sparktop.operate.measure import link
 from sparktop.operate.measure.all_reduce import LIMIT_S, PORT, PROGRAM
@@ -32,10 +41,6 @@ LABEL = "sparktop.measures"
 NEEDS_BYTES = 8 * GIB
 """The tensor, NCCL's buffers, and what CUDA and PyTorch take."""
 START_LIMIT_S = 60.0
-
-
-def images_ask(node: str) -> DockerGet:
-    return DockerGet(node=node, path="/images/json")
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -127,20 +132,9 @@ def _images(request: Request, survey: Survey) -> Mapping[str, Image]:
 
 def _common_image(nodes: Sequence[str], survey: Survey) -> str:
     """The newest serving image by name that both have; empty: none."""
-    created: dict[str, float] = {}
-    common: set[str] | None = None
-    for node in nodes:
-        listed = survey.value(images_ask(node))
-        tags: set[str] = set()
-        for row in listed if isinstance(listed, list) else ():
-            names = row.get("RepoTags") if isinstance(row, Mapping) else None
-            for tag in names if isinstance(names, list) else ():
-                if isinstance(tag, str) and image_path(tag) is not None and kind_of_image(tag.lower()) is not None:
-                    tags.add(tag)
-                    stamp = row.get("Created")
-                    created[tag] = float(stamp) if isinstance(stamp, int | float) else 0.0
-        common = tags if common is None else common & tags
-    return max(sorted(common or ()), key=lambda tag: created[tag], default="")
+    made = [serving_images(survey, node) or {} for node in nodes]
+    common = set.intersection(*map(set, made))
+    return max(sorted(common), key=lambda name: max(images[name] for images in made), default="")
 
 
 # --- the containers

@@ -36,6 +36,7 @@ from sparktop.operate.serve.proxy_config import (
     site_text,
     upstream,
 )
+from sparktop.operate.serve.sites import sites_ask, statements
 from sparktop.operate.serve.unit import PRINT
 
 REMOVE = "remove"
@@ -70,7 +71,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
         AskPrivileges(node=host),
         _program_ask(host, kind),
         _folder_ask(host),
-        _names_ask(host),
+        sites_ask(host),
         FileText(node=host, path="/proc/net/if_inet6"),
     ]
     if all(ask in survey.answers for ask in questions):
@@ -213,12 +214,6 @@ def _folder_ask(host: str) -> Output:
     return Output(node=host, argv=("ls", "-d", _ENABLED, "/etc/nginx/conf.d"))
 
 
-def _names_ask(host: str) -> Output:
-    """Upstreams and names in all that nginx loads; links are followed."""
-    paths = (_ENABLED, "/etc/nginx/conf.d", "/etc/nginx/nginx.conf")
-    return Output(node=host, argv=("grep", "-RsE", r"^\s*(upstream|server_name)\s", *paths))
-
-
 def _layout(request: Request, survey: Survey) -> Layout:
     """Where the files go: Debian's folders of sites, else conf.d."""
     host, name = request.options.get("on", ""), request.options.get("name", "").lower()
@@ -254,8 +249,7 @@ def _require_proxy(request: Request, survey: Survey) -> None:
 
 def _doubled(site: Site, layout: Layout, host: str, survey: Survey) -> Iterator[str]:
     """Other files that nginx loads with the same upstream."""
-    for row in str(survey.value(_names_ask(host)) or "").splitlines():
-        path, _, statement = row.partition(":")
+    for path, statement in statements(survey.value(sites_ask(host))):
         words = statement.replace("{", " ").split()
         if words[:2] == ["upstream", site.identifier] and path not in (layout.site, layout.link):
             yield sanitise.line(path)
@@ -435,8 +429,7 @@ def _warnings(
     if is_plain:
         add = f": sudo certbot --nginx -d {site.name}" if layout.proxy is Proxy.NGINX else ""
         yield f"Plain HTTP: keys and prompts can be read on the way. Add TLS before it faces the internet{add}"
-    for row in str(survey.value(_names_ask(host)) or "").splitlines():
-        path, _, statement = row.partition(":")
+    for path, statement in statements(survey.value(sites_ask(host))):
         names = statement.rstrip(" ;").split()[1:]
         if statement.split()[:1] == ["server_name"] and site.name in names and path not in (layout.site, layout.link):
             yield f"{sanitise.line(path)} on {host} serves {site.name} too: nginx takes the first of one port."

@@ -259,7 +259,7 @@ class _Change:
         if before == after:
             return ()
         drop = self.folder.take_block(CONFIG, BEGIN, END)
-        return (*((drop,) if before else ()), *(self.folder.add_block(CONFIG, after) if after else ()))
+        return (*(drop if before else ()), *(self.folder.add_block(CONFIG, after) if after else ()))
 
     def differences(self) -> Iterator[Difference]:
         where = f"of {self.node.name}"

@@ -108,10 +108,17 @@ class SshFolder:
         """Remove every line that equals this one; where there is none, or no file, it is done."""
         return Command(argv=removal(self.path(name), line), limit_s=LIMIT_S, done_when=self._lacks(name, line))
 
-    def take_block(self, name: str, first: str, last: str) -> Command:
-        """Remove the lines from the first to the last; where the first isn't there, it is done."""
+    def take_block(self, name: str, first: str, last: str) -> tuple[Command, ...]:
+        """Remove the lines from the first to the last; where the first isn't there, it is done.
+
+        Without the last line, which somebody may have taken out, sed would go on to the file's end: that is refused.
+        """
         argv = ("sed", "-i", f"\\|^{_escaped(first)}$|,\\|^{_escaped(last)}$|d", self.path(name))
-        return Command(argv=argv, limit_s=LIMIT_S, done_when=self._lacks(name, first))
+        done = self._lacks(name, first)
+        return (
+            replace(self.holds(name, last), done_when=done),
+            Command(argv=argv, limit_s=LIMIT_S, done_when=done),
+        )
 
     def _lacks(self, name: str, line: str) -> Command:
         return replace(self.holds(name, line), accepts=(1, 2))

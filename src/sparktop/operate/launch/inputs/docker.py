@@ -8,6 +8,7 @@ from typing import Any
 
 from sparktop.checks.judgement import Judgement
 from sparktop.checks.parity import ImageFacts, judge_image_parity
+from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.engines import labels
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path
@@ -67,6 +68,25 @@ def image_on(survey: Survey, node: str, image: str) -> Image | None:
         architecture=str(raw.get("Architecture") or ""),
         labels={str(name): str(value) for name, value in labels.items()},
     )
+
+
+def images_ask(node: str) -> DockerGet:
+    """Asks for the images of the node, by name."""
+    return DockerGet(node=node, path="/images/json")
+
+
+def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
+    """When each image of an engine was made (seconds since the epoch, 0: not told), by name; None: not listed."""
+    listed = survey.value(images_ask(node))
+    if not isinstance(listed, list):
+        return None
+    made: dict[str, float] = {}
+    for row in listed:
+        names, stamp = (row.get("RepoTags"), row.get("Created")) if isinstance(row, Mapping) else (None, None)
+        for name in names if isinstance(names, list) else ():
+            if isinstance(name, str) and image_path(name) is not None and kind_of_image(name) is not None:
+                made[name] = float(stamp) if isinstance(stamp, int | float) else 0.0
+    return made
 
 
 def knows_image(survey: Survey, node: str, image: str) -> bool:
