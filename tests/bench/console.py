@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from sparktop.cli import composition
+from sparktop.cli.interpreter import prepare_for_console
 from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.diagnose.logs.rule import shipped
@@ -35,7 +36,6 @@ from sparktop.model.telemetry import HostFacts, LogLine
 from sparktop.observe.engine_log import Feed
 from sparktop.observe.watch import ForwardingWatch, LogFeed, Publish, Watch
 from sparktop.transport.base import Prompter
-from sparktop.ui.app import SparktopApp
 
 ENGINE = Engine(key="bench", kind=EngineKind.VLLM, name="vllm-bench", state=EngineState.SERVING)
 LINES_PER_S = 100_000
@@ -187,6 +187,9 @@ def main() -> None:
         loop.add_signal_handler(signal.SIGUSR1, flood.start)
         loop.add_signal_handler(signal.SIGUSR2, flood.stop)
         return FloodedWatch(watch, feed)
+
+    prepare_for_console()
+    from sparktop.ui.app import SparktopApp
 
     SparktopApp(start=start, node_names=config.hosts, clock=SystemClock()).run()
 

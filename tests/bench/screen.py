@@ -27,8 +27,9 @@ HOW_SAMPLE = (
 )
 HOW_RING = "`all kept`: 5,000 lines every 50 ms go into the feed of the log on the screen, in one piece."
 HOW_PUMP = (
-    "`offered`: a thread hands 100,000 records a second to the Docker follower's own pump, which gives the loop at "
-    "most 1,000 each 50 ms and drops the oldest beyond what it may hold, and says so in the log."
+    "`offered`: a thread hands 100,000 records a second to the Docker follower's own pump, which gives the loop as "
+    "many as it can prepare in 6 ms, some 30 times a second, drops the oldest beyond what it may hold, and says so in "
+    "the log."
 )
 HOW_KEY = (
     "`?` typed at the pseudo-terminal opens the help and closes it again, in turn, at odd times; the time from just "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.ui import pictures, svg
 from tests.ui.look import clock_of_pictures, console
 from textual.pilot import Pilot
 
+import sparktop.ui.app as app_module
 from sparktop.config import resource_dir
 from sparktop.errors import ConfigError
 from sparktop.model.fleet import FleetState
@@ -106,6 +108,43 @@ async def test_it_paints_before_it_starts_watching() -> None:
         clock.advance(5)
         app.console_screen.tick()
         await until(pilot, lambda: "connecting 0:05" in screen(pilot))
+
+
+async def test_the_panes_below_the_figures_come_without_any_figures() -> None:
+    clock = clock_of_pictures()
+
+    async def start(publish: Callable[[FleetState], None], prompter: object) -> pictures.FakeWatch:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = SparktopApp(start=start, node_names=("spark1",), clock=clock)
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert not app.console_screen.bottom.panes
+        await until(pilot, lambda: set(app.console_screen.bottom.panes) == {"log", "kernel", "processes"})
+
+
+async def test_a_fault_in_the_panes_below_costs_only_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparktop.ui.panes.bottom._pane_types", lambda: 1 / 0)
+    app, _ = console("decode")
+    async with app.run_test(size=(160, 40)) as pilot:
+        await until(pilot, lambda: "the pane logs" in screen(pilot), what="the fault is told")
+        assert "GiB available" in screen(pilot)
+
+
+async def test_garbage_is_collected_again_once_the_console_has_started() -> None:
+    app, _ = console("idle")
+    gc.disable()
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            await ready(pilot)
+            assert not gc.isenabled()
+        assert gc.isenabled(), "a console that ended, or failed to start"
+        gc.disable()
+        app_module._freeze_permanent_objects()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 async def test_the_age_ticks_when_nothing_arrives() -> None:

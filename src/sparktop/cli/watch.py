@@ -185,6 +185,9 @@ def _run_app(
     title: str = "",
     is_demo: bool = False,
 ) -> int:
+    from sparktop.cli.interpreter import prepare_for_console
+
+    prepare_for_console()
     from sparktop.clock import SystemClock
     from sparktop.text.ascii import wants_ascii
     from sparktop.ui.app import SparktopApp

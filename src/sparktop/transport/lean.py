@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import sys
 import threading
 from importlib import import_module
@@ -14,6 +15,9 @@ UNUSED_PARTS = {
     "asyncssh": ("asyncssh.crypto.x509",),
 }
 """Library -> modules that it imports only where it can."""
+UNUSED_LIBRARIES = ("nettle", "libnettle", "libnettle-6", "oqs", "liboqs")
+"""C libraries for UMAC and sntrup761, beside which asyncssh has better algorithms. It looks for them by starting
+ldconfig, gcc and ld: a fifth of its import, which each first connection waits for."""
 
 
 _LOCK = threading.Lock()
@@ -26,8 +30,11 @@ def import_lean(library: str) -> ModuleType:
             return sys.modules[library]
         for part in UNUSED_PARTS[library]:
             sys.modules[part] = None  # type: ignore[assignment] # Python's own sign for "can't be imported"
+        find_library = ctypes.util.find_library
+        ctypes.util.find_library = lambda name: None if name in UNUSED_LIBRARIES else find_library(name)
         try:
             return import_module(library)
         finally:
+            ctypes.util.find_library = find_library
             for part in UNUSED_PARTS[library]:
                 del sys.modules[part]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -69,6 +70,11 @@ Start = Callable[[Publish, "Prompter"], Awaitable[Watch]]
 """Builds the Watch; called only after the first paint, because its imports take time."""
 
 
+FIGURES_FIRST_S = 0.5
+"""How long the panes below the figures wait for the first of them: importing and mounting them takes the time of a
+login."""
+
+
 SETTLED_S = 4.0
 """After this time all modules are imported and all permanent widgets are mounted."""
 
@@ -77,6 +83,7 @@ def _freeze_permanent_objects() -> None:
     """Exclude permanent objects from later garbage collections: walking them delayed keys by about 60 ms each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()  # the command line may have disabled it for the start
     gc.set_threshold(15_000, 20, 50)  # more than a batch of log lines: each takes the place of an older one
 
 
@@ -130,6 +137,7 @@ class SparktopApp(App[int]):
         self._clock = clock
         self._state: FleetState | None = None
         self._waiting = False
+        self._has_figures = asyncio.Event()
         self._exit_code = 0
         self.watch_running: Watch | None = None
         attention = attention or Attention(clock)
@@ -182,6 +190,14 @@ class SparktopApp(App[int]):
     def _start_watch(self) -> None:
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported
         self.run_worker(self._observe(), name="watch", exit_on_error=False)
+        self.run_worker(self._complete(), name="complete", exit_on_error=False)
+
+    async def _complete(self) -> None:
+        """Mount the rest of the console once figures are shown, or while they let wait for themselves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIGURES_FIRST_S):
+                await self._has_figures.wait()
+        await self.console_screen.complete()
 
     async def _observe(self) -> None:
         """Build the Watch and run it; on an error show it and keep the last fleet state on the screen."""
@@ -189,9 +205,7 @@ class SparktopApp(App[int]):
 
         try:
             self._prompter = ConsolePrompter(self)
-            starting = asyncio.ensure_future(self._start(self.publish, self._prompter))
-            await self.console_screen.complete()
-            watch = await starting
+            watch = await self._start(self.publish, self._prompter)
             gc.freeze()
             self.watch_running = watch
             self.console_screen.attach(watch)
@@ -206,6 +220,8 @@ class SparktopApp(App[int]):
             self.log.error(error)
             text = f"a fault in sparktop stopped watching: {type(error).__name__}: {error} · q, then start again"
             self.console_screen.fail(text)
+        finally:
+            gc.enable()
 
     def publish(self, state: FleetState) -> None:
         """Take a new fleet state; called on the event loop, from any task."""
@@ -219,6 +235,8 @@ class SparktopApp(App[int]):
         if self._state is not None:
             state = self._state
             self.console_screen.show(state)
+            if any(view.sample is not None for view in state.nodes):
+                self._has_figures.set()
             self.console_screen.contain("runs", lambda: self.acting.see(state))
             self.console_screen.contain("notifications", lambda: self._notifier.follow(state))
 

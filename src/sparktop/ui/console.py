@@ -111,7 +111,11 @@ class ConsoleScreen(Screen[None]):
 
     async def complete(self) -> None:
         """Mount what the first paint does without."""
-        await self.bottom.complete()
+        try:
+            await self.bottom.complete()
+        except Exception as error:  # noqa: BLE001 - the figures are shown all the same
+            self._note_fault("logs", error)
+            self._show_verdict()
         self._arrange()
 
     def attach(self, watch: Watch) -> None:
@@ -146,10 +150,13 @@ class ConsoleScreen(Screen[None]):
         try:
             show()
         except Exception as error:  # noqa: BLE001 - whatever it is, the rest of the console goes on
-            text = faults.named(f"the pane {name}", error)
-            self._failed[name] = Notice(severity=Severity.WARNING, text=text)
+            self._note_fault(name, error)
         else:
             self._failed.pop(name, None)
+
+    def _note_fault(self, pane: str, error: Exception) -> None:
+        text = faults.named(f"the pane {pane}", error)
+        self._failed[pane] = Notice(severity=Severity.WARNING, text=text)
 
     def _show_verdict(self) -> None:
         failed = tuple(self._failed.values())

@@ -42,6 +42,27 @@ def test_the_first_paint_imports_no_rules() -> None:
     assert [name for name in loaded if name.startswith((*LATER, *RULES))] == []
 
 
+def test_the_console_paints_twice_as_often_as_textual_would_and_collects_no_garbage_while_it_imports() -> None:
+    code = """
+import gc, sys
+from sparktop.cli.interpreter import prepare_for_console
+prepare_for_console()
+from textual.constants import MAX_FPS
+print(MAX_FPS, gc.isenabled(), sys.getswitchinterval())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["120", "False", "0.001"]
+
+
+def test_httpx_s_first_request_imports_nothing_on_the_event_loop() -> None:
+    code = (
+        "import sys; from sparktop.transport.endpoint import import_httpx; import_httpx(); "
+        "print({'httpcore', 'anyio._backends._asyncio'} <= set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
+
+
 NEEDS_ENGINE = ("httpx", "yaml", "re2", "sparktop.diagnose.lint", "sparktop.diagnose.outputs")
 NEEDS_DOCKER = ("docker", "requests", "http.cookiejar")
 NEEDS_ACTION = (

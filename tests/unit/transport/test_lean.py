@@ -36,3 +36,14 @@ def test_a_library_works_without_them(library: str, absent: tuple[str, ...], wor
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_asyncssh_looks_for_no_library_that_it_does_without() -> None:
+    """Each look starts ldconfig, gcc and ld; ifaddr, which it needs, looks for libc."""
+    code = (
+        "import ctypes.util; from sparktop.transport.lean import import_lean; looked = []; "
+        "found = ctypes.util.find_library; ctypes.util.find_library = lambda name: looked.append(name) or found(name); "
+        "mine = ctypes.util.find_library; import_lean('asyncssh'); print(*looked, ctypes.util.find_library is mine)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["c", "True"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from sparktop.ui.panes.kernel import KernelPane
     from sparktop.ui.panes.log import LogPane
     from sparktop.ui.panes.processes import ProcessPane
+
+
+def _pane_types() -> tuple[type[KernelPane], type[LogPane], type[ProcessPane]]:
+    """The panes' classes, imported; for a thread, as keys are answered meanwhile."""
+    from sparktop.ui.panes.kernel import KernelPane
+    from sparktop.ui.panes.log import LogPane
+    from sparktop.ui.panes.processes import ProcessPane
+
+    return KernelPane, LogPane, ProcessPane
 
 
 Contain = Callable[[str, Callable[[], object]], None]
@@ -42,10 +52,7 @@ class Bottom(Container):
 
     async def complete(self) -> None:
         """Import and mount the panes: their imports take as long as everything that the first paint needs."""
-        from sparktop.ui.panes.kernel import KernelPane
-        from sparktop.ui.panes.log import LogPane
-        from sparktop.ui.panes.processes import ProcessPane
-
+        KernelPane, LogPane, ProcessPane = await asyncio.to_thread(_pane_types)  # noqa: N806 - classes
         self.log_pane = LogPane(clock=self._clock)
         self.kernel = KernelPane(clock=self._clock)
         processes = ProcessPane()

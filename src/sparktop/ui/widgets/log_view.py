@@ -45,7 +45,7 @@ class LogView(LogScroll, can_focus=True):
         self._jump: Callable[[Sequence[LogRow]], int | None] | None = None
         self._scan_timer: Timer | None = None
         self._palette: Palette | None = None
-        self._strips: LRUCache[tuple[int, int, int], tuple[LogRow, Strip]] = LRUCache(512)
+        self._strips: LRUCache[tuple[int, int, int], tuple[LogRow, Strip]] = LRUCache(64)
         self._reported: tuple[object, ...] = ()
         self.set_reactive(LogScroll.time_wish, show_time)
 
@@ -196,6 +196,7 @@ class LogView(LogScroll, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         colours = self._palette or self._read_palette()
+        self._strips.grow(2 * len(self.visible_rows))
         if y >= len(self.visible_rows):
             return Strip.blank(self._cells, colours.base)
         row = self.visible_rows[y]
