@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events, on
-from textual.app import ComposeResult
+from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.widget import Widget
 
 from sparktop.clock import Clock
 from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, measuring, merged
@@ -17,12 +16,10 @@ from sparktop.errors import SparktopError
 from sparktop.model.bringup import Changed, Chapter, CheckResult, CheckState, Key
 from sparktop.model.finding import Remedy
 from sparktop.text.lines import Line
-from sparktop.ui.dialogs.page import CoveringScreen
+from sparktop.ui.screens.list_and_detail import ListAndDetail
 from sparktop.ui.widgets.line_widget import CursorList, Sheet
 from sparktop.ui.widgets.log_file import save
 
-BESIDE_CELLS = 150
-"""Screen width from which the details are beside the list."""
 CHAPTER_CELLS = 10
 Looking = Callable[[Collection[str], bool], AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]]
 """Looks at the checks of these ids (empty: all), also at what is proven if True."""
@@ -74,17 +71,11 @@ class CheckTable(CursorList[CheckResult]):
         return f"{nodes} {row.subject}" if row.subject and self._names_subjects else nodes
 
 
-class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
+class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]):
     """Looks chapter by chapter; answers a remedy that the operator wants planned, and its row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "close", "Close", show=False),
-        Binding("j,down", "move(1)", "Down", show=False),
-        Binding("k,up", "move(-1)", "Up", show=False),
-        Binding("home,g", "move(-10000)", "First", show=False),
-        Binding("end,G", "move(10000)", "Last", show=False),
-        Binding("pagedown,space", "page(1)", "The detail down", show=False),
-        Binding("pageup", "page(-1)", "The detail up", show=False),
         Binding("n", "next_problem", "The next problem", show=False),
         Binding("p", "hide", "Hide what passed", show=False),
         Binding("r", "again", "Look at this check again", show=False),
@@ -93,7 +84,6 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         Binding("y,c", "copy", "Copy the commands", show=False),
         Binding("e", "export", "Export the page", show=False),
     ]
-    AUTO_FOCUS = ""
 
     def __init__(
         self,
@@ -109,7 +99,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
     ) -> None:
         """`rows`: what an earlier opening found; `stale`: ids of checks to look at again, all where there are no
         rows; `also_proven`: those of them too whose basis is the same."""
-        super().__init__(id="bring-up-screen")
+        super().__init__("bring-up", CheckTable(titles, hosts), Sheet(self._detail, id="bring-up-detail"))
         self._looking = looking
         self._order = {check: place for place, check in enumerate(titles)}
         self._hosts = hosts
@@ -123,30 +113,16 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         self._has_moved = False
         """The operator has moved the cursor: it doesn't go to the first problem by itself any more."""
         self._problem = ""
-        self.table = CheckTable(titles, hosts)
-        self.detail = Sheet(self._detail, id="bring-up-detail")
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet-frame"), Container(id="bring-up"):
-            yield self.table
-            yield self.detail
 
     def on_mount(self) -> None:
         self.app.clear_notifications()
         self._show_rows()
-        self._arrange()
+        self.lay_out()
         if not self.rows or self._stale:
             self._look(self._stale if self.rows else (), also_proven=bool(self.rows) and self._also_proven)
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
-
-    def _arrange(self) -> None:
-        width, height = self.app.size
-        is_wide = width >= BESIDE_CELLS
-        self.query_one("#bring-up").set_class(is_wide, "-beside")
-        self.table.styles.height = "1fr" if is_wide else max(4, (height - 4) * 3 // 5)
-        self._renew()
+    def list_lines(self, room: int) -> int:
+        return max(4, room * 3 // 5)
 
     # looking
 
@@ -156,7 +132,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
             self.run_worker(self._work(checks, also_proven=also_proven), name="bring-up", exit_on_error=False)
 
     async def _work(self, checks: Collection[str], *, also_proven: bool) -> None:
-        self._renew()
+        self.renew()
         try:
             async for chapter, found in self._looking(checks, also_proven):
                 self._take(chapter, found, checks)
@@ -183,20 +159,15 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
             self.rows.values(), key=lambda row: (self._order.get(row.check, 999), _place(row.nodes, self._hosts))
         )
         self.table.show([row for row in merged(rows) if not (self._hides_passed and row.state is CheckState.PASSED)])
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
-        if not self.is_attached or not self.query(".sheet-frame"):
-            return
-        frame = self.query_one(".sheet-frame")
+    def write_frame(self, frame: Widget) -> None:
         state = "  looking …" if self._is_looking else f"  {self._problem}" if self._problem else ""
         frame.border_title = Text(f"bring-up  {' & '.join(self._hosts)}  {counts(self.rows.values())}{state}")
         row = self.table.selected
         fix = _enter(row) if row is not None else ""
         hide = f"p {'show' if self._hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
         frame.border_subtitle = Text(f"{fix}n next problem   {hide}r again   e export   Esc close")
-        self.table.redraw()
-        self.detail.redraw()
 
     def _detail(self, width: int) -> list[Line]:
         row = self.table.selected
@@ -206,15 +177,7 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
 
     def action_move(self, rows: int) -> None:
         self._has_moved = True
-        self.table.move(rows)
-
-    @on(CheckTable.Moved)
-    def _show_detail(self) -> None:
-        self.detail.scroll_pages(-10_000)
-        self._renew()
-
-    def action_page(self, pages: int) -> None:
-        self.detail.scroll_pages(pages)
+        super().action_move(rows)
 
     def action_next_problem(self) -> None:
         """Select the next row that failed or is worth a look, beginning again at the end; where there is none, the next
@@ -250,13 +213,13 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
         if row is not None and remedy is not None:
             self.dismiss((remedy, row))
         elif row is not None and row.remedies:
-            self._say("its remedy is done by hand: y copies the commands")
+            self.say("its remedy is done by hand: y copies the commands")
 
     def action_copy(self) -> None:
         row = self.table.selected
         if row is not None and (text := "\n".join(commands(row))):
             self.app.copy_to_clipboard(text)
-            self._say("copied")
+            self.say("copied")
 
     async def action_export(self) -> None:
         """Write the page to keep to a file on this machine."""
@@ -268,12 +231,9 @@ class BringUpScreen(CoveringScreen[tuple[Remedy, CheckResult] | None]):
                 ((line, None, None, None, False) for line in text.splitlines()), title="bring-up", wall_s=now_wall_s
             )
         except OSError as error:
-            self._say(f"nothing was exported: {error.strerror or error}")
+            self.say(f"nothing was exported: {error.strerror or error}")
             return
         self.notify(f"Saved to {path}", title="Bring-up page exported", markup=False, timeout=10)
-
-    def _say(self, text: str) -> None:
-        self.notify(text, severity="warning", markup=False, timeout=6)
 
 
 def _enter(row: CheckResult) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events, on
-from textual.app import ComposeResult
+from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.widget import Widget
 from textual.widgets import Input
 
 from sparktop.documents.recipe import RecipeRow, available_line, columns, detail_lines, matches, row_line
@@ -19,11 +18,9 @@ from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Recipe
 from sparktop.text.lines import BLANK, Line, hanging
 from sparktop.text.table import heading
-from sparktop.ui.dialogs.page import CoveringScreen
+from sparktop.ui.screens.list_and_detail import ListAndDetail
 from sparktop.ui.widgets.line_widget import CursorList, Sheet
 
-BESIDE_CELLS = 150
-"""Screen width from which the details are beside the list."""
 READ_ONLY = (
     "read-only: this console looks and changes nothing, so nothing is planned or launched from here. "
     "Start it without --read-only, or take read_only out of config.toml."
@@ -62,22 +59,15 @@ class RecipeTable(CursorList[RecipeRow]):
         return lines
 
 
-class RecipesScreen(CoveringScreen[Recipe | None]):
+class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
     """Choose a recipe; answers it, None when the operator left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back", show=False),
         Binding("q", "close", "Close", show=False),
-        Binding("j,down", "move(1)", "Down", show=False),
-        Binding("k,up", "move(-1)", "Up", show=False),
-        Binding("home,g", "move(-10000)", "First", show=False),
-        Binding("end,G", "move(10000)", "Last", show=False),
-        Binding("pagedown,space", "page(1)", "The detail down", show=False),
-        Binding("pageup", "page(-1)", "The detail up", show=False),
         Binding("slash", "filter", "Filter", show=False),
         Binding("enter,L", "choose", "Launch", show=False),
     ]
-    AUTO_FOCUS = ""
 
     def __init__(
         self,
@@ -91,58 +81,38 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
     ) -> None:
         """`fits`: recipe id -> verdict of this session; `at`: id of the recipe to begin on; `unread`: unreadable
         folders, with the reason."""
-        super().__init__(id="recipes-screen")
+        super().__init__("recipes", RecipeTable(fits), Sheet(self.recipe_lines, id="recipe-detail"))
         self._all = shelved
         self._fleet = fleet
         self._is_read_only = is_read_only
         self._unread = unread
         self._first_id = at
         self.news = ""
-        self.table = RecipeTable(fits)
-        self.detail = Sheet(self.recipe_lines, id="recipe-detail")
         self._field = Input(id="recipe-filter", compact=True, placeholder="name, model, engine, quantisation …")
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet-frame"):
-            yield self._field
-            with Container(id="recipes"):
-                yield self.table
-                yield self.detail
+    def above(self) -> Iterator[Widget]:
+        yield self._field
 
     def on_mount(self) -> None:
         self.app.clear_notifications()
         self._field.display = False
         self.table.show(self._all, self._first_id)
-        self._arrange()
+        self.lay_out()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
+    def list_lines(self, room: int) -> int:
+        return min(self.table.wanted_lines, max(4, room * 2 // 5))
 
-    def _arrange(self) -> None:
-        width, height = self.app.size
-        is_wide = width >= BESIDE_CELLS
-        self.query_one("#recipes").set_class(is_wide, "-beside")
-        room = max(3, height - 4)
-        self.table.styles.height = "1fr" if is_wide else min(self.table.wanted_lines, max(4, room * 2 // 5))
-        self.renew()
-
-    def renew(self) -> None:
-        """Render everything again after a change of the cursor, the filter or the rows."""
-        if not self.is_attached or not self.query(".sheet-frame"):
-            return
-        frame = self.query_one(".sheet-frame")
+    def write_frame(self, frame: Widget) -> None:
         shown_count, total = len(self.table.rows), len(self._all)
         frame.border_title = Text(f"recipes  {shown_count} of {total}" if shown_count != total else f"recipes  {total}")
         row = self.table.selected
         verb = "Enter launch …   " if row is not None and row.recipe is not None and not self._is_read_only else ""
         frame.border_subtitle = Text(f"{verb}/ filter   PgDn more   Esc close")
-        self.table.redraw()
-        self.detail.redraw()
 
     def tell(self, text: str) -> None:
         """Show a new critical finding above the details, as a toast would cover them."""
         self.news = text
-        self._show_detail()
+        self.show_detail()
 
     def recipe_lines(self, width: int) -> list[Line]:
         """The lines of the details, below warnings."""
@@ -157,18 +127,6 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
             lines += [BLANK, available_line(self._fleet).cut(width)]
         return lines
 
-    def action_move(self, rows: int) -> None:
-        self.table.move(rows)
-
-    @on(RecipeTable.Moved)
-    def _show_detail(self) -> None:
-        """Show the details of the recipe under the cursor from their first line on."""
-        self.detail.scroll_pages(-10_000)
-        self.renew()
-
-    def action_page(self, pages: int) -> None:
-        self.detail.scroll_pages(pages)
-
     def action_filter(self) -> None:
         self._field.display = True
         self._field.focus()
@@ -177,8 +135,8 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         self.table.show([row for row in self._all if matches(row, event.value)])
-        self._show_detail()
-        self._arrange()
+        self.show_detail()
+        self.lay_out()
 
     @on(Input.Submitted)
     def _filtered(self, event: Input.Submitted) -> None:
@@ -191,9 +149,9 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
         if row is None:
             return
         if row.recipe is None:
-            self._say("this recipe can't be launched: its errors are listed with it")
+            self.say("this recipe can't be launched: its errors are listed with it")
         elif self._is_read_only:
-            self._say(READ_ONLY)
+            self.say(READ_ONLY)
         else:
             self.dismiss(row.recipe)
 
@@ -204,9 +162,6 @@ class RecipesScreen(CoveringScreen[Recipe | None]):
             self._field.value = ""
             self.set_focus(None)
             self.table.show(self._all)
-            self._arrange()
+            self.lay_out()
         else:
             self.dismiss(None)
-
-    def _say(self, text: str) -> None:
-        self.notify(text, severity="warning", markup=False, timeout=6)
