@@ -42,7 +42,7 @@ def judge_memory_monitor(facts: RayFacts) -> Judgement:
 
 
 _SWITCH_OFF = Remedy(
-    title="Switch it off on both nodes, before `ray start`",
+    title="Switch Ray's memory monitor off on both nodes, before `ray start`",
     steps=(f"docker run -e {MONITOR}=0 ...",),
     cost="the time to load",
     action="relaunch",

@@ -195,6 +195,7 @@ _LIVE_RULES = (
     container_access.linger,
     progress.log,
     progress.log_of_a_hang,
+    progress.log_of_unequal_memory,
     progress.no_tokens,
     progress.kv_cache_full,
     progress.load_stalled,

@@ -291,7 +291,7 @@ def _explanation(case: _Case, advice: tuple[Advice, ...], present: dict[str, _Ca
         sentences.append(
             f"The driver names Xid {code} ({entry.name}) as what came before, which isn't in this text{meaning}"
         )
-    sentences += [f"According to {other.source}: {other.meaning}" for other in advice[1:]]
+    sentences += [f"{other.meaning.rstrip('.')} ({other.source})." for other in advice[1:]]
     if case.rule == OOM_KILL:
         sentences.append("So the victim may be a bystander: look for what held or took the most just before.")
     return " ".join(dict.fromkeys(sentences))

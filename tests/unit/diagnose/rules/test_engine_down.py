@@ -153,6 +153,17 @@ def test_the_remedy_of_what_it_was_stopped_for_stays_offered() -> None:
     assert len(only(said(ended(137), interventions=(stop(),), findings=(old,))).remedies) == 1
 
 
+def test_the_remedy_of_a_lesser_problem_stands_behind_the_start() -> None:
+    monitor = replace(EAGER, title="Switch Ray's memory monitor off", change=Change(environment={"RAY": "0"}))
+    settings = replace(SPIKE, rule="config.ray-memory-monitor", severity=Severity.WARNING, remedies=(monitor,))
+    before = fleet(ended(143), findings=(settings, SPIKE))
+    found = only(claims(rules_on("restart", "engine"), before))
+    titles = [remedy.title for remedy in found.remedies]
+    assert titles == [EAGER.title, "Start it again", monitor.title]
+    later = replace(before, findings=(found,))
+    assert only(claims(rules_on("restart", "engine"), later)).remedies == found.remedies
+
+
 def test_a_removed_container_is_launched_by_hand() -> None:
     gone = ended(137)
     assert gone.container is not None

@@ -81,3 +81,13 @@ def test_nothing_else_is_shown(name: str) -> None:
 def test_pairs_and_single_nodes_with_other_troubles_are_not_accused(name: str) -> None:
     stage = Stage(name, rules=RULES).run(180)
     assert [one.finding.rule for one in stage.shown if one.finding.severity is not Severity.INFO] == []
+
+
+def test_a_rank_that_complains_of_the_other_s_memory_follows_from_the_nodes_memory() -> None:
+    """The root is the node with less memory, not the healthy rank that says so."""
+    causes = set()
+    for picture in Stage("leak-after-kill").play():
+        firing = {one.rule for one in picture.findings if one.phase is Phase.FIRING}
+        if "cluster.memory-apart" in firing:
+            causes |= {one.caused_by for one in picture.findings if one.rule == "sglang.memory-unbalanced"}
+    assert causes == {"cluster.memory-apart"}

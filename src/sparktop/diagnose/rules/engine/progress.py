@@ -53,6 +53,8 @@ OF_A_HANG = frozenset(
     )
 )
 """Log rules whose lines a rank writes because another rank, or the GPU, doesn't answer."""
+OF_UNEQUAL_MEMORY = frozenset(("sglang.memory-unbalanced", "sglang.memory-unbalanced-bare"))
+"""Log rules whose lines a rank writes because the other node has less memory."""
 
 
 def _log_findings(fleet: FleetState) -> Iterator[Finding]:
@@ -86,7 +88,7 @@ def _log_findings(fleet: FleetState) -> Iterator[Finding]:
 )
 def log(fleet: FleetState) -> Iterator[Finding]:
     """What a log rule has read in an engine's log, if it has a cause of its own."""
-    return (finding for finding in _log_findings(fleet) if finding.rule not in OF_A_HANG)
+    return (finding for finding in _log_findings(fleet) if finding.rule not in OF_A_HANG | OF_UNEQUAL_MEMORY)
 
 
 @live_rule(
@@ -100,6 +102,19 @@ def log(fleet: FleetState) -> Iterator[Finding]:
 def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
     """What a log rule has read in an engine's log, if it only follows from a hang."""
     return (finding for finding in _log_findings(fleet) if finding.rule in OF_A_HANG)
+
+
+@live_rule(
+    "engine.log-of-unequal-memory",
+    "An engine's log says that another rank has less memory",
+    Severity.WARNING,
+    scope="SGLang, two nodes",
+    sources=(),
+    follows=("cluster.memory-apart",),
+)
+def log_of_unequal_memory(fleet: FleetState) -> Iterator[Finding]:
+    """What a log rule has read in an engine's log, if it follows from the nodes' memory."""
+    return (finding for finding in _log_findings(fleet) if finding.rule in OF_UNEQUAL_MEMORY)
 
 
 @live_rule(
@@ -203,10 +218,11 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Fi
         title="Run fewer requests at once: lower --max-num-seqs (SGLang: --max-running-requests)",
         cost="longer waits in the queue",
     )
+    waits = f"{waiting:.0f} requests wait" if waiting > 1 else "1 request waits"
     return Finding(
         rule="engine.kv-cache-full",
         severity=Severity.INFO,
-        title=f"{engine.name}'s KV cache is full, and {waiting:.0f} requests wait",
+        title=f"{engine.name}'s KV cache is full, and {waits}",
         explanation=(
             "The cache is full, so new requests queue. The engine may evict running ones and compute them again. It "
             "is this configuration's limit rather than a fault."
@@ -255,7 +271,7 @@ def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
         rule="engine.load-stalled",
         severity=Severity.WARNING,
         confidence=Confidence.SUSPECTED,
-        title=f"{engine.name} is stuck at {at} for {still_s / 60:.0f} min",
+        title=f"{engine.name} has been stuck at {at} for {still_s / 60:.0f} min",
         explanation=(
             "Its log says nothing new, and GPU, processor and disk are idle: it waits for something. On two nodes "
             "that is mostly the other rank (its log, its interface names, a firewall on the fabric). On one node it "

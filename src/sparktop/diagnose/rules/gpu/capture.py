@@ -112,8 +112,8 @@ def _finding(
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
         title=f"{engine.name}'s CUDA graph capture is stuck at {count}",
         explanation=(
-            f"The capture is at {count} for {span(stalled.still_s)}, with the GPU {stretch.util_percent:.0f} % busy "
-            f"at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}.{collective} It doesn't recover by "
+            f"The capture has been at {count} for {span(stalled.still_s)}, with the GPU {stretch.util_percent:.0f} % "
+            f"busy at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}.{collective} It doesn't recover by "
             "itself: one report saw 0/36 still after 34 minutes."
         ),
         distinction=(
@@ -128,7 +128,7 @@ def _finding(
                 of_engine(
                     capture.rank.engine,
                     capture.rank.node,
-                    f"capture {capture.count or 'started'} unchanged for {span(capture.still_s)}",
+                    f"capture at {capture.count or 'its beginning'}, unchanged for {span(capture.still_s)}",
                     part="log",
                     wall_s=capture.moved_wall_s,
                 )

@@ -19,6 +19,12 @@ from sparktop.text.units import span
 SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
+_START_BOTH = Remedy(
+    title="Read why the first rank exited, then start every rank together",
+    steps=("the last lines of both logs, and both kernel logs", "wait until memory is free on both nodes"),
+    cost="the time to load",
+    action="safe-restart",
+)
 
 
 @live_rule(
@@ -55,7 +61,16 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
         views = [view for name in told.nodes if (view := fleet.node(name)) is not None]
         ranks = [engine for view in views for engine in view.engines if spans_nodes(engine)]
         if len(views) == len(told.nodes) and ranks and not any(map(is_alive, ranks)):
-            yield replace(told, title=f"{told.subject} is down: one rank exited, and then the other")
+            yield replace(
+                told,
+                title=f"{told.subject} is down: one rank exited, and then the other",
+                explanation=(
+                    "The first rank's end is the cause: the other only waited for it. A rank that restarts alone "
+                    "doesn't rejoin: start both together."
+                ),
+                distinction=(),
+                remedies=(_START_BOTH,),
+            )
 
 
 def _ended_ago_s(rank: EngineRank, fleet: FleetState) -> float | None:
