@@ -164,7 +164,7 @@ SYMPTOMS = (
         title="sparktop itself",
         says="What sparktop can't see or do, and live rules that show what log, kernel or launch rules find.",
         rules=(
-            "sparktop.*", "engine.log", "engine.log-of-a-hang", "engine.log-of-unequal-memory", "kernel.log", "config.running", "host.collector",
+            "sparktop.*", "engine.log*", "kernel.log", "config.running", "host.collector",
             "host.docker-denied", "host.kernel-log-closed",
         ),
     ),

@@ -189,11 +189,12 @@ def _evidence(evidence: Sequence[Evidence], width: int, *, one_line: bool = Fals
     longest = UNCUT if is_uncut(width) else SOURCE_CELLS
     columned = [len(source) for source in sources if one_line or len(source) <= longest]
     source_cells = min(longest, max(columned, default=0))
+    most_cells = width // 2 if one_line else width * 2 // 5  # a narrow column of text takes many lines
     lines: list[Line] = []
     for time_text, source, item in zip(times, sources, evidence, strict=True):
         head = Line.of((f"{time_text:<{time_cells}}  ", "quiet")) if time_cells else Line()
         head += Line.of((source, "quiet")).fit(source_cells) + Line.of("  ")
-        if head.width > width // 2 or (len(source) > longest and not one_line):  # a file's line number is never cut
+        if head.width > most_cells or (len(source) > longest and not one_line):  # a file's line number is never cut
             lines.append(Line.of((f"{time_text}  {source}".strip(), "quiet")))
             lines += indented(wrapped(item.text, width - 2)[: 1 if one_line else None])
             continue
