@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.bench.lab import Lab, Node, can_cut, nodes_started, wait_s
+from tests.bench.lab import Lab, Node, can_cut, cut, nodes_started, wait_s
 from tests.bench.processes import born, with_nonces
 from tests.bench.table import Row
 from tests.bench.terminal import Program
@@ -94,7 +94,7 @@ def rows(lab: Lab) -> Iterator[Row]:
         begun = time.monotonic()
         for case in cases:
             if case.name == CUT:
-                stack.enter_context(case.node.cut())
+                stack.enter_context(cut(case.node.sshd))
             case.end(case.console, case.node)
         while (took_s := time.monotonic() - begun) < AFTER_S:
             for case in cases:

@@ -147,6 +147,22 @@ async def test_garbage_is_collected_again_once_the_console_has_started() -> None
         gc.unfreeze()
 
 
+async def test_garbage_is_collected_while_a_question_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "SETTLED_S", 0.01)
+
+    async def start(publish: Callable[[FleetState], None], prompter: object) -> pictures.FakeWatch:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = SparktopApp(start=start, node_names=("spark1",), clock=clock_of_pictures())
+    gc.disable()
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, gc.isenabled)
+    finally:
+        gc.enable()
+
+
 async def test_the_age_ticks_when_nothing_arrives() -> None:
     clock = clock_of_pictures()
     app, _ = console("decode", clock=clock)

@@ -189,6 +189,7 @@ class SparktopApp(App[int]):
 
     def _start_watch(self) -> None:
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported
+        self.set_timer(10 * SETTLED_S, gc.enable)  # where a question waits for its answer, watching begins late
         self.run_worker(self._observe(), name="watch", exit_on_error=False)
         self.run_worker(self._complete(), name="complete", exit_on_error=False)
 
