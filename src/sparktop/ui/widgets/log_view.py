@@ -196,7 +196,6 @@ class LogView(LogScroll, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         colours = self._palette or self._read_palette()
-        self._strips.grow(2 * len(self.visible_rows))
         if y >= len(self.visible_rows):
             return Strip.blank(self._cells, colours.base)
         row = self.visible_rows[y]
@@ -205,6 +204,7 @@ class LogView(LogScroll, can_focus=True):
         if cached is not None and cached[0] == row:
             return cached[1]
         strip = self._paint(row, colours)
+        self._strips.grow(2 * len(self.visible_rows))
         self._strips[key] = (row, strip)
         return strip
 

@@ -153,10 +153,14 @@ def test_the_remedy_of_what_it_was_stopped_for_stays_offered() -> None:
     assert len(only(said(ended(137), interventions=(stop(),), findings=(old,))).remedies) == 1
 
 
-def test_the_remedy_of_a_lesser_problem_stands_behind_the_start() -> None:
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_remedy_of_a_lesser_problem_stands_behind_the_start(is_gone: bool) -> None:
     monitor = replace(EAGER, title="Switch Ray's memory monitor off", change=Change(environment={"RAY": "0"}))
     settings = replace(SPIKE, rule="config.ray-memory-monitor", severity=Severity.WARNING, remedies=(monitor,))
-    before = fleet(ended(143), findings=(settings, SPIKE))
+    stopped = ended(143)
+    assert stopped.container is not None
+    stopped = replace(stopped, container=replace(stopped.container, is_gone=is_gone))
+    before = fleet(stopped, findings=(settings, SPIKE))
     found = only(claims(rules_on("restart", "engine"), before))
     titles = [remedy.title for remedy in found.remedies]
     assert titles == [EAGER.title, "Start it again", monitor.title]

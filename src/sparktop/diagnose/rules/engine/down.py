@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
 from sparktop.diagnose.container_exit import ending_of, endings, shell_name
@@ -159,37 +160,34 @@ def remedies(missing: Down, fleet: FleetState, others: Sequence[Remedy] = ()) ->
     """What mends the grave problem before the end, then `others`, the start as it was, and what mends lesser ones."""
     start = () if any(remedy.action == "safe-restart" for remedy in others) else _start_again(missing)
     grave, lesser = _original_remedies(missing.node, missing.engine, fleet)
-    return (*grave, *others, *start, *lesser)
+    return tuple(dict.fromkeys((*grave, *others, *start, *lesser)))
 
 
-def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[tuple[Remedy, ...], ...]:
+def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:
     """The relaunches that problems of this engine offered before it ended, (of grave ones, of others): after a grave
     one the next start would end as this did.
 
-    They are taken from the picture before, and from then on from the finding of the end itself, where those of lesser
-    problems stand behind the start.
+    They are taken from the picture before, and from then on from the finding of the end itself, which begins with
+    those of grave problems.
     """
     told = {ENGINE_DOWN, "guard.fired", *(ending.rule for ending in endings().values())}
     grave: list[Remedy] = []
     lesser: list[Remedy] = []
     for one in [finding for finding in fleet.findings if _is_about(finding, node, engine)]:
         if one.rule in told and one.phase is Phase.FIRING:
-            start = next((at for at, remedy in enumerate(one.remedies) if remedy.action == "safe-restart"), None)
-            grave += one.remedies[:start]
-            lesser += one.remedies[len(one.remedies) if start is None else start :]
+            grave += takewhile(_is_relaunch, one.remedies)
+            lesser += one.remedies
         elif one.rule not in told and one.severity is not Severity.INFO and _is_recent(one, fleet):
             (grave if one.severity is Severity.CRITICAL else lesser).extend(one.remedies)
-    first = _relaunches(grave)
-    return first, tuple(remedy for remedy in _relaunches(lesser) if remedy not in first)
+    return list(filter(_is_relaunch, grave)), list(filter(_is_relaunch, lesser))
 
 
 def _is_recent(finding: Finding, fleet: FleetState) -> bool:
     return finding.resolved_wall_s is None or fleet.wall_s - finding.resolved_wall_s <= RELATED_S
 
 
-def _relaunches(offered: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """Those that change the launch, each once."""
-    return tuple(dict.fromkeys(one for one in offered if one.action == "relaunch" and one.change is not None))
+def _is_relaunch(remedy: Remedy) -> bool:
+    return remedy.action == "relaunch" and remedy.change is not None
 
 
 def _is_about(finding: Finding, node: NodeView, engine: Engine) -> bool:
