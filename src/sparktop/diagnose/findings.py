@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sparktop.model.finding import Confidence, Evidence, Finding, Phase
+from sparktop.model.finding import Confidence, Evidence, Finding
 
 ENGINE_DOWN = "engine.down"
 """The rule that tells of an engine that served and is down, whoever meant it."""
@@ -24,34 +24,32 @@ def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple
     Args:
         before: keys of the roots as they were shown last: one keeps its place unless something worse or surer comes.
     """
+    return tuple(chain.from_iterable(families(findings, before=before)))
+
+
+def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list[list[Finding]]:
+    """The findings as `ordered` orders them, each root with its consequences behind it."""
     children: dict[int, list[Finding]] = {}
     roots: list[Finding] = []
     by_rule = _by_rule(findings)
-    causes = {id(finding): _cause(finding, by_rule) for finding in findings}
+    causes = {id(finding): _cause(finding, by_rule) for finding in findings if finding.caused_by is not None}
     for finding in findings:
-        cause = causes[id(finding)]
+        cause = causes.get(id(finding))
         if cause is None or _is_circle(finding, causes):
             roots.append(finding)
         else:
             children.setdefault(id(cause), []).append(finding)
 
     def family(finding: Finding) -> list[Finding]:
-        consequences = sorted(children.get(id(finding), ()), key=_rank)
-        return [finding, *(member for consequence in consequences for member in family(consequence))]
+        consequences = children.get(id(finding))
+        if consequences is None:
+            return [finding]
+        return [finding, *(member for effect in sorted(consequences, key=_rank) for member in family(effect))]
 
     # A root is as bad as the worst of its consequences.
     places = {key: place for place, key in enumerate(before)}
-    families = sorted(
+    return sorted(
         map(family, roots), key=lambda members: (*min(map(_rank, members)), places.get(members[0].key, len(places)))
-    )
-    return tuple(chain.from_iterable(families))
-
-
-def roots(findings: Sequence[Finding]) -> tuple[Key, ...]:
-    """The keys of the firing findings that nothing shown has caused, in their order."""
-    by_rule = _by_rule(findings)
-    return tuple(
-        finding.key for finding in findings if finding.phase is Phase.FIRING and _cause(finding, by_rule) is None
     )
 
 
@@ -71,8 +69,9 @@ def _cause(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> Findin
     if finding.caused_by is None:
         return None
     candidates = [other for other in by_rule.get(finding.caused_by, ()) if other is not finding]
-    on_same_node = [other for other in candidates if set(other.nodes) & set(finding.nodes)]
-    return next(iter(on_same_node or [other for other in candidates if not other.nodes or not finding.nodes]), None)
+    on_same_node = (other for other in candidates if any(name in finding.nodes for name in other.nodes))
+    nowhere = (other for other in candidates if not other.nodes or not finding.nodes)
+    return next(chain(on_same_node, nowhere), None)
 
 
 def _rank(finding: Finding) -> tuple[int, int]:
@@ -81,12 +80,12 @@ def _rank(finding: Finding) -> tuple[int, int]:
 
 def _is_circle(finding: Finding, causes: Mapping[int, Finding | None]) -> bool:
     seen_ids = {id(finding)}
-    cause = causes[id(finding)]
+    cause = causes.get(id(finding))
     while cause is not None:
         if id(cause) in seen_ids:
             return True
         seen_ids.add(id(cause))
-        cause = causes[id(cause)]
+        cause = causes.get(id(cause))
     return False
 
 

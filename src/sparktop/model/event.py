@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 
 class Severity(StrEnum):
     """Severity of kernel events and findings."""
 
-    INFO = "info"
-    WARNING = "warning"
-    CRITICAL = "critical"
+    INFO = "info", 0
+    WARNING = "warning", 1
+    CRITICAL = "critical", 2
 
-    @property
-    def weight(self) -> int:
-        """0 for information, more for worse."""
-        return (Severity.INFO, Severity.WARNING, Severity.CRITICAL).index(self)
+    weight: int
+    """0 for information, more for worse."""
+
+    def __new__(cls, value: str, weight: int = 0) -> Self:
+        """A severity of this name and weight."""
+        severity = str.__new__(cls, value)
+        severity._value_ = value
+        severity.weight = weight
+        return severity
 
 
 def worse(first: Severity, second: Severity) -> Severity:
@@ -70,7 +76,7 @@ class KernelEvent:
     """The victim's container by name, where the cgroup shows it and Docker is readable."""
     follows: int | None = None
     """The Xid that caused this one, where the line or the order of lines shows it."""
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[Advice, ...] = field(default=(), hash=False)  # its pattern says as much, sooner
 
     @property
     def particulars(self) -> str:

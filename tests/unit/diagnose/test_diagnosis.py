@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, MAX_GONE, RESOLVED_KEPT_S, Diagnosis
-from sparktop.diagnose.findings import ordered, roots
+from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
@@ -258,7 +258,6 @@ def test_causes_are_found_without_a_walk_over_all_findings_for_each() -> None:
     many = Counted(finding(f"rule-{number}", cause=f"rule-{number // 2}") for number in range(60))
     Counted.walks = 0
     ordered(many)
-    roots(many)
     assert Counted.walks < 10
 
 

@@ -136,7 +136,7 @@ def relevance_of(event: KernelEvent, node: NodeView, now_boot_s: float) -> Relev
         for later in node.kernel_events
     ):
         return past
-    if _still_lasts(known.lasts, event, node, seen_s):
+    if known.lasts is not Lasts.A_WHILE and _still_lasts(known.lasts, event, node, seen_s):
         return Relevance.NOW
     engine = _engine_of(node, event) if event.code is not None else None
     if engine is not None and (engine.started_boot_s or 0.0) > seen_s and is_alive(engine):
