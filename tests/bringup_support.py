@@ -17,20 +17,8 @@ from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
-from sparktop.model.plan import (
-    Half,
-    MeasureCollective,
-    MeasureLink,
-    MeasurePower,
-    Plan,
-    Request,
-    Risk,
-    Run,
-    RunState,
-    Step,
-    StepRun,
-    StepState,
-)
+from sparktop.model.plan import Half, MeasureCollective, MeasureLink, MeasurePower, Plan, Request, Risk, Step
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.model.survey import (
     Answer,
     Ask,

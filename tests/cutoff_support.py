@@ -22,8 +22,8 @@ from sparktop.model.plan import (
     Plan,
     Remote,
     Step,
-    StepState,
 )
+from sparktop.model.run import StepState
 from sparktop.operate.audit.audit import entries
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected

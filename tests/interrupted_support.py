@@ -27,8 +27,9 @@ from tests.unit.operate.launch.launch_support import GIB, IMAGE_ID, Sparks, reci
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Transfer
-from sparktop.model.plan import Plan, Refusal, Remote, Run, Step, StepState, only_fetches
+from sparktop.model.plan import Plan, Refusal, Remote, Step, only_fetches
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, StepState
 from sparktop.operate.run.run_context import RequestResult
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
 from sparktop.probe.runner.docker import value_at

@@ -19,7 +19,8 @@ from sparktop.clock import ManualClock
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command
-from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Run, Step, only_fetches
+from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Step, only_fetches
+from sparktop.model.run import Run
 from sparktop.model.survey import Answer
 from sparktop.operate.audit.audit import Audit, entries
 from sparktop.operate.run.executor import PlanExecution

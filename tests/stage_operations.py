@@ -25,7 +25,8 @@ from sparktop.errors import AuthRefused, LinkLost
 from sparktop.model.engine import EndpointState, EngineState
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, Reach
-from sparktop.model.plan import Plan, Refusal, Request, Run, SmokeTest
+from sparktop.model.plan import Plan, Refusal, Request, SmokeTest
+from sparktop.model.run import Run
 from sparktop.model.survey import PublicKey
 from sparktop.operate.actions import ACTIONS, Action
 from sparktop.operate.audit.audit import Audit

@@ -20,7 +20,7 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import Terminal, sparktop, terminal
 
 from sparktop.documents.run import STEP_SIGNS
-from sparktop.model.plan import StepState
+from sparktop.model.run import StepState
 from sparktop.operate.audit.audit import entries
 
 SIZE = 40, 400

@@ -13,8 +13,9 @@ from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, RunState
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import connector_of, simulated
 

@@ -24,7 +24,8 @@ from tests.integration.sshd import Sshd
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
-from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request, Run
+from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request
+from sparktop.model.run import Run
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.operations import Operations

@@ -33,8 +33,9 @@ from tests.support import free_port, unavailable
 
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import Plan, Refusal, Request, Run, Step, StepState
+from sparktop.model.plan import Plan, Refusal, Request, Step
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, StepState
 from sparktop.recipe.read.recipe_file import read
 
 OLD = "vllm-old"

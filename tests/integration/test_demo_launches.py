@@ -15,9 +15,10 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Run, RunState, StepRun, StepState
+from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.recipe.read.recipe_file import read
 
 RECIPES = Path(__file__).parents[2] / "recipes"

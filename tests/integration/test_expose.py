@@ -14,7 +14,8 @@ from tests.integration.test_operate_pair import PairDesk, console
 from tests.proxy_support import KEY, NAME, Engine, Running, engine, program
 from tests.support import free_port, poll
 
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run, RunState
 from sparktop.operate.serve.proxy_config import HEAD, Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -17,7 +17,8 @@ from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive
 
 from sparktop.model.operation import Command, ImagePull, Operation, Transfer
-from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepState
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.runner.client import RunnerLine
 
 pytestmark = pytest.mark.integration

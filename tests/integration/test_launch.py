@@ -16,8 +16,9 @@ from tests.integration.sshd import Sshd
 from tests.support import free_port
 
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request, Risk
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, RunState, StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 NAME = "vllm-tiny"

@@ -16,7 +16,7 @@ from tests.support import poll
 
 from sparktop.config import state_home
 from sparktop.documents.run import STEP_SIGNS
-from sparktop.model.plan import Run, RunState, StepState
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit.interrupted_runs import run_report
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

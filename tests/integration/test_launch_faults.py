@@ -20,7 +20,8 @@ from tests.integration.test_launch import NAME, at_desk, boxes, planned, sshd
 from tests.support import free_port
 
 from sparktop.documents.run import printed_lines
-from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.relaunch.next_try import next_try
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

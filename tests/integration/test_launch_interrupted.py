@@ -20,7 +20,8 @@ from tests.integration.test_operate_pair import PairDesk
 
 from sparktop.documents.run import STEP_SIGNS
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Refusal, Run, RunState, Step, StepState
+from sparktop.model.plan import Refusal, Step
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.run.executor import PlanExecution
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -18,8 +18,9 @@ from tests.integration.terminal import sparktop, terminal
 from tests.integration.test_operate_pair import NODES, PairDesk, console
 from tests.support import free_port
 
-from sparktop.model.plan import Plan, Refusal, Request, RunState
+from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
+from sparktop.model.run import RunState
 from sparktop.operate.audit.audit import entries
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -16,8 +16,9 @@ from tests.integration.test_launch_pair import NAME, NO_RDMA, boxes, pair, plann
 from tests.integration.test_operate_pair import PairDesk, console
 from tests.support import free_port
 
-from sparktop.model.plan import Plan, Run, RunState, StepState
+from sparktop.model.plan import Plan
 from sparktop.model.recipe import Order
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.recipe.read.recipe_file import read
 from sparktop.recipe.render import rank_argv
 

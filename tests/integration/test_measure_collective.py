@@ -22,7 +22,8 @@ from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.measured import measured
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.measure import collective, link

@@ -17,7 +17,8 @@ from tests.pictures_support import gpu
 
 from sparktop.bringup.measured import measured
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Plan, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Request
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.model.telemetry import GpuReading
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit.audit import Audit

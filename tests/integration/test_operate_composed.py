@@ -21,7 +21,8 @@ from tests.integration.test_operate_relaunch import assert_nowhere
 from tests.support import free_port, unavailable
 
 from sparktop.model.change import Change
-from sparktop.model.plan import Plan, RunState
+from sparktop.model.plan import Plan
+from sparktop.model.run import RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

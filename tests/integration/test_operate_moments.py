@@ -11,7 +11,8 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
-from sparktop.model.plan import Plan, Refusal, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.transport.docker.inspection import wall_s_of
 

@@ -16,7 +16,8 @@ from tests.support import free_port
 
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit.audit import Audit, entries
 from sparktop.operate.operations import Operations

@@ -11,7 +11,8 @@ from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd
 from tests.support import poll
 
-from sparktop.model.plan import Plan, RunState
+from sparktop.model.plan import Plan
+from sparktop.model.run import RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]

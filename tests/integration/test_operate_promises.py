@@ -14,7 +14,7 @@ from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
-from sparktop.model.plan import Run, RunState, StepState
+from sparktop.model.run import Run, RunState, StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]

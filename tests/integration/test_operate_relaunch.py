@@ -13,7 +13,7 @@ from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
-from sparktop.model.plan import RunState, StepState
+from sparktop.model.run import RunState, StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]

@@ -21,7 +21,8 @@ from tests.support import unavailable
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Remote, Request, Run, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Request
+from sparktop.model.run import Run, StepRun, StepState
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
 from sparktop.operate.relaunch import relaunch
 from sparktop.operate.run.run_text import by_hand

@@ -11,7 +11,8 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
-from sparktop.model.plan import Refusal, Run, RunState, StepState
+from sparktop.model.plan import Refusal
+from sparktop.model.run import Run, RunState, StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]

@@ -19,15 +19,17 @@ from sparktop.diagnose.kernel import line
 from sparktop.model.change import Change
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
-from sparktop.model.plan import Plan, Refusal, Request, RunState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import RunState
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.log_ring import LineRing
 from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
-from sparktop.ui.dialogs.prompts import ConsolePrompter, NamedSecret
+from sparktop.ui.dialogs.prompts import NamedSecret
 from sparktop.ui.panes.kernel import KernelPane
 from sparktop.ui.panes.log import LogPane
+from sparktop.ui.prompter import ConsolePrompter
 from sparktop.ui.screens.change import ChangeScreen
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.launch_draft import first_draft

@@ -20,13 +20,10 @@ from sparktop.model.plan import (
     Remote,
     Request,
     Risk,
-    Run,
-    RunState,
     SmokeTest,
     Step,
-    StepRun,
-    StepState,
 )
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.model.survey import Answer, Ask
 from sparktop.operate.audit.interrupted_runs import InterruptedRun
 from sparktop.operate.run.operating import OnChange

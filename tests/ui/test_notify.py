@@ -20,7 +20,8 @@ from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.observe.watch import Publish
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp

@@ -13,7 +13,8 @@ from textual.app import App
 from textual.widgets import Button, Input, Static
 
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
-from sparktop.ui.dialogs.prompts import ConsolePrompter, HostKeyScreen, SecretScreen
+from sparktop.ui.dialogs.prompts import HostKeyScreen, SecretScreen
+from sparktop.ui.prompter import ConsolePrompter
 from sparktop.ui.screens.help import HelpScreen
 
 FINGERPRINT = "SHA256:uNiVztksCsDhcc0u9e8BrwoHHz39PzdkV0MUeYYdrTk"

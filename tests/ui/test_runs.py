@@ -17,19 +17,8 @@ from sparktop.documents.run import body_lines, end_text, head_lines, printed_lin
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import (
-    AwaitReady,
-    CollectEvidence,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    Run,
-    RunState,
-    Step,
-    StepRun,
-    StepState,
-)
+from sparktop.model.plan import AwaitReady, CollectEvidence, Plan, Remote, Request, Risk, Step
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.operate.run.run_text import grace_s, message, short_detail, waiting, was_killed
 from sparktop.text.lines import plain
 from sparktop.ui.console import ConsoleScreen

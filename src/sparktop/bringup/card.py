@@ -14,8 +14,8 @@ from sparktop.masking import mask_text
 from sparktop.model.bringup import Chapter, CheckState, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Run
 from sparktop.model.prospect import Gate, GateState
+from sparktop.model.run import Run
 from sparktop.model.survey import Ask, Privileges, Survey
 
 FOUND_CHARS = 400

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
-from sparktop.model.recipe import Requirement
+from sparktop.model.engine import EQUAL_MEMORY_GIB
 
 _PLAYBOOKS = "NVIDIA/dgx-spark-playbooks connect-two-sparks"
 
@@ -105,7 +105,7 @@ class MemoryFacts:
     """What both nodes have available without the engine, in bytes; None: not known."""
 
     available: tuple[float | None, float | None]
-    limit_gib: float = Requirement().equal_memory_gib
+    limit_gib: float = EQUAL_MEMORY_GIB
     """The largest difference that a launch takes."""
     is_loading: bool = False
     """Whether the engine loads already, so that it is too late to make them equal."""

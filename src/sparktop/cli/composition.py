@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparktop.diagnose.catalogue import OwnRules
     from sparktop.headless.act import MakeSession, OutputOptions
     from sparktop.model.fleet import FleetState
-    from sparktop.model.plan import Run
+    from sparktop.model.run import Run
     from sparktop.observe.monitor import Monitor
     from sparktop.observe.watch import Connections, Publish, Watch
     from sparktop.operate.run.operating import Operating

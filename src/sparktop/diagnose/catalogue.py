@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from sparktop.diagnose import container_exit
 from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.kernel import line as kernel_line
-from sparktop.diagnose.kernel import xid
 from sparktop.diagnose.logs import engine_state
 from sparktop.diagnose.logs import rule as log_rule
 from sparktop.diagnose.logs.reader import LogReader
@@ -225,10 +224,9 @@ def live_rules(own: tuple[LintRule, ...] = ()) -> tuple[LiveRule, ...]:
 
 
 def read_ahead() -> None:
-    """Load the tables of the kernel log now, so that its first line doesn't wait."""
+    """Load the table of the kernel log now, so that its first line doesn't wait; that of Xids comes with the first."""
     kernel_line.words()
     kernel_line.bursts()
-    xid.catalogue()
 
 
 def read_ahead_for_engines() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from rich.cells import cell_len
 
-from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote, Run, RunState, StepRun, StepState
+from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.operate.run.run_text import brief, figures_text, measured, short_detail, waiting
 from sparktop.text.bars import progress
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spaced, spread, titled, wrapped

@@ -34,13 +34,12 @@ from sparktop.model.plan import (
     MeasurePower,
     Plan,
     Remote,
-    Run,
     SmokeTest,
     Step,
-    StepState,
     only_fetches,
 )
 from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, Prove
+from sparktop.model.run import Run, StepState
 from sparktop.operate.measure.perftest import client_argv, ping_argv, server_argv
 from sparktop.operate.secrets.masking import Masker
 from sparktop.text.lines import Line

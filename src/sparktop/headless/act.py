@@ -25,7 +25,8 @@ from sparktop.headless.terminal import agreed, answered, draw, say, width_of, wr
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, RESTORE, RESUME, RUN_COMMANDS, Action
 from sparktop.operate.audit.interrupted_runs import one_line, run_report

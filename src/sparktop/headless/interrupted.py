@@ -18,7 +18,8 @@ from sparktop.headless.act import MakeSession, OutputOptions, carry_out, check_l
 from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import draw, width_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Run
+from sparktop.model.plan import Plan, Refusal
+from sparktop.model.run import Run
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
 from sparktop.operate.audit.request_codec import whole_request

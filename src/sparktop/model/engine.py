@@ -12,6 +12,9 @@ from sparktop.model.telemetry import GapReason, no_gaps
 
 RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
 """Docker's restart policies by which a container starts again."""
+EQUAL_MEMORY_GIB = 5.0
+"""The largest difference of two nodes' available memory with which one share fits both ranks (docs/facts/engines.md
+MEM-09); a recipe may ask for another."""
 
 
 class EngineKind(StrEnum):

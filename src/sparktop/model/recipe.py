@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
 Scalar = str | int | float | bool
 
@@ -98,7 +98,7 @@ class Requirement:
     linger: bool = False
     rdma: bool = True
     """On two nodes: RoCE devices must be present, a plain network is not enough."""
-    equal_memory_gib: float = 5.0
+    equal_memory_gib: float = EQUAL_MEMORY_GIB
     """On two nodes: the largest allowed difference of their available memory."""
 
 

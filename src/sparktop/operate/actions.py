@@ -364,8 +364,6 @@ RUN_COMMANDS = {
     RESTORE: "Show what an interrupted run has left, and plan its rollback.",
 }
 """What `sparktop act` takes in place of an action: commands about a run that was cut off."""
-STOPPING_ACTIONS = ("stop-engine", "break-restart-loop", "remove-unit")
-"""Actions that intend to leave stopped what they stop."""
 HALF_AUDITED = ("launch", "relaunch")
 """Actions whose request is more than options: the audit keeps it where it holds no secret (`audit.request_codec`)."""
 

@@ -23,7 +23,8 @@ from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.bringup import Changed
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Run, Step
+from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
+from sparktop.model.run import Run
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,

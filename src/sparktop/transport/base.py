@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparktop.model.fleet import Contact, Reach
-from sparktop.model.survey import PublicKey
+
+if TYPE_CHECKING:
+    from sparktop.model.survey import PublicKey
 
 PATIENCE_S = 120.0
 """Limit for banner and login together: a handshake took 22-30 s under thrash (docs/facts/reliability.md section 0)."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from sparktop.model.fleet import Contact, Reach
-from sparktop.model.survey import PublicKey
 from sparktop.transport.base import PATIENCE_S, Connector, Transport
+
+if TYPE_CHECKING:
+    from sparktop.model.survey import PublicKey
 
 
 class EarlyConnector:

@@ -9,12 +9,15 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparktop.errors import ChannelRefused, LinkLost, TransportError
 from sparktop.model.fleet import Contact, Reach
-from sparktop.model.survey import PublicKey
 from sparktop.transport.channel_base import private_socket_path
 from sparktop.transport.ssh.channel import WINDOW_BYTES, ErrorTail
+
+if TYPE_CHECKING:
+    from sparktop.model.survey import PublicKey
 
 _LEAVE_LIMIT_S = 0.5
 """Seconds a command has to end by itself after its input closed, before it gets a signal."""

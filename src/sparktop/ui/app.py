@@ -36,7 +36,7 @@ from sparktop.ui.theme import DARK, LIGHT, THEMES, AsciiFilter, named_theme, var
 if TYPE_CHECKING:
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Prompter
-    from sparktop.ui.dialogs.prompts import ConsolePrompter
+    from sparktop.ui.prompter import ConsolePrompter
 
 
 class ConsoleCommands(Provider):
@@ -202,7 +202,7 @@ class SparktopApp(App[int]):
 
     async def _observe(self) -> None:
         """Build the Watch and run it; on an error show it and keep the last fleet state on the screen."""
-        from sparktop.ui.dialogs.prompts import ConsolePrompter  # not needed for the first paint
+        from sparktop.ui.prompter import ConsolePrompter  # not needed for the first paint
 
         try:
             self._prompter = ConsolePrompter(self)

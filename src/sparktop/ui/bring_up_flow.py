@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from sparktop.clock import Clock
-from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Request
 
 if TYPE_CHECKING:
+    from sparktop.model.bringup import Chapter, CheckResult, Key
+    from sparktop.model.plan import Request
     from sparktop.operate.run.operating import Operating
 
 
@@ -36,6 +36,8 @@ class BringUpFlow:
     async def choose(self, operating: Operating) -> Request | None:
         """The request that fixes what the operator chose; None: they left."""
         from sparktop.bringup.catalogue import CARDS
+        from sparktop.model.bringup import Chapter
+        from sparktop.model.plan import Request
         from sparktop.ui.screens.bring_up import BringUpScreen
 
         screen = BringUpScreen(

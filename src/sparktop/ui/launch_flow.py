@@ -12,10 +12,10 @@ from textual.screen import Screen
 
 from sparktop.clock import Clock
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan
 
 if TYPE_CHECKING:
     from sparktop.documents.recipe import RecipeRow
+    from sparktop.model.plan import Plan
     from sparktop.model.prospect import Fit
     from sparktop.model.recipe import Order, Recipe
     from sparktop.ui.screens.launch_draft import Draft

@@ -20,7 +20,7 @@ from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Run, StepState
+from sparktop.model.run import Run, StepState
 from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Plan, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.proof import Proof, Prove, Verdict
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.operate.measure.proof_verdicts import FAILURES
 
 PASSED, WARNING, FAILED, _, _ = CheckState

@@ -39,7 +39,7 @@ from sparktop.documents.bringup import typed
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
-from sparktop.model.plan import Run, StepRun
+from sparktop.model.run import Run, StepRun
 from sparktop.model.survey import Answer, Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
 from sparktop.operate.actions import ACTIONS

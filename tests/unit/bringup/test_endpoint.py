@@ -16,8 +16,8 @@ from sparktop.bringup.measurements.endpoint import CARDS as ALL
 from sparktop.bringup.measurements.endpoint import judged
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Run
 from sparktop.model.proof import Proof, Verdict
+from sparktop.model.run import Run
 
 CARDS = [card for card in ALL if card.measured_by]
 

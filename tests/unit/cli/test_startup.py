@@ -78,7 +78,7 @@ UNUSED = ("cryptography.x509", "email.utils", "importlib.resources", "zipfile", 
 def test_a_session_without_engines_holds_nothing_that_only_engines_or_actions_need() -> None:
     code = """
 import sys
-import sparktop.cli, sparktop.ui.app, sparktop.ui.dialogs.prompts, sparktop.ui.panes.bottom
+import sparktop.cli, sparktop.ui.app, sparktop.ui.prompter, sparktop.ui.panes.bottom
 from sparktop.cli.composition import connectors, session
 from sparktop.config import Config
 from sparktop.diagnose.catalogue import read_ahead

@@ -34,8 +34,9 @@ from sparktop.documents.run import head_lines as run_head_lines
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Growth
-from sparktop.model.plan import Plan, Remote, Request, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Request, Step
 from sparktop.model.prospect import Gate, GateState, Lever, OnDisk
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import action
 from sparktop.operate.machine import end_process

@@ -18,12 +18,10 @@ from sparktop.model.plan import (
     Remote,
     Request,
     Risk,
-    Run,
     SmokeTest,
     Step,
-    StepRun,
-    StepState,
 )
+from sparktop.model.run import Run, StepRun, StepState
 from sparktop.operate.run.run_text import figures_text
 
 GIB = 1024**3

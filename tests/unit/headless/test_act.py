@@ -28,8 +28,9 @@ from sparktop.headless.interrupted import take_up
 from sparktop.model.change import Change
 from sparktop.model.engine import Containers
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Refusal, Request, RunState
+from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
+from sparktop.model.run import RunState
 from sparktop.operate.actions import action
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.audit.interrupted_runs import interrupted_runs

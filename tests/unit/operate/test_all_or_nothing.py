@@ -9,7 +9,8 @@ import pytest
 from tests.operate_support import FAILED, GO_ON, ROLL_BACK, Node, Stage, plan, step
 
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import AwaitMemory, AwaitReady, CollectEvidence, Plan, Remote, Run, RunState, StepState
+from sparktop.model.plan import AwaitMemory, AwaitReady, CollectEvidence, Plan, Remote
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
 
 WAITING = WaitStatus(verdict=WaitVerdict.WAITING, detail="loading 3/8")

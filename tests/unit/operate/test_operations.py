@@ -14,7 +14,8 @@ from tests.pictures_support import link
 from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import CollectEvidence, OnFailure, Plan, Refusal, Request, Risk, Run, RunState, StepState
+from sparktop.model.plan import CollectEvidence, OnFailure, Plan, Refusal, Request, Risk
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, Survey
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome, OutcomeState

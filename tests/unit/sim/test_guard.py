@@ -17,7 +17,8 @@ from sparktop.clock import ManualClock, SystemClock
 from sparktop.config import Config
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import Plan, Request, RunState
+from sparktop.model.plan import Plan, Request
+from sparktop.model.run import RunState
 from sparktop.model.telemetry import Sample
 from sparktop.sim.reaction.play import Play
 from sparktop.sim.scenario.scenario import load

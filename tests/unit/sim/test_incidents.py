@@ -20,7 +20,8 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, RunState
+from sparktop.model.plan import Plan
+from sparktop.model.run import RunState
 from sparktop.ui.screens.fix import all_in_one, choices, first_mending
 
 UNSEEN_S = 4.5

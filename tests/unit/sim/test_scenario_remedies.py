@@ -17,7 +17,8 @@ from sparktop.documents.plan import plan_lines
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import Plan, Refusal, Request, Run, RunState, StepState
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
 

@@ -11,7 +11,8 @@ from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import CheckResult, CheckState
-from sparktop.model.plan import Plan, Request, Run, RunState
+from sparktop.model.plan import Plan, Request
+from sparktop.model.run import Run, RunState
 
 FAULTS = {
     ("reach.login", "spark2"),

@@ -21,7 +21,8 @@ from sparktop.bringup.measurements import bandwidth
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS, CollectiveFacts, judge_collective
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasureCollective, MeasureLink, Run
+from sparktop.model.plan import MeasureCollective, MeasureLink
+from sparktop.model.run import Run
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
 from sparktop.operate.measure.collective_run import COUNTED, FIGURE, NETWORK

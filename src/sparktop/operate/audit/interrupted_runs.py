@@ -17,22 +17,10 @@ from sparktop import sanitise
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import (
-    CollectEvidence,
-    Figures,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    Run,
-    RunState,
-    Step,
-    StepRun,
-    StepState,
-)
-from sparktop.operate.actions import STOPPING_ACTIONS
+from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Step
+from sparktop.model.run import Figures, Run, RunState, StepRun, StepState
 from sparktop.operate.audit import plan_codec
-from sparktop.operate.audit.audit import NEW, container_call
+from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
 from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0

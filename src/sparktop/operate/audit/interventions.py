@@ -14,9 +14,16 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.model.fleet import Intervention
-from sparktop.model.plan import RunState, StepState
-from sparktop.operate.actions import STOPPING_ACTIONS
-from sparktop.operate.audit.audit import NEW, audit_path, container_call, decoded, is_under_way, operator
+from sparktop.model.run import RunState, StepState
+from sparktop.operate.audit.audit import (
+    NEW,
+    STOPPING_ACTIONS,
+    audit_path,
+    container_call,
+    decoded,
+    is_under_way,
+    operator,
+)
 
 READ_EVERY_S = 0.5
 FIRST_BYTES = 512 << 10

@@ -15,10 +15,10 @@ from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import GuardOrder, Plan, Remote, RunState, StepState
+from sparktop.model.plan import GuardOrder, Plan, Remote
+from sparktop.model.run import RunState, StepState
 from sparktop.model.survey import Owed
-from sparktop.operate.actions import STOPPING_ACTIONS
-from sparktop.operate.audit.audit import NEW, container_call
+from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
 from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S
 from sparktop.operate.audit.plan_codec import decoded_steps
 from sparktop.sanitise import items, line, mapping, name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Figures
 from sparktop.model.proof import Prove, Verdict
+from sparktop.model.run import Figures
 from sparktop.operate.run.first_request import rate, why_not
 from sparktop.operate.run.run_context import RequestResult
 from sparktop.transport.completion import Completion, CompletionState

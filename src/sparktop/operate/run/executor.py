@@ -25,12 +25,10 @@ from sparktop.model.plan import (
     OnFailure,
     Plan,
     Remote,
-    Run,
-    RunState,
     Step,
-    StepState,
     only_fetches,
 )
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit.audit import AuditError
 from sparktop.operate.refused import Refused
 from sparktop.operate.run import run_text

@@ -27,9 +27,9 @@ from sparktop.model.plan import (
     MeasurePower,
     SmokeTest,
     Step,
-    StepState,
 )
 from sparktop.model.proof import Prove
+from sparktop.model.run import StepState
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.run_context import RequestResult, RunContext
 from sparktop.operate.run.step_result import StepResult

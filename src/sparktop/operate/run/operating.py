@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sparktop.model.bringup import Changed
-from sparktop.model.plan import Plan, Refusal, Request, Run
+from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.run import Run
 from sparktop.model.survey import Answer, Ask
 from sparktop.operate.runner.api import AskSecret
 

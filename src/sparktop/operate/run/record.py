@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sparktop.model.plan import Cause, Figures, Plan, Remote, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Step
+from sparktop.model.run import Cause, Figures, Run, RunState, StepRun, StepState
 from sparktop.operate.audit.audit import Audit, AuditError
 from sparktop.operate.audit.plan_codec import encoded_steps
 from sparktop.operate.audit.request_codec import encoded_request

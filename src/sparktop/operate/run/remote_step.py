@@ -14,7 +14,8 @@ from typing import Any
 
 from sparktop.errors import LinkLost, TransportError
 from sparktop.model.operation import Expect, ImagePull, Signal, Transfer
-from sparktop.model.plan import Remote, Step, StepState, only_fetches
+from sparktop.model.plan import Remote, Step, only_fetches
+from sparktop.model.run import StepState
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.step_result import StepResult, step_result

@@ -20,16 +20,15 @@ from sparktop.model.plan import (
     AwaitReady,
     AwaitServing,
     CheckExposed,
-    Figures,
     GuardOrder,
     Measure,
     MeasureCollective,
     MeasureLink,
     MeasurePower,
-    Run,
     SmokeTest,
 )
 from sparktop.model.proof import Prove
+from sparktop.model.run import Figures, Run
 from sparktop.operate.audit.audit import Audit
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.waits.wait_state import Since, WaitStatus

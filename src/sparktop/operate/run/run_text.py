@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import Act, Figures, OnFailure, Remote, Run, StepRun, StepState
+from sparktop.model.plan import Act, OnFailure, Remote
+from sparktop.model.run import Figures, Run, StepRun, StepState
 from sparktop.text.units import countdown
 
 

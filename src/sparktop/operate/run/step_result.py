@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparktop.model.operation import Expect, Transfer
-from sparktop.model.plan import Cause, Figures, Remote, Step, StepState, only_fetches
+from sparktop.model.plan import Remote, Step, only_fetches
+from sparktop.model.run import Cause, Figures, StepState
 from sparktop.operate.run.run_text import sentence
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.text.units import countdown

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sparktop.engines.pair import Pair, pair_of, state_of
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import Figures, Run, StepState
+from sparktop.model.run import Figures, Run, StepState
 from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.run_text import stops
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict

@@ -11,8 +11,9 @@ from dataclasses import replace
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Act, AwaitReady, AwaitServing, Cause, Measure, SmokeTest
+from sparktop.model.plan import Act, AwaitReady, AwaitServing, Measure, SmokeTest
 from sparktop.model.proof import Prove
+from sparktop.model.run import Cause
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
 from sparktop.text.units import span
 

@@ -5,11 +5,10 @@ Pure; log_follower reads the stream.
 
 from __future__ import annotations
 
-import calendar
 import re
 import struct
-import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from sparktop import sanitise
@@ -113,8 +112,8 @@ def _drop_inner_stamps(body: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _seconds(stamp: bytes) -> int:
     try:
-        return calendar.timegm(time.strptime(stamp.decode("ascii"), "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
+        return int(datetime.fromisoformat(stamp.decode("ascii")).replace(tzinfo=UTC).timestamp())
+    except ValueError:
         return 0
 
 

@@ -12,14 +12,13 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncssh
 
 from sparktop import sanitise
 from sparktop.errors import TransportError, UnknownName, UsageError
 from sparktop.model.fleet import Contact, LoginMethod, Reach
-from sparktop.model.survey import PublicKey
 from sparktop.transport.base import Prompter
 from sparktop.transport.ssh import host_keys, stages
 from sparktop.transport.ssh.channel import Proxy
@@ -29,8 +28,10 @@ from sparktop.transport.ssh.failures import failure
 from sparktop.transport.ssh.host_identity import HostContact, UnknownHost
 from sparktop.transport.ssh.host_keys import SeenHosts
 from sparktop.transport.ssh.login import Agent, Asker, Login, Patience, key_pairs
-from sparktop.transport.ssh.own_keys import as_public_key, own_public_keys, with_key_alone
 from sparktop.transport.targets import Target, parse_target
+
+if TYPE_CHECKING:
+    from sparktop.model.survey import PublicKey
 
 KEEPALIVE_S = 2
 KEEPALIVE_MISSES = 2
@@ -97,6 +98,8 @@ class SshConnector:
         self._contact = Contact(host=self._target.host)
         options = self._resolved = self._fixed or await resolve(self._target, config=self._config)
         if self._only_key is not None:
+            from sparktop.transport.ssh.own_keys import with_key_alone
+
             options = with_key_alone(options, self._only_key)
         warnings: list[str] = []
         line, key = await self._open(self.name, options, patience_s, warnings, (self._target.host,))
@@ -127,6 +130,8 @@ class SshConnector:
 
     async def own_keys(self) -> tuple[PublicKey, ...]:
         """See Connector."""
+        from sparktop.transport.ssh.own_keys import as_public_key, own_public_keys
+
         if self._client_keys is not None:
             return tuple(as_public_key(pair, place="this session") for pair in self._client_keys)
         return await own_public_keys(await resolve(self._target, config=self._config))

@@ -1,13 +1,12 @@
-"""Prompts for a host key, a password, the sudo password and a launch's secret; ConsolePrompter shows them."""
+"""Prompts for a host key, a password, the sudo password and a launch's secret; `ui.prompter` shows them."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.text import Text
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
@@ -181,46 +180,6 @@ class SudoScreen(SecretScreen):
             Line.of(("It is used for this run and not stored. Esc changes nothing.", "quiet")),
             Line(),
         ]
-
-
-class ConsolePrompter:
-    """The Prompter of the running app: shows the questions of all nodes one after the other.
-
-    A question whose asker was cancelled (the connection ended) closes its dialog.
-    """
-
-    def __init__(self, app: App[Any]) -> None:
-        self._app = app
-        self._turn = asyncio.Lock()
-
-    async def host_key(self, question: HostKeyQuestion) -> bool:
-        trusted = await self._ask(HostKeyScreen(question))
-        return trusted is True
-
-    async def secret(self, question: SecretQuestion) -> str | None:
-        return await self._ask(SecretScreen(question))
-
-    async def sudo(self, node: str, wrong_count: int) -> str | None:
-        """The user's sudo password on that node, after `wrong_count` wrong ones; None: the operator gave up."""
-        return await self._ask(SudoScreen(node, wrong_count))
-
-    async def _ask(self, screen: Prompt[Answer]) -> Answer | None:
-        async with self._turn:
-            answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-
-            def answered(result: Answer | None) -> None:
-                if not answer.done():
-                    answer.set_result(result)
-
-            # Not push_screen_wait: this runs in the monitor's tasks, which aren't workers of the app.
-            self._app.push_screen(screen, answered)
-            try:
-                return await answer
-            except asyncio.CancelledError:
-                screen.is_withdrawn = True
-                if screen.is_active:
-                    screen.dismiss(None)
-                raise
 
 
 class NamedSecret(SecretScreen):

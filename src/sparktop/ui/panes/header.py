@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
-from sparktop.documents.run import summary
 from sparktop.documents.status import badge, guard_brief, guard_word, has_guard
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Run
 from sparktop.text.lines import Line, spread
 from sparktop.text.units import clock_time, percent
 from sparktop.ui.commands import COMMANDS, Command, key_name
 from sparktop.ui.widgets.line_widget import LineWidget
+
+if TYPE_CHECKING:
+    from sparktop.model.run import Run
 
 MAX_LINES = 2
 
@@ -41,7 +43,10 @@ class RunLine(LineWidget):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
-        from sparktop.documents.step_text import masked  # not needed for the first paint
+        if not self._runs:
+            return []
+        from sparktop.documents.run import summary  # not needed until somebody acts
+        from sparktop.documents.step_text import masked
 
         lines = []
         for run in self._runs[-height:]:

@@ -23,7 +23,6 @@ from sparktop.model.fleet import FleetState
 from sparktop.text.lines import Line
 from sparktop.text.table import Column, heading
 from sparktop.ui.commands import bindings
-from sparktop.ui.dialogs.page import DetailsScreen, Section
 from sparktop.ui.widgets.event_list import EventList
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import LineWidget, TitledPane
@@ -119,6 +118,8 @@ class ProcessPane(Filtered, TitledPane):
         row = self.process_list.selected
         if row is None:
             return
+        from sparktop.ui.dialogs.page import DetailsScreen, Section  # not needed until somebody asks
+
         command = " ".join(row.process.argv) if row.process is not None else ""
         sections = [Section(heading="What it is", facts=facts(row))]
         if command:

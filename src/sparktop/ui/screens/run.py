@@ -11,7 +11,8 @@ from sparktop.clock import Clock
 from sparktop.documents.prospect import picture_lines
 from sparktop.documents.run import body_lines, current, head_lines, printed_lines, watched_engine
 from sparktop.documents.step_text import abort_means, masked, masked_lines
-from sparktop.model.plan import Remote, Run, RunState, only_fetches
+from sparktop.model.plan import Remote, only_fetches
+from sparktop.model.run import Run, RunState
 from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.dialogs.dialog import PAGES, ConfirmScreen, Dialog
 

@@ -20,7 +20,7 @@ from tests.pictures_support import node, picture
 from sparktop.clock import ManualClock
 from sparktop.headless.audit import audit as shown
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import RunState
+from sparktop.model.run import RunState
 from sparktop.operate.audit.audit import Audit, AuditError, audit_path, entries, operator
 from sparktop.operate.run.guard_orders import NOTES_AT_MOST, GuardAuditLog
 from sparktop.operate.runner.api import Outcome, OutcomeState

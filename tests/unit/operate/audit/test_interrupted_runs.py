@@ -21,7 +21,8 @@ from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command, Signal
-from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Remote, Run, RunState, Step, StepState
+from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Remote, Step
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
 from sparktop.operate.audit.interrupted_runs import (

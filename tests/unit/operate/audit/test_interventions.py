@@ -11,7 +11,8 @@ from tests.operate_support import Stage, plan
 
 from sparktop.model.fleet import Intervention
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Remote, RunState, Step, StepState
+from sparktop.model.plan import Plan, Remote, Step
+from sparktop.model.run import RunState, StepState
 from sparktop.operate.audit.interventions import CUT_OFF_S, Interventions
 from sparktop.operate.container import lifecycle
 from sparktop.operate.run.record import Record, new_run

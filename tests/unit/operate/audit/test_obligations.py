@@ -14,7 +14,8 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Containers
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import GuardOrder, OnFailure, Plan, Remote, RunState, Step, StepState
+from sparktop.model.plan import GuardOrder, OnFailure, Plan, Remote, Step
+from sparktop.model.run import RunState, StepState
 from sparktop.model.survey import Answer, DockerGet, Owed, Survey
 from sparktop.operate.audit.audit import entries
 from sparktop.operate.audit.obligations import Obligations, obligations, owed_guards, owed_notes

@@ -10,7 +10,8 @@ from tests.operate_support import Stage, plan, step
 from tests.runner_support import until
 
 from sparktop.model.operation import Command, ImagePull, Transfer
-from sparktop.model.plan import Remote, Run, RunState, Step, StepState, only_fetches
+from sparktop.model.plan import Remote, Step, only_fetches
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
 
 PULL = ImagePull(image="nvcr.io/nvidia/vllm:26.05", limit_s=4 * 3600.0)

@@ -14,8 +14,9 @@ from sparktop.documents.plan import closing_lines, plan_lines
 from sparktop.documents.run import end_text, head_lines, printed_lines
 from sparktop.headless.plan_data import plan_data, run_data
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Plan, Run, RunState
+from sparktop.model.plan import Plan
 from sparktop.model.prospect import Gate, GateState
+from sparktop.model.run import Run, RunState
 from sparktop.operate.launch.launch_text import first_request, outcome
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.text.lines import plain

@@ -14,7 +14,8 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.plan import Cause, Plan, Remote, Request, Risk, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.run import Cause, Run, RunState, StepRun, StepState
 from sparktop.operate.actions import ACTIONS
 from sparktop.operate.relaunch.next_try import next_try
 

@@ -17,18 +17,8 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    AwaitResolved,
-    CollectEvidence,
-    GuardOrder,
-    Remote,
-    Run,
-    RunState,
-    SmokeTest,
-    StepState,
-)
+from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitResolved, CollectEvidence, GuardOrder, Remote, SmokeTest
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.refused import Refused
 from sparktop.operate.run.run_context import RequestResult
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState

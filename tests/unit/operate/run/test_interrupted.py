@@ -12,7 +12,8 @@ import pytest
 from tests.interrupted_support import LAUNCHES, OLD, LaunchStage, fetches, is_at, steps_of
 from tests.operate_support import FAILED
 
-from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Run, RunState, Step
+from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Step
+from sparktop.model.run import Run, RunState
 from sparktop.operate.audit.audit import Audit, entries
 from sparktop.operate.audit.interrupted_runs import interrupted_runs, run_report
 from sparktop.operate.operations import Operations

@@ -12,7 +12,7 @@ import pytest
 from tests.operate_support import GO_ON, FakeLines, Stage, plan, step
 
 from sparktop.errors import LinkLost
-from sparktop.model.plan import Run, RunState, StepState
+from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.runner import client as module
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.probe import bundle

@@ -17,8 +17,9 @@ from tests.unit.operate.run.test_first_request import Line, Stage
 from sparktop.documents.run import body_lines
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Measure, OnFailure, Run, RunState, Step
+from sparktop.model.plan import Measure, OnFailure, Step
 from sparktop.model.recipe import Expected
+from sparktop.model.run import Run, RunState
 from sparktop.operate.audit.audit import entries
 from sparktop.operate.run import first_request as module
 from sparktop.operate.run.first_request import judge_measurement, measure

@@ -11,7 +11,8 @@ from tests.pictures_support import node
 
 from sparktop.model.engine import Containers
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import AwaitServing, Remote, RunState
+from sparktop.model.plan import AwaitServing, Remote
+from sparktop.model.run import RunState
 from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
 
 GIB = 1024**3

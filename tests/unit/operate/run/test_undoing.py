@@ -10,7 +10,8 @@ from tests import pictures_support as made
 from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.restart_support import planned, request, spark, two
 
-from sparktop.model.plan import Plan, Remote, Run, RunState, Step, StepRun, StepState
+from sparktop.model.plan import Plan, Remote, Step
+from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.operate.restart import restart
 from sparktop.operate.run.run_text import by_hand, hint
 

@@ -15,7 +15,8 @@ from tests.relaunch_support import golden, possible, refusal
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Refusal, Remote, Request, Run
+from sparktop.model.plan import Plan, Refusal, Remote, Request
+from sparktop.model.run import Run
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, AskPrivileges, FileText, Output, Privileges, Survey
 from sparktop.operate.serve import exposed, proxy
 from sparktop.operate.serve.proxy_config import HEAD, Proxy, Site, Upstream, site_text
