@@ -142,6 +142,26 @@ async def test_a_relaunch_is_edited_before_it_is_planned() -> None:
     assert asked.change.flags == {"--enforce-eager": "", "--max-num-seqs": "8"}
 
 
+async def test_a_remedys_own_change_is_reviewed_with_enter_and_edited_with_shift_tab() -> None:
+    def claim(wall_s: float) -> Finding:
+        made = claims.spin(wall_s)
+        change = Change(by_engine={"vllm": Change(flags={"--enforce-eager": ""})})
+        return replace(made, nodes=("spark2",), remedies=(replace(made.remedies[1], change=change),))
+
+    async with acting("decode", NARROW) as (app, side, pilot):
+        app.publish(with_finding(claim))
+        await until(pilot, lambda: "Spin deadlock" in screen(pilot))
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "start without CUDA graphs")
+        await pilot.press("1")
+        await at(pilot, ChangeScreen, "Shift+Tab edit")
+        await pilot.press("shift+tab", "end", "enter", *"A=1")
+        await until(pilot, lambda: "Ctrl+S review" in screen(pilot) and "1 variable" in screen(pilot))
+        await pilot.press("tab", "enter")
+        await at(pilot, ReviewScreen, "What changes")
+    assert side.asked[-1].change.environment == {"A": "1"}
+
+
 async def test_drop_caches_asks_on_which_of_two() -> None:
     async with acting("decode") as (app, side, pilot):
         app.console_screen.nodes[1].focus()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
@@ -60,9 +60,16 @@ class ChangeScreen(Dialog[Change | None]):
     def on_mount(self) -> None:
         super().on_mount()
         self._check_input()
+        if not self._change.is_empty:  # what a remedy gives need not be typed: Enter goes on
+            self.query_one("#review", Button).focus()
+
+    @on(events.DescendantFocus)
+    def _show_keys(self) -> None:
+        self.renew()
 
     def keys(self) -> str:
-        return "Ctrl+S review   Tab answers   Esc cancel"
+        goes_on = "Ctrl+S review   Tab answers" if isinstance(self.focused, TextArea) else "Shift+Tab edit"
+        return f"{goes_on}   Esc cancel"
 
     def content(self, width: int) -> list[Line]:
         lines = [Line.of(("› ", "faint")) + line for text in self._intro for line in wrapped(text, width - 2)]
