@@ -7,7 +7,7 @@ from dataclasses import replace
 from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
-from sparktop.ui.screens.fix import all_in_one, choices, first_mending
+from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices
 
 RESTART = Remedy(title="Restart it", action="safe-restart")
 BREAK = Remedy(title="Break the loop", action="break-restart-loop")
@@ -41,6 +41,15 @@ def test_evidence_is_preselected_where_all_else_is_expected_to_fail() -> None:
     assert chosen[first_mending(rows, doubtful=(RESTART,))].value == EVIDENCE
     rows = choices(finding("a.b", RESTART), doubts=("34 GiB are lost",))
     assert first_mending(rows, doubtful=(RESTART,)) == 0, "the cursor has to be somewhere"
+
+
+def test_what_stands_in_the_way_comes_first_where_no_remedy_of_the_finding_helps() -> None:
+    leak = finding("memory.held-after-exit", Remedy(title="Reboot", action="reboot"))
+    one = finding("a.b", RESTART, EVIDENCE)
+    rows = (*choices(one, doubts=("34 GiB are lost", "")), *other_finding_choices((leak,), count_above=2))
+    chosen = [row for row in rows if row.value is not None]
+    assert chosen[first_mending(rows, doubtful=(RESTART,), instead=leak)].value is leak
+    assert chosen[first_mending(rows, instead=leak)].value == RESTART
 
 
 def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:

@@ -13,16 +13,17 @@ from itertools import groupby
 from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
 from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
+from sparktop.operate.actions import REQUESTS_AT_RISK, action
 from sparktop.operate.run.run_text import stops
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
 from sparktop.text.units import duration
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
     Risk.SAFE: ("✓", "ok", "interrupts nothing"),
-    Risk.DISRUPTIVE: ("▲", "warning", "interrupts running requests"),
+    Risk.DISRUPTIVE: ("▲", "warning", ""),
     Risk.DESTRUCTIVE: ("✖", "critical", "can't be undone"),
 }
-"""Risk -> (sign, tone, what it means)."""
+"""Risk -> (sign, tone, what it means); a disruptive plan's meaning is its action's."""
 
 
 LONG = 24
@@ -121,6 +122,9 @@ def refusal_text(refusal: Refusal) -> str:
 def _head(plan: Plan, width: int) -> list[Line]:
     sign, tone, meaning = RISKS[plan.risk]
     nodes = " and ".join(masked(name) for name in plan.nodes)
+    if plan.risk is Risk.DISRUPTIVE:
+        chosen = action(plan.request.action)
+        meaning = chosen.at_risk if chosen is not None else REQUESTS_AT_RISK
     if plan.request.action == "safe-restart" and not any(step.stops or stops(step.act) for step in plan.steps):
         meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))

@@ -36,6 +36,9 @@ class Option:
         return "; ".join(filter(None, (self.description, *parts)))
 
 
+REQUESTS_AT_RISK = "interrupts running requests"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """One action that sparktop offers."""
@@ -46,6 +49,8 @@ class Action:
     """One sentence: what it does."""
     risk: Risk
     """The highest risk a plan of it can have; the plan states its own."""
+    at_risk: str = REQUESTS_AT_RISK
+    """What a disruptive plan of it does to others."""
     target: str
     """What it is applied to: "engine", "process", "node" or "nodes"; "recipe" or "command" where it takes more than a
     target, and has a command of its own."""
@@ -150,6 +155,7 @@ ACTIONS: tuple[Action, ...] = (
         title="End a GPU holder",
         description="End one process that holds GPU memory.",
         risk=Risk.DISRUPTIVE,
+        at_risk="ends one process, and what it serves",
         target="process",
         planner="machine.end_process",
         options=(
@@ -161,6 +167,7 @@ ACTIONS: tuple[Action, ...] = (
         title="Recover the desktop",
         description="Bring a frozen desktop back: restart its shell (on X11), or the display manager, or do without.",
         risk=Risk.DISRUPTIVE,
+        at_risk="may close what is open on the desktop",
         target="node",
         planner="machine.desktop",
         options=(
@@ -305,6 +312,7 @@ ACTIONS: tuple[Action, ...] = (
         title="Set the cable's addresses",
         description="Give the cables between two to eight Sparks static addresses; each returns by itself if lost.",
         risk=Risk.DISRUPTIVE,
+        at_risk="interrupts what runs over the cable",
         target="nodes",
         planner="setup.addresses",
     ),
@@ -332,6 +340,7 @@ ACTIONS: tuple[Action, ...] = (
         title="Measure power under load",
         description="Load the GPU of one idle Spark or both for some seconds, and see its clock and power rise.",
         risk=Risk.DISRUPTIVE,
+        at_risk="loads the GPU",
         target="nodes",
         only_measures=True,
         planner="measure.power",
@@ -341,6 +350,7 @@ ACTIONS: tuple[Action, ...] = (
         title="Guard",
         description="Let the probe end an engine's container by itself before memory is gone.",
         risk=Risk.DISRUPTIVE,
+        at_risk="may end an engine by itself",
         target="engine",
         planner="machine.guard",
         options=(

@@ -142,5 +142,9 @@ def gib(size: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration for a sentence: "41 s", "6 min"."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    """A duration for a sentence: "41 s", "6 min", "26 h", "4 days"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.0f} days"

@@ -36,6 +36,8 @@ PATIENCE_S = 0.25
 
 DOUBT_WITHIN_S = 1.0
 """The remedies of a finding are shown after this time, whether their plans are there or not."""
+MENDABLE_AMONG = 4
+"""So many other findings are looked at for one that can be fixed, where none of the first's remedies helps."""
 _PLANNED_AHEAD = ("safe-restart", "drop-caches", "relaunch", "stop-engine", "break-restart-loop", "end-holder")
 """Actions that need no more settings than a remedy has: their plans tell what to expect of them."""
 _WARNING_STATES = (RunState.ABORTED, RunState.NO_HELP, RunState.ROLLED_BACK)
@@ -172,28 +174,36 @@ class ActionFlow:
         from sparktop.operate.actions import action
         from sparktop.operate.targets import remedy_choices
         from sparktop.ui.dialogs.dialog import ChooseScreen
-        from sparktop.ui.screens.fix import all_in_one, choices, first_mending, introduction, other_finding_choices
+        from sparktop.ui.screens.fix import (
+            all_in_one,
+            choices,
+            first_mending,
+            introduction,
+            mends,
+            other_finding_choices,
+        )
 
         together = all_in_one(finding, self._picture().findings, finding.nodes)
         remedies = (*((together,) if together is not None else ()), *finding.remedies)
         doubts = await self._doubts(finding, remedies)
         doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
         rows = choices(finding, remedies, doubts=doubts, is_read_only=self.is_read_only)
-        rows = (
-            *rows,
-            *other_finding_choices([other for other in others if other.key != finding.key], count_above=len(rows)),
-        )
+        others = [other for other in others if other.key != finding.key]
+        rows = (*rows, *other_finding_choices(others, count_above=len(rows)))
+        is_hopeless = bool(doubtful) and not any(mends(remedy) for remedy in remedies if remedy not in doubtful)
         remedy = await self._ask_screen(
             ChooseScreen(
                 "fix",
                 rows,
                 intro=introduction(finding),
                 verb="shows the plan",
-                at=first_mending(rows, doubtful=doubtful),
+                at=first_mending(
+                    rows, doubtful=doubtful, instead=await self._first_mendable(others) if is_hopeless else None
+                ),
             )
         )
         if isinstance(remedy, Finding):
-            remaining = [other for other in others if other.key not in (finding.key, remedy.key)]
+            remaining = [other for other in others if other.key != remedy.key]
             await self._choose_remedy(remedy, (finding, *remaining))
             return
         chosen = action(remedy.action or "") if remedy is not None else None
@@ -204,6 +214,17 @@ class ActionFlow:
             request = await self._with_settings(chosen, request, (remedy.title, *remedy.steps))
         if request is not None:
             await self._review(chosen, request)
+
+    async def _first_mendable(self, findings: Sequence[Finding]) -> Finding | None:
+        """The first finding with a remedy that is expected to succeed: what stands in the way of the others, such as
+        memory that only a reboot gives back."""
+        from sparktop.ui.screens.fix import mends
+
+        for finding in findings[:MENDABLE_AMONG]:
+            doubts = await self._doubts(finding, finding.remedies)
+            if any(mends(remedy) and not doubt for remedy, doubt in zip(finding.remedies, doubts, strict=True)):
+                return finding
+        return None
 
     async def _doubts(self, finding: Finding, remedies: Sequence[Remedy]) -> tuple[str, ...]:
         """Why each remedy is expected to fail now, by its own plan; "" where it isn't, or that isn't known in time."""

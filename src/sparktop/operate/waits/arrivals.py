@@ -74,7 +74,7 @@ def judge_resolved(
     `known` are the findings when the run began: another engine's, which was there before, doesn't count. A source
     that could be asked `before` and can't be now reports nothing, which is no sign that all is well.
     """
-    rule, nodes, _ = act.finding
+    _, nodes, _ = act.finding
     silent = [name for name in nodes if not _is_live(picture.node(name))]
     if silent:
         return waiting(f"{' and '.join(silent)} can't be seen")
@@ -85,7 +85,7 @@ def judge_resolved(
         return waiting(f"{' and '.join(gaps)} can't be asked")
     similar = next(_similar(act, picture.findings, known), None)
     if similar is None:
-        return met(f"{rule} is no longer found")
+        return met("it is no longer found")
     return waiting(f"still found: {similar.title}")
 
 

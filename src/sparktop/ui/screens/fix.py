@@ -99,17 +99,26 @@ def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int
     )
 
 
-def first_mending(offered_choices: Sequence[Choice], *, doubtful: Sequence[Remedy] = ()) -> int:
+def mends(remedy: Remedy) -> bool:
+    """Whether sparktop can carry it out, and it changes something."""
+    offered = action(remedy.action or "")
+    return offered is not None and not offered.only_looks
+
+
+def first_mending(
+    offered_choices: Sequence[Choice], *, doubtful: Sequence[Remedy] = (), instead: Finding | None = None
+) -> int:
     """Index, among the choices that can be chosen, of the first remedy that changes something and isn't `doubtful`;
-    without one of the first other choice."""
+    without one that of `instead`, which is to be fixed first, or of the first other choice."""
     chosen = [choice for choice in offered_choices if choice.value is not None]
-    offered_actions = [
-        action(choice.value.action or "") if isinstance(choice.value, Remedy) and choice.value not in doubtful else None
-        for choice in chosen
+    mending = [
+        index
+        for index, choice in enumerate(chosen)
+        if isinstance(choice.value, Remedy) and choice.value not in doubtful and mends(choice.value)
     ]
-    mending = [index for index, offered in enumerate(offered_actions) if offered is not None and not offered.only_looks]
+    first = [index for index, choice in enumerate(chosen) if instead is not None and choice.value is instead]
     others = [index for index, choice in enumerate(chosen) if choice.value not in doubtful]
-    return next(iter((*mending, *others)), 0)
+    return next(iter((*mending, *first, *others)), 0)
 
 
 def _remedy_choice(remedy: Remedy, doubt: str, *, is_read_only: bool) -> Choice:

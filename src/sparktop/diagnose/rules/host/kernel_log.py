@@ -252,7 +252,7 @@ def _with_node_state(
             since_wall_s=since_wall_s,
             brief=brief,
             severity=Severity.INFO,
-            title=f"Earlier, {span(last_s) if last_s < 7200 else f'{last_s / 3600:.0f} h'} ago: {finding.title}",
+            title=f"Earlier, {span(last_s)} ago: {finding.title}",
             remedies=(),
             caused_by=None,
         )
