@@ -16,6 +16,7 @@ from sparktop.clock import ManualClock
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, Order, columns, family, in_order, row_line, rows
+from sparktop.model.engine import NOT_ASKED
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, Notice
@@ -132,6 +133,15 @@ def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: Manua
     blind = replace(pictures.bare(clock), rules_watching=58, notices=())
     assert verdict(clock, blind)[0] == (
         " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
+    )
+
+
+def test_no_tick_stands_before_the_containers_were_read(clock: ManualClock) -> None:
+    well = pictures.well(clock)
+    unread = replace(well, nodes=tuple(replace(view, containers=NOT_ASKED) for view in well.nodes))
+    names = " and ".join(view.name for view in well.nodes)
+    assert verdict(clock, unread)[0].strip() == (
+        f"nothing wrong so far; the containers of {names} are still being read"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
-from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices
+from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices, with_consequences
 
 RESTART = Remedy(title="Restart it", action="safe-restart")
 BREAK = Remedy(title="Break the loop", action="break-restart-loop")
@@ -50,6 +50,16 @@ def test_what_stands_in_the_way_comes_first_where_no_remedy_of_the_finding_helps
     chosen = [row for row in rows if row.value is not None]
     assert chosen[first_mending(rows, doubtful=(RESTART,), instead=leak)].value is leak
     assert chosen[first_mending(rows, instead=leak)].value == RESTART
+
+
+def test_the_literal_change_of_what_a_finding_caused_comes_before_its_own_relaunch_without_one() -> None:
+    """After an OOM kill the spike that led to it has said what to change."""
+    kill = finding("kernel.oom-kill", Remedy(title="with less", action="relaunch"))
+    eager = relaunch(flags={"--enforce-eager": ""})
+    down = finding("restart.oom-killed", eager, RESTART, caused_by="kernel.oom-kill")
+    other = finding("a.other", relaunch(flags={"--x": ""}))
+    assert with_consequences(kill, (kill, down, other)) == (eager, *kill.remedies)
+    assert with_consequences(down, (kill, down)) == down.remedies
 
 
 def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:

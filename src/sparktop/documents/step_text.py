@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -84,7 +85,14 @@ def typed_lines(step: Step, plan: Plan) -> tuple[str, ...]:
     if not isinstance(step.act, Remote):
         return ()
     names = _container_names(plan)
-    lines = (line for operation in step.act.operations for line in _typed(operation, names))
+    for earlier in takewhile(lambda one: one != step, (*plan.steps, *plan.way_back)):
+        for operation in earlier.act.operations if isinstance(earlier.act, Remote) else ():
+            _rename(operation, names.get(earlier.node, {}))
+    of_node = names.get(step.node, {})
+    lines: list[str] = []
+    for operation in step.act.operations:
+        lines += _typed(operation, of_node)
+        _rename(operation, of_node)
     return tuple(masked(line, plan.secrets) for line in lines)
 
 
@@ -94,19 +102,27 @@ def creates_container(plan: Plan) -> bool:
     return any(isinstance(operation, DockerCall) and operation.path == CREATE for operation in operations)
 
 
-def _container_names(plan: Plan) -> dict[str, str]:
-    """Container id, or the placeholder of one that is made -> its name, from what the plan's steps check and create."""
-    names: dict[str, str] = {}
+def _container_names(plan: Plan) -> dict[str, dict[str, str]]:
+    """By node, container id, or the placeholder of one that is made -> its first name, from what the plan's steps
+    check and create."""
+    names_by_node: dict[str, dict[str, str]] = {}
     for step in (*plan.steps, *plan.way_back):
+        names = names_by_node.setdefault(step.node, {})
         if isinstance(step.act, AwaitReady) and step.act.container_id:
             names.setdefault(step.act.container_id, step.act.name)  # a container that is made has another name first
         for operation in step.act.operations if isinstance(step.act, Remote) else ():
             match operation:
                 case Expect() if "Name" in operation.equals:
-                    names[_container_in(operation.path)] = str(operation.equals["Name"]).lstrip("/")
+                    names.setdefault(_container_in(operation.path), str(operation.equals["Name"]).lstrip("/"))
                 case DockerCall() if operation.path == CREATE:
                     names[f"{{{operation.saves}}}"] = operation.query.get("name", operation.saves)
-    return names
+    return names_by_node
+
+
+def _rename(operation: Operation, names: dict[str, str]) -> None:
+    """Note the name that a container has from this operation on."""
+    if isinstance(operation, DockerCall) and operation.path.endswith("/rename") and "name" in operation.query:
+        names[_container_in(operation.path)] = operation.query["name"]
 
 
 def _container_in(path: str) -> str:

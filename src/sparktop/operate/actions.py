@@ -56,6 +56,11 @@ class Action:
     target, and has a command of its own."""
 
     @property
+    def phrase(self) -> str:
+        """Its title inside a sentence: "end a GPU holder"."""
+        return self.title[0].lower() + self.title[1:]
+
+    @property
     def is_own_command(self) -> bool:
         """Whether it is planned by a command of its own, not by `sparktop act`."""
         return self.has_own_command or self.target in ("recipe", "command")

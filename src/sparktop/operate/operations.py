@@ -148,7 +148,7 @@ class Operations:
         try:
             planner = self._planner_of(chosen)
         except ModuleNotFoundError as error:
-            raise Refused(f"This sparktop can't {chosen.title.lower()} yet ({error.name}).") from error
+            raise Refused(f"This sparktop can't {chosen.phrase} yet ({error.name}).") from error
         survey = await self._survey(planner, request, picture)
         from sparktop.operate.audit.obligations import owed_notes
 

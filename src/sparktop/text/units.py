@@ -141,6 +141,11 @@ def gib(size: float) -> str:
     return f"{bare_gib(size)} GiB"
 
 
+def requests(count: float) -> str:
+    """So many requests, in words: "1 request"."""
+    return f"{count:.0f} request{'s' * (round(count) != 1)}"
+
+
 def span(seconds: float) -> str:
     """A duration for a sentence: "41 s", "6 min", "26 h", "4 days"."""
     if seconds < 120:

@@ -181,10 +181,12 @@ class ActionFlow:
             introduction,
             mends,
             other_finding_choices,
+            with_consequences,
         )
 
         together = all_in_one(finding, self._picture().findings, finding.nodes)
-        remedies = (*((together,) if together is not None else ()), *finding.remedies)
+        own = with_consequences(finding, self._picture().findings)
+        remedies = (*((together,) if together is not None else ()), *own)
         doubts = await self._doubts(finding, remedies)
         doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
         rows = choices(finding, remedies, doubts=doubts, is_read_only=self.is_read_only)
@@ -321,7 +323,7 @@ class ActionFlow:
 
         if not targets:
             noun = {"engine": "engine", "process": "process on the GPU"}.get(action.target, "node")
-            self._notify(f"{action.title.lower()}: there is no {noun}")
+            self._notify(f"{action.phrase}: there is no {noun}")
             return None
         if len(targets) == 1:
             return targets[0].request
@@ -332,7 +334,7 @@ class ActionFlow:
             )
             for target in targets
         ]
-        target = await self._ask_screen(ChooseScreen(action.title.lower(), rows))
+        target = await self._ask_screen(ChooseScreen(action.phrase, rows))
         return target.request if target is not None else None
 
     async def _with_change(self, request: Request, intro: Sequence[str]) -> Request | None:
@@ -350,7 +352,7 @@ class ActionFlow:
         from sparktop.ui.dialogs.dialog import OptionsScreen
 
         options = [option for option in action.options if option.name != "off"]
-        title = f"{action.title.lower()}  {request.target or ' and '.join(request.nodes)}"
+        title = f"{action.phrase}  {request.target or ' and '.join(request.nodes)}"
         values = await self._ask_screen(OptionsScreen(title, options, request.options, intro=(action.description,)))
         return None if values is None else replace(request, options=values)
 
@@ -373,7 +375,7 @@ class ActionFlow:
         from sparktop.ui.dialogs.dialog import ChooseScreen
         from sparktop.ui.screens.fix import ways
 
-        way = await self._ask_screen(ChooseScreen(action.title.lower(), ways(action), verb="shows the plan"))
+        way = await self._ask_screen(ChooseScreen(action.phrase, ways(action), verb="shows the plan"))
         return None if way is None else replace(request, options={"way": way})
 
     async def _review(self, action: Action | None, request: Request) -> bool:
@@ -405,7 +407,7 @@ class ActionFlow:
         )
         if isinstance(answer, Plan):
             return await self._ask_screen(ReviewScreen(answer, settings=settings))
-        title = action.title.lower() if action is not None else answer.request.action
+        title = action.phrase if action is not None else answer.request.action
         return await self._ask_screen(RefusalScreen(answer, title=title, settings=settings))
 
     async def _plan(self, request: Request) -> Plan | Refusal | None:

@@ -189,6 +189,7 @@ class ConsoleScreen(Screen[None]):
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""
         self.verdict.fail(text)
+        self.findings.has_failed = True
         self._arrange()
 
     def _arrange(self) -> None:

@@ -110,6 +110,27 @@ def test_a_container_that_a_later_step_waits_for_is_called_by_its_name() -> None
     assert typed_lines(start, plan) == ("docker start vllm",)
 
 
+def test_a_container_is_called_by_the_name_that_it_has_by_then_on_its_node() -> None:
+    made = [
+        Step(id=f"make@{node}", title="x", node=node, act=Remote(operations=(
+            DockerCall(method="POST", path="/containers/create", query={"name": f"{name}-next"}, saves="NEW"),)))
+        for node, name in (("spark1", "pair-0"), ("spark2", "pair-1"))
+    ]  # fmt: skip
+    swaps = [
+        Step(id=f"swap@{node}", title="x", node=node, act=Remote(operations=(
+            DockerCall(method="POST", path="/containers/{NEW}/rename", query={"name": name}),
+            DockerCall(method="POST", path="/containers/{NEW}/start"))))
+        for node, name in (("spark1", "pair-0"), ("spark2", "pair-1"))
+    ]  # fmt: skip
+    back = Step(id="back", title="x", node="spark1", act=Remote(operations=(
+        DockerCall(method="POST", path="/containers/{NEW}/stop", query={"t": "2"}),)))  # fmt: skip
+    request = Request(action="x", nodes=("spark1", "spark2"))
+    plan = Plan(request=request, title="x", risk=Risk.SAFE, steps=(*made, *swaps), way_back=(back,))
+    assert typed_lines(swaps[0], plan) == ("docker rename pair-0-next pair-0", "docker start pair-0")
+    assert typed_lines(swaps[1], plan) == ("docker rename pair-1-next pair-1", "docker start pair-1")
+    assert typed_lines(back, plan) == ("docker stop -t 2 pair-0",)
+
+
 def test_a_name_that_is_no_word_is_quoted_and_a_secret_masked() -> None:
     named = Expect(path=f"/containers/{ID}/json", equals={"Name": "/$(x) y"})
     act = Remote(operations=(named, DockerCall(method="POST", path=f"/containers/{ID}/start"),

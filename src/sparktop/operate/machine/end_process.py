@@ -28,7 +28,7 @@ from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.probe.remote.parsers import COMPOSITORS
-from sparktop.text.units import gib, span
+from sparktop.text.units import gib, requests, span
 
 TERM_S = 15.0
 GONE_S = 30.0
@@ -198,7 +198,7 @@ def _steps(
         steps.append(
             Step(
                 id="memory",
-                title=f"See {gib(target)} available",
+                title=f"Wait for {gib(target)} available",
                 node=node.name,
                 act=AwaitMemory(target_bytes=target),
                 limit_s=MEMORY_S,
@@ -226,7 +226,7 @@ def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessSt
     engine = _engine_of(node, pid)
     if engine is not None:
         running = engine.metrics.running if engine.metrics else None
-        requests_text = f" with {running:.0f} requests running" if running else ""
+        requests_text = f" with {requests(running)} running" if running else ""
         yield f"It is part of {engine.name}{requests_text}. `stop-engine` stops the whole engine in order."
     container = _container_of(node, process)
     if (

@@ -22,6 +22,7 @@ from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.common_steps import evidence_step, living, privilege_asks, resolved_step, the_node
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root, sudo_note
+from sparktop.text.units import requests
 
 BACK_LIMIT_S = 15 * 60.0
 """A Spark is back in about two minutes; in ten when it repairs its disk or installs firmware."""
@@ -207,7 +208,7 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
 
 def _end_text(engine: Engine) -> str:
     running = engine.metrics.running if engine.metrics else None
-    return f"{engine.name} ends{f', with {running:.0f} requests running' if running else ''}."
+    return f"{engine.name} stops{f', with {requests(running)} running' if running else ''}."
 
 
 def _comeback_text(engine: Engine, *, is_restarted: bool) -> str:

@@ -103,7 +103,7 @@ def drop_for(view: NodeView, mark: str, *, need_bytes: int, back_bytes: int) -> 
     enough = Command(argv=("awk", "-v", f"need={need_bytes // 1024}", _FREE_ENOUGH, "/proc/meminfo"), limit_s=10.0)
     return Step(
         id=f"drop{mark}",
-        title=f"Drop caches on {view.name}, unless {gib(need_bytes)} are free without",
+        title=f"Drop caches on {view.name}, unless {gib(need_bytes)} are free already",
         node=view.name,
         act=Remote(
             operations=(
@@ -211,7 +211,7 @@ def serving(ready: Iterable[Step]) -> Iterator[Step]:
             title=f"Check that {act.name} still {'runs' if act.is_worker else 'serves'}",
             act=act,
             limit_s=SERVING_LIMIT_S,
-            verifies="it still runs, in the same start that became ready" + ("" if act.is_worker else ", and answers"),
+            verifies="it still runs, not restarted since it was ready" + ("" if act.is_worker else ", and answers"),
         )
 
 

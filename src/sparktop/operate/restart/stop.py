@@ -114,7 +114,7 @@ class StoppedEngine(NoStart):
             target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
         yield Step(
             id=f"memory{rank.mark}",
-            title=f"See {gib(target)} available on {rank.node} again",
+            title=f"Wait for {gib(target)} available on {rank.node}",
             node=rank.node,
             act=AwaitMemory(target_bytes=target),
             limit_s=MEMORY_S,

@@ -26,7 +26,7 @@ def judge_gone(act: AwaitGone, picture: FleetState, node: str, since: Since) -> 
     zombie holds nothing, and a process started since with the same pid is another."""
     view = picture.node(node)
     if view is None or not since.available:
-        return waiting(f"no figures from {node} yet")
+        return waiting(f"waiting for new figures from {node}")
     began_boot_s = since.available[0][0]
     table = view.processes
     if table is None or table.boot_s < began_boot_s:

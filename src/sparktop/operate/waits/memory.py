@@ -46,7 +46,7 @@ def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since)
     if act.unless_runs and view is not None and _runs(view, act.unless_runs, by_name=is_settled):
         return met("it still runs: nothing to wait for")
     if view is None or not points:
-        return waiting(f"no figures from {node} yet")
+        return waiting(f"waiting for new figures from {node}")
     available = points[-1][1]
     ratio = min(1.0, available / max(1, act.target_bytes))
     figures = f"{available / GIB:.1f} of {gib(act.target_bytes)} available"
@@ -54,7 +54,8 @@ def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since)
         reached_s = _reached_for_s(points, act.target_bytes)
         if reached_s >= act.stable_s:
             return met(f"{gib(available)} available for {span(reached_s)}")
-        return waiting(f"{figures}, watched for {act.stable_s:.0f} s", ratio)
+        needed = f"{gib(available)} available, {gib(act.target_bytes)} needed"
+        return waiting(f"{needed}; watched for {act.stable_s:.0f} s", ratio)
     rate = rise_of(points)
     if rate >= RISING_BYTES_PER_S:
         left_s = (act.target_bytes - available) / rate
@@ -88,8 +89,8 @@ def _unheld_text(view: NodeView, missing_bytes: int, trapped: int, unaccounted: 
     cache = view.sample.memory.page_cache_bytes if view.sample else 0
     if trapped >= TRAPPED_BYTES:
         return (
-            f"{gib(trapped)} belong to no process, no GPU process and no cache: the driver has kept them. Neither "
-            "dropping caches nor killing processes has released such memory; a reboot has"
+            f"{gib(unaccounted or trapped)} belong to no process, no GPU process and no cache: the driver has kept "
+            "them. Neither dropping caches nor killing processes has released such memory; a reboot has"
         )
     if cache >= CACHE_BYTES:
         return (

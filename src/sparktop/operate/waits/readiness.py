@@ -50,7 +50,7 @@ def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -
 def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus:
     view = picture.node(node)
     if view is None:
-        return waiting(f"no figures from {node} yet")
+        return waiting(f"waiting for new figures from {node}")
     if act.container_id and not _is_listed(act, view):
         return waiting("started; not seen running yet")
     container = container_of(act.name, view)

@@ -34,7 +34,7 @@ def judge_serving(
     """
     view = picture.node(node)
     if view is None or not since.available:
-        return waiting(f"no figures from {node} yet")
+        return waiting(f"waiting for new figures from {node}")
     before = since.before
     expected = container_of(act.name, before)
     engine = engine_of(act.name, view)
@@ -55,7 +55,7 @@ def judge_serving(
         return waiting(f"it runs; its state is {engine.state.value if engine is not None else 'not known yet'}")
     if reply is None or reply.state is EndpointState.NOT_ASKED:
         return met("still runs, in the start that became ready; it has no endpoint to ask")
-    return met("answers, in the same start that became ready")
+    return met("answers, not restarted since it was ready")
 
 
 def _container_status(act: AwaitServing, expected: Container, view: NodeView, since: Since) -> WaitStatus | None:

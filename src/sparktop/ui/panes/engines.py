@@ -128,6 +128,8 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         text = " no inference server found: L launches one"
         if not self._fleet.nodes or all(view.sample is None for view in self._fleet.nodes):
             return Line.of((" engines: waiting for the nodes", "quiet"))
+        if unread := [view.name for view in blind if not view.containers.is_asked]:
+            return Line.of((f" engines: reading the containers of {' and '.join(unread)}…", "quiet")).cut(width)
         if blind:
             reason = blind[0].containers.detail
             text += f"; containers of {', '.join(view.name for view in blind)} can't be read: {reason}"

@@ -69,6 +69,8 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         self._clock = clock
         self._attention = attention
         self._fleet = FleetState()
+        self.has_failed = False
+        """Watching has ended for good."""
         self._order = Order.WORST
         self.filter_bar = SearchBar()
 
@@ -171,6 +173,8 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
     def _nothing(self) -> str:
         if self.filter_query is not None:
             return "No finding matches the filter: Esc ends it."
+        if self.has_failed:
+            return "Watching has stopped, and nothing is known of the nodes now: the first line says why."
         count = self._fleet.rules_watching
         if self._snoozed():
             return "Nothing else is wrong; snoozed findings are counted above."

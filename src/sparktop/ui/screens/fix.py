@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparktop.diagnose.findings import cause_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.documents.plan import RISKS
 from sparktop.model.change import Change
@@ -87,6 +88,21 @@ def all_in_one(finding: Finding, findings: Sequence[Finding], nodes: Sequence[st
     )
 
 
+def with_consequences(finding: Finding, findings: Sequence[Finding]) -> tuple[Remedy, ...]:
+    """The finding's remedies; where its own relaunch leaves the change to the operator, the literal ones of what it
+    caused come first."""
+    if not any(remedy.action == "relaunch" and remedy.change is None for remedy in finding.remedies):
+        return finding.remedies
+    literal = (
+        remedy
+        for other in findings
+        if other.phase is Phase.FIRING and cause_of(other, findings) is finding
+        for remedy in other.remedies
+        if remedy.action == "relaunch" and remedy.change is not None
+    )
+    return tuple(dict.fromkeys((*literal, *finding.remedies)))
+
+
 def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int) -> tuple[Choice, ...]:
     """The other findings, each leading to its own remedies; `count_above` is the number of choices above them."""
     return tuple(
@@ -128,7 +144,7 @@ def _remedy_choice(remedy: Remedy, doubt: str, *, is_read_only: bool) -> Choice:
         cost = (Line.of((f"costs {remedy.cost}", "quiet")),) if remedy.cost else ()
         return Choice(label=Line.of((remedy.title, "")), notes=(*steps, *cost, Line.of(("by hand", "faint"))))
     sign, tone, _ = RISKS[remedy_action.risk]
-    action_line = Line.of((f"{sign} ", tone), (remedy_action.title.lower(), ""))
+    action_line = Line.of((f"{sign} ", tone), (remedy_action.phrase, ""))
     if remedy.cost:
         action_line += Line.of((f"  costs {remedy.cost}", "quiet"))
     if is_read_only and not remedy_action.only_looks:

@@ -12,7 +12,8 @@ from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.telemetry import Unit
+from sparktop.model.telemetry import GpuProcess, Unit
+from sparktop.text.units import GIB
 
 
 def ended(code: int = 137, *, ago_s: float = 20.0, log: LogFacts | None = None, **box: Any) -> Engine:
@@ -124,8 +125,18 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
         (picture(node(engines=(loading(),), available_gib=[(-40, 110), (-30, 110), (0, 60)])), []),
         (picture(node(engines=(loading(box={"finished_wall_s": WALL_S - 400}),), available_gib=44)), []),
         (picture(node(engines=(loading(argv=("vllm", "serve", "m")),), available_gib=44)), []),
+        (
+            picture(
+                node(
+                    engines=(loading(),),
+                    available_gib=44,
+                    gpu_processes=(GpuProcess(pid=93111, name="python3", used_bytes=60 * GIB),),
+                )
+            ),
+            [],
+        ),
     ],
-    ids=["too little back", "enough back", "waited", "asks for nothing we know"],
+    ids=["too little back", "enough back", "waited", "asks for nothing we know", "another process holds it"],
 )
 def test_started_too_soon(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected

@@ -217,6 +217,7 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 or needed_bytes is None
                 or available_bytes is None
                 or available_bytes >= needed_bytes
+                or needed_bytes - available_bytes <= _held_by_others(node, engine)
             ):
                 continue
             yield Finding(
@@ -248,6 +249,11 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 subject=engine.name,
                 brief=f"{available_bytes / GIB:.0f} of {needed_bytes / GIB:.0f} GiB at the start",
             )
+
+
+def _held_by_others(node: NodeView, engine: Engine) -> int:
+    """What other processes hold on the GPU: memory that no pause before the start would have freed."""
+    return sum(user.used_bytes or 0 for user in node.gpu_processes if user.pid not in engine.pids)
 
 
 def _requested_bytes(engine: Engine, total_bytes: int) -> float | None:

@@ -52,6 +52,9 @@ def low_power_w(node: NodeView) -> float | None:
     return min(cap, idle + 14) if idle is not None else cap
 
 
+USUAL_CAP_MHZ = 2100
+
+
 def is_pinned(clock_mhz: float | None) -> bool:
     """Whether an SM clock is in the band of the power-delivery fault."""
     return clock_mhz is not None and PINNED_MHZ[0] <= clock_mhz <= PINNED_MHZ[1]
@@ -172,7 +175,7 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
                 ),
                 Remedy(
                     title="Then update the firmware",
-                    steps=("fwupdmgr refresh --force && fwupdmgr get-upgrades",),
+                    steps=("sudo fwupdmgr refresh --force && sudo fwupdmgr update",),
                     cost="a reboot; if it happens again and again, have the unit exchanged",
                 ),
             ),
@@ -229,7 +232,10 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
                 ),
                 Remedy(
                     title="Cap the clock until then",
-                    steps=("sudo nvidia-smi -lgc 300,2100   # again after each reboot",),
+                    steps=(
+                        f"sudo nvidia-smi -lgc 300,{_cap_mhz(gpu.sm_clock_mhz)}   # again after each reboot",
+                        "sudo nvidia-smi -rgc   # takes the cap away",
+                    ),
                     cost="some prefill speed; decode is bound by memory and loses little",
                 ),
             ),
@@ -237,6 +243,11 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
             nodes=(node.name,),
             brief=f"{heat}, {clock}, {', '.join(hot)}",
         )
+
+
+def _cap_mhz(clock_mhz: float | None) -> int:
+    """A cap below what the heat leaves: one above it would change nothing."""
+    return min(USUAL_CAP_MHZ, int(clock_mhz * 0.9) // 50 * 50) if clock_mhz is not None else USUAL_CAP_MHZ
 
 
 def _tokens(node: NodeView) -> Iterable[Evidence]:

@@ -114,7 +114,9 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule="memory.pressure",
             severity=Severity.WARNING,
-            title=f"{node.name} is stalling: out of memory",
+            title=f"{node.name} is stalling: its tasks wait for memory"
+            if stalls >= PRESSURE_PERCENT
+            else f"{node.name} is swapping heavily",
             explanation=(
                 f"In the last ten seconds all its tasks waited for memory {stalls:.0f} % of the time (PSI full "
                 f"avg10){swap_text}. It reclaims or swaps instead of working: tokens slow down, and logins take long."

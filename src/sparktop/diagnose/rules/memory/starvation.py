@@ -308,6 +308,7 @@ def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
     Severity.CRITICAL,
     scope="any node whose samples stopped",
     sources=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
+    clear_s=0.0,  # the first sample disproves it
     follows=("memory.first-request-spike", "memory.falling", "memory.low"),
 )
 def starved(fleet: FleetState) -> Iterable[Finding]:
@@ -338,7 +339,7 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
             confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
             title=f"{node.name} is out of memory: it accepts connections but SSH doesn't answer"
             if is_confirmed
-            else f"{node.name} accepts connections but SSH doesn't answer: out of memory, most likely",
+            else f"{node.name} accepts connections but SSH doesn't answer: it may be out of memory",
             explanation=(
                 f"No sample came for {span(silent_s)}. TCP connects, but SSH sends no banner. {last_seen}. The "
                 "kernel has no memory to start sshd, or it thrashes. It may take minutes to answer, kill something, "
