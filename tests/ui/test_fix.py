@@ -62,6 +62,12 @@ def test_the_literal_change_of_what_a_finding_caused_comes_before_its_own_relaun
     assert with_consequences(down, (kill, down)) == down.remedies
 
 
+def test_a_restart_of_what_is_down_costs_no_requests() -> None:
+    busy = finding("a.b", replace(RESTART, cost="its requests"))
+    assert any("costs its requests" in note.plain for note in choices(busy)[0].notes)
+    assert any("costs the time to load" in note.plain for note in choices(busy, is_down=True)[0].notes)
+
+
 def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:
     first = finding("a.first", relaunch(environment={"NCCL_DEBUG": "INFO"}))
     second = finding("a.second", relaunch(options={"IpcMode": "host"}))

@@ -48,7 +48,11 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
         lines += [BLANK, *checks] if checks else []
     if plan.differences:
         lines += [BLANK, Line.of(("What changes", "title"))]
-        for (what, name), items in groupby(plan.differences, key=lambda item: (item.what, item.name)):
+        node = ""
+        for (where, what, name), items in groupby(plan.differences, key=lambda item: (item.node, item.what, item.name)):
+            if where != node:
+                node = where
+                lines.append(Line.of((f"  on {masked(where)} alone", "quiet")).cut(width))
             if what == "file":
                 lines.append(Line.of((f"  {masked(name, plan.secrets)}", "quiet")).cut(width))
             lines += [line for item in items for line in _difference(item, width, plan.secrets)]

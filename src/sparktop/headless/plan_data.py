@@ -39,6 +39,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
             {
                 "what": item.what,
                 "name": masked_text(item.name),
+                **({"node": item.node} if item.node else {}),
                 "before": None if item.before is None else _value(item.name, item.before, plan),
                 "after": None if item.after is None else _value(item.name, item.after, plan),
             }

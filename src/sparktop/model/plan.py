@@ -320,6 +320,8 @@ class Difference:
     name: str
     before: str | None
     after: str | None
+    node: str = ""
+    """The node it is on, where a plan doesn't make the same one on all of its nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from textual.app import App
 from textual.screen import Screen
 
 from sparktop.clock import Clock
+from sparktop.engines.ranks import is_alive
 from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.run import Run, RunState
 from sparktop.ui.bring_up_flow import BringUpFlow
 from sparktop.ui.launch_flow import LaunchFlow
@@ -48,6 +49,13 @@ Answer = TypeVar("Answer")
 
 AskSudo = Callable[[str, int], Awaitable[str | None]]
 """Asks for a node's sudo password: (node, number of wrong answers so far) to the password, None to give up."""
+
+
+def _is_down(finding: Finding, picture: FleetState) -> bool:
+    """Whether the engine that a finding is about doesn't run."""
+    views = filter(None, map(picture.node, finding.nodes))
+    engines = [one for view in views for one in view.engines if one.name in (finding.engine, finding.subject)]
+    return bool(engines) and not any(map(is_alive, engines))
 
 
 class ActionFlow:
@@ -128,7 +136,10 @@ class ActionFlow:
     def fix(self, finding: Finding | None, others: Sequence[Finding] = ()) -> None:
         """Choose among the remedies of a finding, or go on to another of the `others`."""
         if finding is None:
-            self._notify("nothing to fix")
+            lost = " and ".join(view.name for view in self._picture().nodes if view.link.state is LinkState.LOST)
+            self._notify(
+                f"no finding to fix; {lost} can't be reached: the first line has why" if lost else "nothing to fix"
+            )
         elif self._may_start(looks=True):
             self._start_worker(self._choose_remedy(finding, others))
 
@@ -189,7 +200,9 @@ class ActionFlow:
         remedies = (*((together,) if together is not None else ()), *own)
         doubts = await self._doubts(finding, remedies)
         doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
-        rows = choices(finding, remedies, doubts=doubts, is_read_only=self.is_read_only)
+        rows = choices(
+            finding, remedies, doubts=doubts, is_read_only=self.is_read_only, is_down=_is_down(finding, self._picture())
+        )
         others = [other for other in others if other.key != finding.key]
         rows = (*rows, *other_finding_choices(others, count_above=len(rows)))
         is_hopeless = bool(doubtful) and not any(mends(remedy) for remedy in remedies if remedy not in doubtful)

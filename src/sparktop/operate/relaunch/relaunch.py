@@ -16,7 +16,7 @@ from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Request, Risk, Step
+from sparktop.model.plan import Difference, Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.lifecycle import is_policy
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
@@ -184,10 +184,22 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             *new_findings(rank_changes),
         ),
         doubt=expected,
-        differences=(*differences, *(line for lines in files for line in lines)),
+        differences=(*_by_node(ranks), *(line for lines in files for line in lines)),
         equivalent=tuple(_equivalent(rank_changes, ranks[0], down, up, grace_s)),
         seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(dict.fromkeys(value for rank in ranks for value in rank.secrets())),
+    )
+
+
+def _by_node(ranks: Sequence[RankRelaunch]) -> tuple[Difference, ...]:
+    """What all ranks change, then what each changes besides, with its node."""
+    by_rank = [tuple(rank.differences()) for rank in ranks]
+    common = tuple(difference for difference in by_rank[0] if all(difference in own for own in by_rank))
+    return common + tuple(
+        replace(difference, node=rank.node)
+        for rank, own in zip(ranks, by_rank, strict=True)
+        for difference in own
+        if difference not in common
     )
 
 

@@ -96,7 +96,7 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     down = (
         f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again."
         if any(starter.rank.runs for starter in starters)
-        else f"{head.name} is stopped, and serves again once it has loaded."
+        else f"{head.name} is down now, and serves again once it has loaded."
     )
     return f"{down}{took} It starts only when there is memory for it: {targets}. Otherwise nothing is started."
 

@@ -278,12 +278,16 @@ def _ready_text(engine: Engine) -> str:
     return f"answers{took}"
 
 
+_DOING = {"compile": "compiling", "autotune": "tuning kernels"}
+"""Phase of a load, as engine_state.toml names it -> what the engine does, where that isn't loading."""
+
+
 def _starting_status(engine: Engine, log: LogFacts | None) -> WaitStatus:
     """The status of an engine that is starting."""
     progress = engine.progress or (log.progress if log else None)
     phase = (progress.phase if progress else "") or (log.phase if log else "")
     words = {
-        EngineState.LOADING: f"loading{f' {phase}' if phase else ''}",
+        EngineState.LOADING: _DOING.get(phase) or f"loading {phase}".rstrip(),
         EngineState.CAPTURING: "capturing graphs",
         EngineState.STARTING: f"starting{f', {phase}' if phase else ''}",
     }.get(engine.state, "running; its log is still empty")

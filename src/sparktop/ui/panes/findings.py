@@ -24,7 +24,7 @@ from sparktop.documents.finding_tree import (
 )
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain, wrapped
 from sparktop.ui.attention import SNOOZE_S, Attention
 from sparktop.ui.commands import bindings
@@ -178,6 +178,9 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         count = self._fleet.rules_watching
         if self._snoozed():
             return "Nothing else is wrong; snoozed findings are counted above."
+        lost = " and ".join(view.name for view in self._fleet.nodes if view.link.state is LinkState.LOST)
+        if lost:
+            return f"No problem found, but {lost} can't be reached: the first line has why."
         return f"No problem found by {count} rules." if count else "No problem found."
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:

@@ -41,19 +41,29 @@ def choices(
     *,
     doubts: Sequence[str] = (),
     is_read_only: bool = False,
+    is_down: bool = False,
 ) -> tuple[Choice, ...]:
     """The finding's remedies in their order; those that sparktop can't carry out here can only be read.
 
     Args:
         remedies: those to offer, where they aren't the finding's own.
         doubts: of each remedy why its plan is expected to fail now, else ""; such remedies come last.
+        is_down: its engine doesn't run, so that a restart costs no requests.
     """
     offered = finding.remedies if remedies is None else tuple(remedies)
     if not offered:
         return (Choice(label=Line.of(("No known remedy; d shows all details.", "quiet"))),)
     paired = list(zip(offered, (*doubts, *[""] * len(offered)), strict=False))
     paired.sort(key=lambda pair: bool(pair[1]))
-    return tuple(_remedy_choice(remedy, doubt, is_read_only=is_read_only) for remedy, doubt in paired)
+    return tuple(
+        _remedy_choice(
+            remedy,
+            doubt,
+            cost="the time to load" if is_down and remedy.action == "safe-restart" else remedy.cost,
+            is_read_only=is_read_only,
+        )
+        for remedy, doubt in paired
+    )
 
 
 def all_in_one(finding: Finding, findings: Sequence[Finding], nodes: Sequence[str]) -> Remedy | None:
@@ -137,16 +147,16 @@ def first_mending(
     return next(iter((*mending, *first, *others)), 0)
 
 
-def _remedy_choice(remedy: Remedy, doubt: str, *, is_read_only: bool) -> Choice:
+def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool) -> Choice:
     remedy_action = action(remedy.action) if remedy.action else None
     if remedy_action is None:
         steps = tuple(Line.of(("› ", "faint"), (step, "quiet")) for step in remedy.steps)
-        cost = (Line.of((f"costs {remedy.cost}", "quiet")),) if remedy.cost else ()
-        return Choice(label=Line.of((remedy.title, "")), notes=(*steps, *cost, Line.of(("by hand", "faint"))))
+        costs = (Line.of((f"costs {cost}", "quiet")),) if cost else ()
+        return Choice(label=Line.of((remedy.title, "")), notes=(*steps, *costs, Line.of(("by hand", "faint"))))
     sign, tone, _ = RISKS[remedy_action.risk]
     action_line = Line.of((f"{sign} ", tone), (remedy_action.phrase, ""))
-    if remedy.cost:
-        action_line += Line.of((f"  costs {remedy.cost}", "quiet"))
+    if cost:
+        action_line += Line.of((f"  costs {cost}", "quiet"))
     if is_read_only and not remedy_action.only_looks:
         return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
     if doubt:

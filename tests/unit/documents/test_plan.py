@@ -1,0 +1,33 @@
+"""A plan as lines: what changes, and where."""
+
+from __future__ import annotations
+
+from sparktop.documents.plan import plan_lines
+from sparktop.model.plan import Difference, Plan, Request, Risk
+
+
+def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None:
+    def flag(name: str, before: str | None, after: str | None, node: str = "") -> Difference:
+        return Difference(what="flag", name=name, before=before, after=after, node=node)
+
+    plan = Plan(
+        request=Request(action="relaunch", nodes=("spark1", "spark2")),
+        title="x",
+        risk=Risk.DISRUPTIVE,
+        steps=(),
+        differences=(
+            flag("--kv-cache-dtype", "fp8", None),
+            flag("--gpu-memory-utilization", "0.80", "0.70", "spark1"),
+            flag("--gpu-memory-utilization", None, "0.70", "spark2"),
+        ),
+    )
+    lines = [line.plain.strip() for line in plan_lines(plan, 80)]
+    begin = lines.index("What changes")
+    assert lines[begin + 1 : begin + 7] == [
+        "- --kv-cache-dtype=fp8",
+        "on spark1 alone",
+        "- --gpu-memory-utilization=0.80",
+        "+ --gpu-memory-utilization=0.70",
+        "on spark2 alone",
+        "+ --gpu-memory-utilization=0.70",
+    ]
