@@ -73,11 +73,27 @@ def who_ask(node: str) -> Output:
 
 
 def logged_in(survey: Survey, node: str) -> tuple[str, ...] | None:
-    """Lines of `who`, our own login among them; None where it couldn't be asked."""
+    """Who is logged in, where from and since when, our own login among them; None where it couldn't be asked."""
     text = survey.value(who_ask(node))
     if not isinstance(text, str):
         return None
-    return tuple(" ".join(sanitise.line(line, limit=160).split()) for line in text.splitlines() if line.strip())[:12]
+    return tuple(
+        _login(" ".join(sanitise.line(line, limit=160).split())) for line in text.splitlines() if line.strip()
+    )[:12]
+
+
+_LOGIN = re.compile(r"(?P<user>\S+) (?P<line>\S+) (?P<since>\d{4}-\d\d-\d\d \d\d:\d\d)(?:.* \((?P<host>[^()]+)\))?")
+
+
+def _login(line: str) -> str:
+    """A line of `who -u` in words; in another locale's form as it is."""
+    row = _LOGIN.match(line)
+    if row is None:
+        return line
+    host = row["host"] or ""
+    is_here = row["line"].startswith(":") or host.startswith(":")
+    place = "on the desktop" if is_here else f"from {host}" if host else f"on {row['line']}"
+    return f"{row['user']} {place} since {row['since']}"
 
 
 def inhibitors_ask(node: str) -> Output:

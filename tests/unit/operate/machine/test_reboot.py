@@ -107,7 +107,7 @@ def test_who_is_there_and_who_asks_it_not_to() -> None:
     plan = made(idle_node("spark1"))
     text = warned(plan)
     assert "no engine runs there" in plan.effect
-    assert "Logged in: spark pts/0 2026-11-21 03:10" in text
+    assert "Logged in: spark from 192.168.0.9 since 2026-11-21 03:10." in text
     assert "Inhibits shutdown: PackageKit" in text
     assert "sleep" not in text
 
