@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.pictures_support import WALL_S, claims, container, engine, facts, idle_node, node, picture, rules_on
+from tests.pictures_support import WALL_S, claims, container, engine, facts, idle_node, node, picture, process, rules_on
 
 from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import KernelEvent, Severity
@@ -131,12 +131,31 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
                     engines=(loading(),),
                     available_gib=44,
                     gpu_processes=(GpuProcess(pid=93111, name="python3", used_bytes=60 * GIB),),
+                    processes=(process(93111, "python3", 1.2),),
                 )
             ),
             [],
         ),
+        (
+            picture(
+                node(
+                    engines=(loading(),),
+                    available_gib=44,
+                    gpu_processes=(GpuProcess(pid=93111, name="VLLM::Worker", used_bytes=60 * GIB),),
+                    processes=(process(93111, "VLLM::Worker", 1.2, container_id=container().container_id),),
+                )
+            ),
+            ["restart.too-soon"],
+        ),
     ],
-    ids=["too little back", "enough back", "waited", "asks for nothing we know", "another process holds it"],
+    ids=[
+        "too little back",
+        "enough back",
+        "waited",
+        "asks for nothing we know",
+        "another process holds it",
+        "its last run does",
+    ],
 )
 def test_started_too_soon(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected

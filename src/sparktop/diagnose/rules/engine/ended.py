@@ -217,7 +217,7 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 or needed_bytes is None
                 or available_bytes is None
                 or available_bytes >= needed_bytes
-                or needed_bytes - available_bytes <= _held_by_others(node, engine)
+                or max(OTHER_HOLDER_BYTES, needed_bytes - available_bytes) <= _held_by_others(node, engine)
             ):
                 continue
             yield Finding(
@@ -251,9 +251,17 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
             )
 
 
+OTHER_HOLDER_BYTES = 8 * GIB
+"""Other processes that hold less don't explain an engine's shortfall."""
+
+
 def _held_by_others(node: NodeView, engine: Engine) -> int:
-    """What other processes hold on the GPU: memory that no pause before the start would have freed."""
-    return sum(user.used_bytes or 0 for user in node.gpu_processes if user.pid not in engine.pids)
+    """What processes of others hold on the GPU: memory that no pause before the start would have freed. Those of its
+    own container are the run before, or this one, whose processes aren't all known yet."""
+    own = engine.container.container_id if engine.container else None
+    table = node.processes.processes if node.processes else ()
+    others = {process.pid for process in table if process.container_id != own} - set(engine.pids)
+    return sum(user.used_bytes or 0 for user in node.gpu_processes if user.pid in others)
 
 
 def _requested_bytes(engine: Engine, total_bytes: int) -> float | None:
