@@ -689,6 +689,12 @@ def test_any_values_at_any_key_are_read(values: dict[str, object]) -> None:
     assert placed(read(text, "r.yaml"), text)
 
 
+@pytest.mark.parametrize("value", ["!!int", "!!float", "!!bool", "!!bool maybe", "!!int x"])
+def test_a_tag_over_a_text_that_is_not_of_its_kind_is_a_problem(value: str) -> None:
+    read_recipe = read(FULL.replace("links: [a, b]", f"links: [a, {value}]"), "r.yaml")
+    assert read_recipe.problems
+
+
 @given(st.data())
 def test_a_recipe_with_a_piece_cut_out_is_read(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(FULL)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -123,14 +123,14 @@ def scalar_of(node: yaml.ScalarNode) -> Scalar | None:
     if kind == "null":
         return None
     if kind == "bool":
-        return bool(_constructor.construct_yaml_bool(node))
+        return bool(_made(_constructor.construct_yaml_bool, node))
     if kind == "int":
-        number = int(_constructor.construct_yaml_int(node))
+        number = int(_made(_constructor.construct_yaml_int, node))
         if abs(number) >= 1 << 63:
             raise ValueError("the number is too large")
         return number
     if kind == "float":
-        real = float(_constructor.construct_yaml_float(node))
+        real = float(_made(_constructor.construct_yaml_float, node))
         if not math.isfinite(real):
             raise ValueError("the number is not finite")
         return Figure.of(real, str(node.value))
@@ -140,6 +140,14 @@ def scalar_of(node: yaml.ScalarNode) -> Scalar | None:
             raise ValueError(f"it has a control character (U+{ord(forbidden):04X})")
         return text
     raise ValueError(f"the tag {shown(node.tag)} is not a standard YAML tag")
+
+
+def _made(make: Callable[[yaml.ScalarNode], Any], node: yaml.ScalarNode) -> Any:
+    """The value of an explicit tag, which the library reads without a look at the text: `!!int` may have none."""
+    try:
+        return make(node)
+    except (IndexError, KeyError) as error:
+        raise ValueError(f"{shown(str(node.value))} is no {node.tag.removeprefix(_TAG)}") from error
 
 
 def _is_forbidden(char: str) -> bool:
