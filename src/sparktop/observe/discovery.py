@@ -152,6 +152,10 @@ REMOVED_FOR_S = 600.0
 long its memory is waited for."""
 
 
+STARTS_FOR_S = 15.0
+"""No engine serves sooner after its start: imports and CUDA alone take so long."""
+
+
 _ENDED_STATUSES = ("exited", "dead")
 
 
@@ -259,6 +263,7 @@ def _running_engine(
     is_same = (
         previous is not None and bool(set(previous.pids) & group.pids) and previous.state is not EngineState.EXITED
     )
+    uptime_s = max(0.0, process_table.boot_s - group.root.started_boot_s)
     carried = previous if is_same else None
     if carried is not None:
         endpoint = _with_answers(endpoint, carried.endpoint)
@@ -266,7 +271,7 @@ def _running_engine(
         key=key,
         kind=group.kind,
         name=name,
-        state=carried.state if carried else EngineState.STARTING,
+        state=carried.state if carried else _state_by_age(uptime_s),
         progress=carried.progress if carried else None,
         model=(command.model if command else None) or (carried.model if carried else None),
         version=(carried.version if carried else None) or (version_of_image(container.image) if container else None),
@@ -277,11 +282,16 @@ def _running_engine(
         metrics=carried.metrics if carried else None,
         rates=carried.rates if carried else None,
         started_boot_s=group.root.started_boot_s,
-        uptime_s=max(0.0, process_table.boot_s - group.root.started_boot_s),
+        uptime_s=uptime_s,
         gpu_bytes=gpu_bytes,
         environment=environment,
         gaps=gaps or NO_GAPS,
     )
+
+
+def _state_by_age(uptime_s: float) -> EngineState:
+    """The state of an engine before its endpoint and its log were read: an older one may have served for days."""
+    return EngineState.STARTING if uptime_s < STARTS_FOR_S else EngineState.UNKNOWN
 
 
 def _starting_engine(

@@ -86,8 +86,14 @@ def test_an_engine_in_a_container_is_one_engine() -> None:
     assert engine.endpoint == Endpoint(host="127.0.0.1", port=8123)
     assert engine.gpu_bytes == 65_000
     assert (engine.started_boot_s, engine.uptime_s) == (100.0, 400.0)
-    assert engine.state is EngineState.STARTING
     assert not engine.gaps
+
+
+def test_an_engine_is_starting_by_its_age_alone_only_where_it_is_young() -> None:
+    (old,) = find(table(SERVER), card(), docker(BOX))
+    assert (old.uptime_s, old.state) == (400.0, EngineState.UNKNOWN)
+    (young,) = find(table(replace(SERVER, started_boot_s=497.0)), card(), docker(BOX))
+    assert young.state is EngineState.STARTING
 
 
 def test_an_engine_executed_into_a_sleeping_container() -> None:
@@ -289,7 +295,7 @@ def test_an_engine_that_vanishes_is_exited_and_says_how() -> None:
     over = replace(SLEEPER, status="exited", exit_code=137, finished_wall_s=NOW - 1)
     (killed,) = find(table(), card(), docker(over), previous=before)
     assert "exit code 137" in killed.exit_detail
-    (restarted,) = find(table(SERVER), card(), docker(SLEEPER), previous=(engine,))
+    (restarted,) = find(table(replace(SERVER, started_boot_s=495.0)), card(), docker(SLEEPER), previous=(engine,))
     assert restarted.state is EngineState.STARTING
 
 
@@ -312,7 +318,7 @@ def test_what_was_learned_is_carried_over_while_the_process_is_the_same() -> Non
     (same,) = find(table(SERVER), card(), docker(BOX), previous=(learned,))
     assert (same.state, same.progress, same.metrics) == (learned.state, learned.progress, learned.metrics)
     assert (same.endpoint, same.version) == (learned.endpoint, "0.19.1")
-    (other,) = find(table(replace(SERVER, pid=900)), card(), docker(BOX), previous=(learned,))
+    (other,) = find(table(replace(SERVER, pid=900, started_boot_s=495.0)), card(), docker(BOX), previous=(learned,))
     assert other.state is EngineState.STARTING
     assert other.metrics is None
     assert other.endpoint is not None
