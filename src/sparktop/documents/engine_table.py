@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from sparktop.diagnose.ended_by import known_ending
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import pair_of, state_of
@@ -113,7 +114,7 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
     """The engines of all nodes; a worker rank is ready when its pair serves and stalled when that is.
 
-    It answers no request itself.
+    It answers no request itself. An ending that sparktop knows better than Docker is told as the findings tell it.
     """
     pair = pair_of(fleet)
     worker = pair.worker.engine if pair is not None else None
@@ -121,7 +122,11 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
     return tuple(
         EngineRow(
             node=view.name,
-            engine=replace(engine, state=state_of(engine, pair)),
+            engine=replace(
+                engine,
+                state=state_of(engine, pair),
+                exit_detail=known_ending(view, engine, fleet) or engine.exit_detail,
+            ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
             stalled=stall_of(engine, view.name, fleet.findings) or (head_stall if engine is worker else None),
         )

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from tests.pictures_support import WALL_S, claims, container, engine, idle_node, only, picture, rules_on
 
+from sparktop.diagnose.ended_by import known_ending
+from sparktop.documents.engine_table import engine_rows
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState, LogFacts, Served
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Intervention
+from sparktop.model.guard import GuardPhase, GuardState
 
 SERVED = Served(wall_s=WALL_S - 42.0, requests=2)
 BOX = container()
@@ -48,6 +51,36 @@ def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> Non
     )  # fmt: skip
     assert [remedy.action for remedy in found.remedies] == ["safe-restart"]
     assert found.since_wall_s == pytest.approx(WALL_S - 40.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (stop(), "stopped by you (40 s ago)"),
+        (stop(who="ada@desk"), "stopped by ada@desk (40 s ago)"),
+        (stop("safe-restart"), "your safe restart left it stopped (40 s ago)"),
+        (stop("safe-restart", is_under_way=True), "your safe restart is in progress"),
+        (stop("reboot", containers=()), "down since your reboot (40 s ago)"),
+        (stop(node="spark2"), ""),
+    ],
+)
+def test_the_engine_table_tells_an_ending_as_the_finding_does(by: Intervention, words: str) -> None:
+    seen = fleet(ended(137), interventions=(by,))
+    (row,) = engine_rows(seen)
+    assert known_ending(seen.nodes[0], seen.nodes[0].engines[0], seen) == words
+    assert row.engine.exit_detail == words
+    title = only(claims(rules_on("restart", "engine"), seen)).title
+    assert words.removeprefix("down ").partition(" (")[0] in title
+
+
+def test_the_engine_table_names_the_guard_that_killed_an_engine() -> None:
+    guard = GuardState(
+        phase=GuardPhase.FIRED, container_id=BOX.container_id, container_name=BOX.name, since_wall_s=WALL_S - 40.0
+    )
+    (node,) = fleet(ended(137)).nodes
+    (row,) = engine_rows(picture(replace(node, guard=guard)))
+    assert row.engine.exit_detail == "killed by the guard (40 s ago)"
+    assert known_ending(node, engine(), picture(node)) == "", "it runs"
 
 
 def test_another_console_is_named_and_its_stop_is_a_warning() -> None:

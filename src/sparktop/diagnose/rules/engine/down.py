@@ -8,9 +8,10 @@ from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
 from sparktop.diagnose.container_exit import ending_of, endings, shell_name
+from sparktop.diagnose.ended_by import doing, ended_by_guard, is_since_reboot, since_reboot, stopped, stopped_by, work
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.guard import ended_by_guard, is_reported
+from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive, other_ranks, rank_of
 from sparktop.model.engine import Container, Engine
@@ -19,17 +20,12 @@ from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
 from sparktop.text.units import span
 
-CLOCK_SLACK_S = 3.0
-"""Docker's stamp of an end against the console's stamps of the step that ended it."""
-REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
-"""An engine that ended so long before a boot, or this soon after it, ended with the machine."""
 LAST_FIGURES_S = 15.0
 """Requests that were counted this long before the end were lost with it."""
 RELATED_S = 120.0
 """A problem that was resolved this long before is what the engine was stopped for."""
 HEAD_SEEN_S = 15.0
 """Another node's containers are listed some seconds late: after this the end of a head is known."""
-BREAKS_LOOP = "break-restart-loop"
 _SOURCES = ("field report 004", "Docker: restart policies")
 
 
@@ -81,34 +77,10 @@ def down(fleet: FleetState) -> Iterator[Down]:
                 ended_s=ended_s,
                 ago_s=ago_s,
                 by=by,
-                is_since_reboot=(by is not None and by.is_reboot) or _ended_with_the_machine(node, ended_s, now_s),
+                is_since_reboot=is_since_reboot(by, node, ended_s, now_s),
                 has_served=served is not None or bool(engine.log and engine.log.has_served),
                 requests=(served.requests or 0) if served is not None and is_recent else 0,
             )
-
-
-def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Intervention | None:
-    """The console's step during which an engine ended; also one that broke its loop between two runs."""
-    now_s, ended_s = node_wall_s(node, fleet), engine.exited_wall_s
-    if now_s is None or ended_s is None:
-        return None
-    ended_here_s = ended_s + fleet.wall_s - now_s
-    for one in reversed(fleet.interventions):
-        if one.node != node.name or not (one.is_reboot or _is_of(one, engine)):
-            continue
-        # A step that checks what it has stopped may end before the stop is stamped; a reboot goes on after its step.
-        until_s = fleet.wall_s if one.is_reboot or one.ended_wall_s is None else one.ended_wall_s
-        if one.began_wall_s - CLOCK_SLACK_S <= ended_here_s <= until_s + CLOCK_SLACK_S:
-            return one
-        if one.action == BREAKS_LOOP and ended_here_s < one.began_wall_s:
-            return one
-    return None
-
-
-def _is_of(intervention: Intervention, engine: Engine) -> bool:
-    if engine.container is not None and engine.container.container_id in intervention.containers:
-        return True
-    return not intervention.containers and intervention.engine == engine.name
 
 
 def _is_replaced(engine: Engine, node: NodeView) -> bool:
@@ -142,13 +114,6 @@ def _is_told_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ag
         )
     is_stopped = stopped_by(node, engine, fleet) is not None
     return bool(heads) and is_stopped and not any(is_alive(head) for head in heads)
-
-
-def _ended_with_the_machine(node: NodeView, ended_s: float, now_s: float) -> bool:
-    if node.sample is None:
-        return False
-    booted_s = now_s - node.sample.boot_s - max(0.0, now_s - node.sample.wall_s)
-    return booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S
 
 
 def is_reported_elsewhere(missing: Down, fleet: FleetState) -> bool:
@@ -278,26 +243,23 @@ def _brief(missing: Down) -> str:
 def _cause(missing: Down) -> tuple[Severity, str, str]:
     """(severity, end of the title, explanation)."""
     by, name, node = missing.by, missing.name, missing.node.name
-    whose = ("your" if not by.who else f"{by.who}'s") if by is not None else ""
-    work = by.action.replace("-", " ") if by is not None else ""
     if by is not None and by.is_under_way:
         return (
             Severity.INFO,
-            f": {whose} {work} is in progress{missing.lost}",
+            f": {doing(by)}{missing.lost}",
             f"A sparktop console stopped it on {node}.",
         )
     if missing.is_since_reboot:
         severity = Severity.CRITICAL if missing.has_served else Severity.WARNING
-        cause = f" since {whose} reboot" if by is not None else " since the reboot"
         text = f"It stopped when {node} went down, and nothing has started it since."
-        return severity, f"{cause}{missing.lost}", text
+        return severity, f" {since_reboot(by)}{missing.lost}", text
     if by is not None and by.is_meant:
         severity = Severity.INFO if not by.who else Severity.WARNING
-        text = f"A sparktop console stopped it on {node} ({work}), to stay stopped."
-        return severity, f": stopped by {by.who or 'you'}", text
+        text = f"A sparktop console stopped it on {node} ({work(by)}), to stay stopped."
+        return severity, f": {stopped(by)}", text
     if by is not None:
         text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
-        return Severity.CRITICAL, f": {whose} {work} left it stopped{missing.lost}", text
+        return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
     container = missing.engine.container
     code = container.exit_code if container is not None and _has_exit_code(container) else None
     how = {None: "its process exited", 0: "it exited without an error, or was stopped (exit code 0)"}.get(

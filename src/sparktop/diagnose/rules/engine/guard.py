@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import seen
-from sparktop.model.engine import Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView, node_wall_s
@@ -15,16 +14,7 @@ from sparktop.text.units import gib, span
 
 REPORTED_S = 3600.0
 """Reported for an hour, or until the container runs again."""
-SAME_END_S = 30.0
 _SOURCES = ("field report 001",)
-
-
-def ended_by_guard(node: NodeView, engine: Engine) -> bool:
-    """Whether the guard stopped this engine; guard.fired reports that."""
-    guard, container, ended_s = node.guard, engine.container, engine.exited_wall_s
-    if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
-        return False
-    return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
 
 
 def is_reported(node: NodeView, fleet: FleetState) -> bool:

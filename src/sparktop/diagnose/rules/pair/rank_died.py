@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sparktop.diagnose.ended_by import stopped_by
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.down import stopped_by
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.pair import Pair, pair_of, said

@@ -1,0 +1,108 @@
+"""What ended an engine, where that is known better than its exit code says: a console, a reboot or the guard."""
+
+from __future__ import annotations
+
+from sparktop.engines.ranks import is_alive
+from sparktop.model.engine import Engine
+from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
+from sparktop.model.guard import GuardPhase
+from sparktop.text.units import duration
+
+CLOCK_SLACK_S = 3.0
+"""Docker's stamp of an end against the console's stamps of the step that ended it."""
+REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
+"""An engine that ended so long before a boot, or this soon after it, ended with the machine."""
+SAME_END_S = 30.0
+"""The guard's kill against Docker's stamp of the end."""
+BREAKS_LOOP = "break-restart-loop"
+
+
+def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
+    """How an engine ended, where that is known better than its exit code says: "stopped by you (40 s ago)"; else "".
+
+    Known are a console's stops and reboots, and the kills of the guard.
+    """
+    now_s, ended_s = node_wall_s(node, fleet), engine.exited_wall_s
+    if is_alive(engine) or now_s is None or ended_s is None:
+        return ""
+    if ended_by_guard(node, engine):
+        words = "killed by the guard"
+    else:
+        by = stopped_by(node, engine, fleet)
+        if by is not None and by.is_under_way:
+            return doing(by)
+        if is_since_reboot(by, node, ended_s, now_s):
+            words = f"down {since_reboot(by)}"
+        elif by is not None:
+            words = stopped(by)
+        else:
+            return ""
+    return f"{words} ({duration(max(0.0, now_s - ended_s))} ago)"
+
+
+def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Intervention | None:
+    """The console's step during which an engine ended; also one that broke its loop between two runs."""
+    now_s, ended_s = node_wall_s(node, fleet), engine.exited_wall_s
+    if now_s is None or ended_s is None:
+        return None
+    ended_here_s = ended_s + fleet.wall_s - now_s
+    for one in reversed(fleet.interventions):
+        if one.node != node.name or not (one.is_reboot or _is_of(one, engine)):
+            continue
+        # A step that checks what it has stopped may end before the stop is stamped; a reboot goes on after its step.
+        until_s = fleet.wall_s if one.is_reboot or one.ended_wall_s is None else one.ended_wall_s
+        if one.began_wall_s - CLOCK_SLACK_S <= ended_here_s <= until_s + CLOCK_SLACK_S:
+            return one
+        if one.action == BREAKS_LOOP and ended_here_s < one.began_wall_s:
+            return one
+    return None
+
+
+def ended_by_guard(node: NodeView, engine: Engine) -> bool:
+    """Whether the guard stopped this engine; guard.fired reports that."""
+    guard, container, ended_s = node.guard, engine.container, engine.exited_wall_s
+    if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
+        return False
+    return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
+
+
+def is_since_reboot(by: Intervention | None, node: NodeView, ended_s: float, now_s: float) -> bool:
+    """Whether it ended with the machine, of a console's reboot or of any other; times of the node."""
+    return (by is not None and by.is_reboot) or _ended_with_the_machine(node, ended_s, now_s)
+
+
+def _ended_with_the_machine(node: NodeView, ended_s: float, now_s: float) -> bool:
+    if node.sample is None:
+        return False
+    booted_s = now_s - node.sample.boot_s - max(0.0, now_s - node.sample.wall_s)
+    return booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S
+
+
+def _is_of(intervention: Intervention, engine: Engine) -> bool:
+    if engine.container is not None and engine.container.container_id in intervention.containers:
+        return True
+    return not intervention.containers and intervention.engine == engine.name
+
+
+def _whose(by: Intervention) -> str:
+    return f"{by.who}'s" if by.who else "your"
+
+
+def work(by: Intervention) -> str:
+    """ "safe restart"."""
+    return by.action.replace("-", " ")
+
+
+def doing(by: Intervention) -> str:
+    """ "your safe restart is in progress"."""
+    return f"{_whose(by)} {work(by)} is in progress"
+
+
+def since_reboot(by: Intervention | None) -> str:
+    """ "since your reboot"."""
+    return f"since {_whose(by) if by is not None else 'the'} reboot"
+
+
+def stopped(by: Intervention) -> str:
+    """ "stopped by you", "your safe restart left it stopped"."""
+    return f"stopped by {by.who or 'you'}" if by.is_meant else f"{_whose(by)} {work(by)} left it stopped"
