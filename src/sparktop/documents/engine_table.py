@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sparktop.diagnose.ended_by import known_ending
+from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import pair_of, state_of
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined
@@ -28,10 +28,6 @@ STATES: dict[EngineState, tuple[str, str]] = {
     EngineState.EXITED: ("✖", "critical"),
 }
 """State -> (glyph, tone)."""
-
-
-STALLS = ("gpu.spin-deadlock", "gpu.capture-stuck", "engine.no-tokens", "engine.load-stalled")
-"""Rules whose findings mean that an engine makes no progress."""
 
 
 STILL_S = 15.0
@@ -93,8 +89,8 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
         return Line.of((f"◌ was {engine.state}", "quiet"))
     glyph, tone = STATES[engine.state]
     word = str(engine.state)
-    if row.stalled is not None and engine.state is not EngineState.EXITED:
-        (glyph, tone), word = SIGNS[row.stalled], "stalled"
+    if row.stalled is not None:
+        (glyph, tone), word = SIGNS[row.stalled], STALLED
     runs = Line.of((f"{glyph} {word}", tone))
     if engine.progress is not None and engine.progress.total > 0:
         done_count, total = engine.progress.done, engine.progress.total
@@ -112,13 +108,11 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 
 
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
-    """The engines of all nodes; a worker rank is ready when its pair serves and stalled when that is.
+    """The engines of all nodes; a worker rank is ready when its pair serves, as it answers no request itself.
 
-    It answers no request itself. An ending that sparktop knows better than Docker is told as the findings tell it.
+    An ending that sparktop knows better than Docker is told as the findings tell it.
     """
     pair = pair_of(fleet)
-    worker = pair.worker.engine if pair is not None else None
-    head_stall = stall_of(pair.head.engine, pair.head.node.name, fleet.findings) if pair is not None else None
     return tuple(
         EngineRow(
             node=view.name,
@@ -128,7 +122,7 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
                 exit_detail=known_ending(view, engine, fleet) or engine.exit_detail,
             ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
-            stalled=stall_of(engine, view.name, fleet.findings) or (head_stall if engine is worker else None),
+            stalled=stall_of(engine, view.name, fleet.findings, pair),
         )
         for view in fleet.nodes
         for engine in view.engines
@@ -154,19 +148,6 @@ def searched_text(row: EngineRow) -> str:
 def sorted_rows(rows: Sequence[EngineRow], by: EngineColumn | None) -> tuple[EngineRow, ...]:
     """The rows in the order of this column; without one, as they are."""
     return tuple(rows) if by is None else tuple(sorted(rows, key=SORTS[by], reverse=True))
-
-
-def stall_of(engine: Engine, node: str, findings: Sequence[Finding]) -> Severity | None:
-    """The worst severity of the findings that this engine makes no progress; one over several nodes is of all ranks."""
-    severities = [
-        finding.severity
-        for finding in findings
-        if finding.rule in STALLS
-        and finding.phase is Phase.FIRING
-        and node in finding.nodes
-        and (finding.subject in ("", engine.name) or len(finding.nodes) > 1)
-    ]
-    return Severity.CRITICAL if Severity.CRITICAL in severities else severities[0] if severities else None
 
 
 def _figure_cell(text: str, tone: str = "value") -> Line:

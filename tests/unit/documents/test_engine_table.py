@@ -44,6 +44,10 @@ def test_a_worker_rank_is_stalled_while_the_head_of_its_pair_is() -> None:
     silent = Finding(
         rule="engine.no-tokens", severity=Severity.CRITICAL, title="t", nodes=("spark1",), subject=head.name
     )
-    cells = [state_cell(row).plain for row in engine_rows(replace(fleet, findings=(silent,)))]
+    stalled = replace(fleet, findings=(silent,))
+    cells = [state_cell(row).plain for row in engine_rows(stalled)]
     assert all("stalled" in cell for cell in cells)
+    told = figures(stalled, ["spark1", "spark2"])
+    states = [value for node in told.values() for key, value in node.items() if key.startswith("engine ")]
+    assert states == ["stalled", "stalled"], "as the screen says"
     assert "stalled" not in state_cell(engine_rows(fleet)[1]).plain

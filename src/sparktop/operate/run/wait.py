@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.engines.pair import Pair, pair_of, state_of
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.run import Figures, Run, StepState
 from sparktop.operate.run.run_context import RunContext
@@ -18,13 +20,14 @@ from sparktop.text.units import GIB, span
 
 
 def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Figures]:
-    """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state;
-    "link" where the link is not live, because the figures are then old."""
+    """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state
+    or "stalled"; "link" where the link is not live, because the figures are then old."""
     pair = pair_of(picture)
-    return {name: _node_figures(view, pair) for name in nodes if (view := picture.node(name)) is not None}
+    findings = picture.findings
+    return {name: _node_figures(view, findings, pair) for name in nodes if (view := picture.node(name)) is not None}
 
 
-def _node_figures(view: NodeView, pair: Pair | None) -> Figures:
+def _node_figures(view: NodeView, findings: Sequence[Finding], pair: Pair | None) -> Figures:
     values: dict[str, float | str] = {}
     if view.link.state is not LinkState.LIVE:
         values["link"] = str(view.link.state)
@@ -35,7 +38,8 @@ def _node_figures(view: NodeView, pair: Pair | None) -> Figures:
         values["cache_gib"] = round(memory.page_cache_bytes / GIB, 2)
         values["swap_used_gib"] = round(memory.swap_used_bytes / GIB, 2)
     for engine in view.engines:
-        values[f"engine {engine.name}"] = str(state_of(engine, pair))
+        is_stalled = stall_of(engine, view.name, findings, pair) is not None
+        values[f"engine {engine.name}"] = STALLED if is_stalled else str(state_of(engine, pair))
     return values
 
 
