@@ -195,6 +195,7 @@ _LIVE_RULES = (
     progress.log,
     progress.log_of_a_hang,
     progress.log_of_unequal_memory,
+    progress.log_of_another_rank,
     progress.no_tokens,
     progress.kv_cache_full,
     progress.load_stalled,

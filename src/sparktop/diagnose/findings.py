@@ -74,8 +74,12 @@ def _cause(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> Findin
     return next(chain(on_same_node, nowhere), None)
 
 
-def _rank(finding: Finding) -> tuple[int, int]:
-    return (-finding.severity.weight, 0 if finding.confidence is Confidence.CONFIRMED else 1)
+def _rank(finding: Finding) -> tuple[int, int, int]:
+    return (
+        -finding.severity.weight,
+        0 if finding.confidence is Confidence.CONFIRMED else 1,
+        0 if finding.blocks_starts else 1,
+    )
 
 
 def _is_circle(finding: Finding, causes: Mapping[int, Finding | None]) -> bool:

@@ -105,6 +105,8 @@ class Finding:
     since_wall_s: float | None = None
     """Since when its signals have held, operator's clock."""
     resolved_wall_s: float | None = None
+    blocks_starts: bool = False
+    """True where an engine on its nodes is to start only once this is mended: it is told before its equals."""
     is_unseen: bool = False
     """True while its node doesn't answer: the finding was there when last seen."""
 

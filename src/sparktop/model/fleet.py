@@ -168,6 +168,8 @@ class Baseline:
     after_boot_wall_s: float | None = None
     """When that was measured; in an earlier boot where `is_earlier_boot`."""
     is_earlier_boot: bool = False
+    least_unaccounted_bytes: int | None = None
+    """The least memory that nothing accounted for in this boot, with or without an engine."""
     loaded_idle_power_w: float | None = None
     """GPU power with a model loaded and no requests (10-14 W on most units)."""
     decode_power_w: float | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparktop.config import write_private
 from sparktop.model.engine import Engine, EngineState
-from sparktop.model.fleet import Baseline, LinkState, NodeView
+from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView
 from sparktop.text.units import GIB
 
 VERSION = 1
@@ -47,6 +47,8 @@ class Machine:
     earlier_bytes: int | None = None
     """Available memory after the last earlier boot that has a figure."""
     earlier_wall_s: float | None = None
+    least_unaccounted_bytes: int | None = None
+    """The least memory that nothing accounted for in that boot."""
     idle_w: float | None = None
     decode_w: float | None = None
     seen_wall_s: float = 0.0
@@ -165,6 +167,7 @@ class BaselineLearner:
                 boot_id=facts.boot_id,
                 available_bytes=None,
                 available_wall_s=None,
+                least_unaccounted_bytes=None,
                 earlier_bytes=machine.available_bytes if earlier else machine.earlier_bytes,
                 earlier_wall_s=machine.available_wall_s if earlier else machine.earlier_wall_s,
             )
@@ -184,6 +187,7 @@ class BaselineLearner:
             self._scanned_s = view.sample_at_s
         if view.sample_at_s - self._scanned_s < SETTLED_S:
             return machine
+        machine = _with_unaccounted(view.ledger, machine)
         unaccounted = view.ledger.unaccounted_bytes
         engines = any(engine.state is not EngineState.EXITED for engine in view.engines)
         if engines or unaccounted is None or unaccounted > OTHERS_BYTES or _computing_bytes(view) > OTHERS_BYTES:
@@ -227,6 +231,16 @@ class BaselineLearner:
         self._pending_power.clear()
 
 
+def _with_unaccounted(ledger: Ledger, machine: Machine) -> Machine:
+    unaccounted, least = ledger.unaccounted_bytes, machine.least_unaccounted_bytes
+    # Claims that had to be shrunk are of different moments: what they leave over is too little.
+    if unaccounted is None or any(holder.estimated for holder in ledger.holders):
+        return machine
+    if least is not None and unaccounted > least - GIB // 4:
+        return machine
+    return replace(machine, least_unaccounted_bytes=unaccounted)
+
+
 def _computing_bytes(view: NodeView) -> int:
     gpus = view.gpu.gpus if view.gpu else ()
     return sum(row.used_bytes or 0 for gpu in gpus for row in gpu.processes or () if row.kind == "C")
@@ -248,6 +262,7 @@ def _baseline_of(machine: Machine) -> Baseline:
         after_boot_available_bytes=machine.available_bytes if has_own else machine.earlier_bytes,
         after_boot_wall_s=machine.available_wall_s if has_own else machine.earlier_wall_s,
         is_earlier_boot=not has_own and machine.earlier_bytes is not None,
+        least_unaccounted_bytes=machine.least_unaccounted_bytes,
         loaded_idle_power_w=machine.idle_w,
         decode_power_w=machine.decode_w,
     )

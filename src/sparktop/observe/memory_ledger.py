@@ -29,7 +29,10 @@ def ledger(
     """Who holds the memory: parts that sum to MemTotal, first the holders, then unaccounted, page cache and free."""
     unified = _unified_gpus(gpu)
     gpu_rows = [row for device in unified for row in device.processes or ()]
-    is_listed = all(device.processes is not None for device in unified)
+    is_listed = all(
+        device.processes is not None and all(row.used_bytes is not None for row in device.processes if row.kind == "C")
+        for device in unified
+    )
     by_pid = {process.pid: process for process in (processes.processes if processes else ())}
 
     counted_pids: set[int] = set()

@@ -216,6 +216,17 @@ def test_a_root_keeps_its_place_until_something_worse_or_surer_comes() -> None:
     assert rules(diagnosis.update(picture(4))) == ["a.second", "a.first"], "what is sure comes first"
 
 
+def test_what_every_start_waits_for_is_told_before_its_equals() -> None:
+    died, lost = Scripted("a.died"), Scripted("a.lost")
+    diagnosis = Diagnosis([died.rule, lost.rule])
+    died.claims = [finding("a.died", Severity.CRITICAL)]
+    diagnosis.update(picture(0))
+    lost.claims = [replace(finding("a.lost", Severity.CRITICAL), blocks_starts=True)]
+    assert rules(diagnosis.update(picture(1))) == ["a.lost", "a.died"]
+    lost.claims = [replace(finding("a.lost"), blocks_starts=True)]
+    assert rules(diagnosis.update(picture(2))) == ["a.died", "a.lost"], "a lesser one"
+
+
 def test_a_cause_on_another_node_is_no_cause() -> None:
     shown = ordered(
         [

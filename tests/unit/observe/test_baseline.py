@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.pictures_support import GIB, NOW_S, engine, facts, gib, idle_node, node
 
-from sparktop.model.fleet import Baseline, LinkState, NodeView
+from sparktop.model.fleet import Baseline, Holder, LinkState, NodeView
 from sparktop.model.telemetry import GpuProcess, GpuReading
 from sparktop.observe.baseline import (
     MACHINES_KEPT,
@@ -55,6 +55,24 @@ def test_memory_after_boot_is_the_most_that_was_there_without_an_engine() -> Non
     watched(learner, idle_node(available_gib=109.0))
     assert found.after_boot_available_bytes == gib(116.0)
     assert not found.is_earlier_boot
+
+
+def test_the_least_that_nothing_accounts_for_is_learned_beside_an_engine_too(tmp_path: Path) -> None:
+    kept = BaselineFile(tmp_path / "baselines.json")
+    learner = BaselineLearner(kept)
+    found = watched(learner, with_unaccounted(node(), 2.0))
+    assert found.least_unaccounted_bytes == gib(2.0)
+    assert watched(learner, with_unaccounted(node(), 36.0)).least_unaccounted_bytes == gib(2.0)
+    overlapping = with_unaccounted(node(), 0.0, estimated=True)
+    assert watched(learner, overlapping).least_unaccounted_bytes == gib(2.0)
+    rebooted = with_unaccounted(node(facts=facts(boot_id="another boot")), 4.0)
+    assert watched(learner, rebooted).least_unaccounted_bytes == gib(4.0)
+
+
+def with_unaccounted(view: NodeView, unaccounted_gib: float, *, estimated: bool = False) -> NodeView:
+    assert view.ledger is not None
+    holders = (Holder(kind="engine", label="vllm", held_bytes=1, estimated=estimated),)
+    return replace(view, ledger=replace(view.ledger, holders=holders, unaccounted_bytes=gib(unaccounted_gib)))
 
 
 @pytest.mark.parametrize(

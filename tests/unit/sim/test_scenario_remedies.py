@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.scenario_support import Stage
 from tests.stage_operations import Acting
-from tests.unit.sim.test_scenarios_verdict import after_boot
 
 from sparktop.documents.plan import plan_lines
 from sparktop.model.event import Severity
@@ -142,8 +141,9 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
 
 
 async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
-    """SGLang's own finding asks for a restart: it stops at the memory that is missing, and starts nothing."""
-    stage = Stage("leak-after-kill").run(49)
+    """A console that comes after the loss can only suspect it: the restart stops at the missing memory, and starts
+    nothing."""
+    stage = Stage("leak-after-kill", begin_s=22.0).run(49)
     run, plan = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart")
     assert run.state is RunState.FAILED
     assert "belong to no process" in " ".join(told(run))
@@ -160,8 +160,8 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
 
 
-async def test_a_start_into_memory_that_is_surely_lost_is_refused(tmp_path: Path) -> None:
-    stage = Stage("leak-after-kill", baselines=after_boot("leak-after-kill", 108.0)).run(49)
+async def test_a_start_into_memory_that_was_lost_before_our_eyes_is_refused(tmp_path: Path) -> None:
+    stage = Stage("leak-after-kill").run(49)
     acting = Acting(stage, tmp_path)
     finding = found(stage, "sglang.process-died")
     answer = await acting.plan(acting.requests(finding, offered(finding, "safe-restart"))[0])
@@ -209,7 +209,7 @@ async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:
 
 async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_path: Path) -> None:
     """Its memory doesn't come: it is told who has it, and the old container is there under its name."""
-    stage = Stage("leak-after-kill").run(49)
+    stage = Stage("leak-after-kill", begin_s=22.0).run(49)
     run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
     assert run.state is RunState.FAILED, (run.message, told(run))
     assert "GiB belong to no process" in run.message

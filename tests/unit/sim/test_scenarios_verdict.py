@@ -151,11 +151,14 @@ def after_boot(name: str, available_gib: float) -> BaselineFile:
     return kept
 
 
-def test_without_a_known_normal_the_leak_is_suspected() -> None:
-    stage = Stage("leak-after-kill").run(49)
+@pytest.mark.parametrize(
+    ("begin_s", "confidence"), [(0.0, Confidence.CONFIRMED), (22.0, Confidence.SUSPECTED)], ids=["saw it", "came later"]
+)
+def test_without_a_known_normal_the_leak_is_sure_to_whoever_saw_it(begin_s: float, confidence: Confidence) -> None:
+    stage = Stage("leak-after-kill", begin_s=begin_s).run(49)
     (trapped,) = [one for one in stage.firing("memory.held-after-exit") if one.nodes == ("spark2",)]
-    assert trapped.confidence is Confidence.SUSPECTED
-    assert trapped.settles
+    assert trapped.confidence is confidence
+    assert bool(trapped.settles) is (confidence is Confidence.SUSPECTED)
 
 
 def test_a_worker_that_outlives_its_engine_is_named_until_it_is_ended() -> None:

@@ -154,3 +154,11 @@ def test_only_what_a_hang_brings_about_hangs_under_it() -> None:
     told = {finding.rule: rule.follows for rule in RULES for finding in rule.check(picture(view))}
     assert told["vllm.env-unknown"] == ()
     assert "gpu.spin-deadlock" in told["vllm.rpc-timeout"]
+
+
+def test_a_rank_that_says_another_ended_hangs_under_that_end() -> None:
+    reason = Finding(rule="sglang.exception", severity=Severity.CRITICAL, title="an exception")
+    follower = Finding(rule="sglang.process-died", severity=Severity.CRITICAL, title="a process died")
+    view = node(engines=(engine(log=LogFacts(findings=(reason, follower))),))
+    told = {finding.rule: rule.follows for rule in RULES for finding in rule.check(picture(view))}
+    assert told == {"sglang.exception": (), "sglang.process-died": ("cluster.rank-died",)}

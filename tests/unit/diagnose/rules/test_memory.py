@@ -344,6 +344,20 @@ def test_without_this_boot_s_figure_it_is_suspected(baseline: Baseline | None) -
     assert found.settles
 
 
+@pytest.mark.parametrize("baseline", [Baseline(), replace(NORMAL, is_earlier_boot=True)])
+def test_what_was_accounted_for_while_the_engine_ran_confirms_it(baseline: Baseline) -> None:
+    watched = replace(baseline, least_unaccounted_bytes=gib(2.0))
+    found = only(held_after_exit(picture(after(74.0, 90.0, baseline=watched))))
+    assert (found.severity, found.confidence) == (Severity.CRITICAL, Confidence.CONFIRMED)
+    assert "Earlier in this boot 2.0 GiB were unaccounted for" in found.explanation
+    assert found.blocks_starts
+
+
+def test_a_console_that_came_after_the_loss_only_suspects_it() -> None:
+    late = Baseline(least_unaccounted_bytes=gib(43.0))
+    assert only(held_after_exit(picture(after(74.0, 90.0, baseline=late)))).confidence is Confidence.SUSPECTED
+
+
 def test_a_living_process_is_named() -> None:
     worker = process(8123, "VLLM::EngineCor", 1.2, parent_pid=1)
     row = GpuProcess(pid=8123, name="VLLM::EngineCore", used_bytes=gib(33.0))

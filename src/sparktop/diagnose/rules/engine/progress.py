@@ -5,7 +5,7 @@ Other rules name the machine's failures behind it; these findings then appear as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
@@ -55,10 +55,26 @@ OF_A_HANG = frozenset(
 """Log rules whose lines a rank writes because another rank, or the GPU, doesn't answer."""
 OF_UNEQUAL_MEMORY = frozenset(("sglang.memory-unbalanced", "sglang.memory-unbalanced-bare"))
 """Log rules whose lines a rank writes because the other node has less memory."""
+OF_ANOTHER_RANKS_END = frozenset(
+    (
+        "vllm.engine-died",
+        "sglang.process-died",
+        "sglang.other-rank-not-loaded",
+        "nccl.peer-gone",
+        "gloo.peer-gone",
+        "dist.work-failed",
+        "dist.store-gone",
+        "ray.actor-died",
+        "ray.channel-closed",
+        "ray.node-dead",
+    )
+)
+"""Log rules whose lines a rank writes because another rank exited, where its own log names no other cause."""
+_WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
 
 
-def _log_findings(fleet: FleetState) -> Iterator[Finding]:
-    """The log rules' findings for engines that run or ended recently, except those of a hang."""
+def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator[Finding]:
+    """The log rules' findings for engines that run or ended recently. `is_told` is asked of each one's rule."""
     for node in fleet.nodes:
         now_s = node.sample.wall_s if node.sample else None
         for engine in node.engines:
@@ -69,6 +85,8 @@ def _log_findings(fleet: FleetState) -> Iterator[Finding]:
             ):
                 continue
             for finding in engine.log.findings:
+                if not is_told(finding.rule):
+                    continue
                 logged_s = min(
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
                 )
@@ -88,7 +106,7 @@ def _log_findings(fleet: FleetState) -> Iterator[Finding]:
 )
 def log(fleet: FleetState) -> Iterator[Finding]:
     """What a log rule has read in an engine's log, if it has a cause of its own."""
-    return (finding for finding in _log_findings(fleet) if finding.rule not in OF_A_HANG | OF_UNEQUAL_MEMORY)
+    return _log_findings(fleet, lambda rule: rule not in _WITH_A_CAUSE_ELSEWHERE)
 
 
 @live_rule(
@@ -101,7 +119,7 @@ def log(fleet: FleetState) -> Iterator[Finding]:
 )
 def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
     """What a log rule has read in an engine's log, if it only follows from a hang."""
-    return (finding for finding in _log_findings(fleet) if finding.rule in OF_A_HANG)
+    return _log_findings(fleet, OF_A_HANG.__contains__)
 
 
 @live_rule(
@@ -114,7 +132,20 @@ def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
 )
 def log_of_unequal_memory(fleet: FleetState) -> Iterator[Finding]:
     """What a log rule has read in an engine's log, if it follows from the nodes' memory."""
-    return (finding for finding in _log_findings(fleet) if finding.rule in OF_UNEQUAL_MEMORY)
+    return _log_findings(fleet, OF_UNEQUAL_MEMORY.__contains__)
+
+
+@live_rule(
+    "engine.log-of-another-rank",
+    "An engine's log says that a process or another rank exited",
+    Severity.WARNING,
+    scope="vLLM and SGLang, wherever the log is read",
+    sources=(),
+    follows=("cluster.rank-died",),
+)
+def log_of_another_rank(fleet: FleetState) -> Iterator[Finding]:
+    """What a log rule has read in an engine's log, if it follows from the end of another rank."""
+    return _log_findings(fleet, OF_ANOTHER_RANKS_END.__contains__)
 
 
 @live_rule(

@@ -206,13 +206,21 @@ def _rising(after: _AfterExit) -> Finding | None:
 
 
 def _trapped(after: _AfterExit) -> Finding | None:
-    """Memory is missing against this machine's figure after boot, and no process holds it."""
+    """Memory is missing against this machine's figures of this boot, or after one, and no process holds it."""
     node, ledger = after.node, after.node.ledger
     unaccounted = ledger.unaccounted_bytes if ledger else None
     if unaccounted is None or not _is_flat(node):
         return None
     baseline = node.baseline
-    if after.target is not None and baseline is not None:
+    least = baseline.least_unaccounted_bytes if baseline else None
+    is_measured = after.target is not None and baseline is not None and not baseline.is_earlier_boot
+    if not is_measured and least is not None and unaccounted - least >= TRAPPED_BYTES:
+        trapped, is_confirmed, limit, settles = unaccounted - least, True, TRAPPED_BYTES, ""
+        comparison = (
+            f"Earlier in this boot {gib(least)} were unaccounted for; now {gib(unaccounted)} are, and "
+            f"{gib(after.available)} are available. "
+        )
+    elif after.target is not None and baseline is not None:
         trapped = min(after.target - after.available, unaccounted)
         is_confirmed = not baseline.is_earlier_boot
         limit = TRAPPED_BYTES
@@ -259,6 +267,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
         references=_REFERENCES,
         nodes=(after.node.name,),
         brief=f"{gib(trapped)} unaccounted, {gib(after.available)} available",
+        blocks_starts=True,
     )
 
 
@@ -417,6 +426,7 @@ def orphan(node: NodeView) -> Finding | None:
         references=("Blackwellboy/model-serving-minefield (trap 123)",),
         nodes=(node.name,),
         brief=f"pid {process.pid} {process.command} holds {gib(size)}",
+        blocks_starts=True,
     )
 
 
