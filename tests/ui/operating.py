@@ -121,7 +121,7 @@ def relaunch(request: Request) -> Plan:
                  on_failure=OnFailure.ROLL_BACK),
             Step(id="ready", title="Wait until it answers", node=node, limit_s=900, act=AwaitReady(name=name)),
             Step(id="resolved", title="See the finding resolve", node=node, limit_s=120,
-                 act=AwaitResolved(finding=("gpu.spin-deadlock", (node,), ""))),
+                 act=AwaitResolved(findings=(("gpu.spin-deadlock", (node,), ""),))),
         ),
         effect="The same container with the change, from the same image. The old one is kept until the new one serves.",
         warnings=("12 files in the writable layer are lost; docker commit keeps them.",),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.scenario_support import Stage
+from tests.unit.sim.test_scenario_remedies import found
+
 from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
+from sparktop.model.fleet import FleetState
 from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices, with_consequences
 
 RESTART = Remedy(title="Restart it", action="safe-restart")
@@ -20,6 +24,10 @@ def finding(rule: str, *remedies: Remedy, **more: object) -> Finding:
         rule=rule, severity=Severity.WARNING, title=rule, nodes=("spark1",), subject="vllm", remedies=remedies
     )
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def fleet(*findings: Finding) -> FleetState:
+    return FleetState(wall_s=0.0, monotonic_s=0.0, nodes=(), findings=findings)
 
 
 def relaunch(**change: object) -> Remedy:
@@ -77,13 +85,46 @@ def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:
         finding("a.over", relaunch(flags={"--y": ""}), phase=Phase.RESOLVED),
         finding("a.restart", RESTART, relaunch(flags={"--z": ""})),
     )
-    together = all_in_one(first, (first, second, third, *others), ("spark1",))
+    together = all_in_one(first, fleet(first, second, third, *others))
     assert together is not None
-    assert (together.title, together.action) == ("Fix all 2 in one relaunch", "relaunch")
+    assert (together.title, together.action) == ("Fix 2 of 3 faults in one relaunch", "relaunch")
     assert together.steps == ("a.first", "a.second"), "the third contradicts the first"
+    assert together.leaves == ("a.third",), "what a restart fixes is not left"
+    assert together.also_fixes == (second.key,)
     assert together.change == Change(environment={"NCCL_DEBUG": "INFO"}, options={"IpcMode": "host"})
-    assert all_in_one(first, (first, *others), ("spark1",)) is None
-    assert all_in_one(third, (first, second, third), ("spark1",)) is None, "it would not mend this one"
+    assert all_in_one(first, fleet(first, *others)) is None
+    assert all_in_one(third, fleet(first, second, third)) is None, "it would not fix this one"
+
+
+def test_one_relaunch_names_what_it_leaves() -> None:
+    first = finding("a.first", relaunch(environment={"NCCL_DEBUG": "INFO"}))
+    second = finding("a.second", relaunch(options={"IpcMode": "host"}))
+    both = all_in_one(first, fleet(first, second))
+    assert both is not None
+    assert (both.title, both.leaves) == ("Fix all 2 in one relaunch", ())
+    image = finding("a.image", READ, nodes=("spark1", "spark2"))
+    others = (
+        finding("a.version", READ, caused_by="a.image"),
+        finding("a.effect", READ, caused_by="a.second"),
+        finding("a.note", READ, severity=Severity.INFO),
+    )
+    some = all_in_one(first, fleet(first, second, image, *others))
+    assert some is not None
+    assert (some.title, some.leaves) == ("Fix 2 of 3 faults in one relaunch", ("a.image",))
+    notes = "\n".join(line.plain for line in choices(first, (some,))[0].notes)
+    assert "not fixed: a.image" in notes
+
+
+def test_one_relaunch_fixes_the_faults_of_every_rank() -> None:
+    stage = Stage("two-node-misconfigured").run(50)
+    bridge = found(stage, "cluster.bridge-network")
+    together = all_in_one(bridge, stage.picture)
+    assert together is not None
+    assert {rule for rule, _, _ in together.also_fixes} >= {"cluster.interface-wrong", "cluster.hca-wrong"}
+    assert together.leaves == ("The ranks of pair-0 run different images",)
+    hca = all_in_one(found(stage, "cluster.hca-wrong"), stage.picture)
+    assert hca is not None
+    assert hca.change == together.change
 
 
 def test_changes_join_unless_they_contradict_each_other() -> None:

@@ -61,7 +61,7 @@ ACTS: tuple[Act, ...] = (
     AwaitMemory(target_bytes=1),
     AwaitReady(name="vllm"),
     AwaitServing(name="vllm"),
-    AwaitResolved(finding=("rule", ("spark1",), "vllm")),
+    AwaitResolved(findings=(("rule", ("spark1",), "vllm"),)),
     AwaitBack(boot_id="b"),
     SmokeTest(engine="vllm", floor_bytes=1, api_key=SECRET),
     Measure(engine="vllm", expected=Expected(), floor_bytes=1),

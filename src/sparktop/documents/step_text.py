@@ -226,7 +226,8 @@ def _act(act: Act) -> Iterator[str]:
         case AwaitServing():
             yield f"{act.name} still runs, in the start that became ready" + ("" if act.is_worker else ", and answers")
         case AwaitResolved():
-            yield f"until {act.finding[0]} is no longer found"
+            rules = [rule for rule, _, _ in act.findings]
+            yield f"until {' and '.join(rules)} {'is' if len(rules) == 1 else 'are'} no longer found"
         case AwaitBack():
             yield "until the node is back with another boot id"
         case SmokeTest():

@@ -63,6 +63,7 @@ def _request(request: Request) -> dict[str, Any]:
         "nodes": list(request.nodes),
         "target": masked(request.target) or None,
         "finding": request.finding.rule if request.finding is not None else None,
+        **({"also": [other.rule for other in request.also]} if request.also else {}),
     }
 
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 
+FindingKey = tuple[str, tuple[str, ...], str]
+"""Identifies the same finding across pictures: (rule, nodes, subject)."""
 _WORD = re.compile(r"[\w.%/:=-]*\w")
 
 
@@ -68,6 +70,10 @@ class Remedy:
     """Options of the action, as `--set NAME=VALUE` gives them."""
     change: Change | None = field(default=None, hash=False)
     """The changes of a "relaunch", where they can be given literally; the value "auto" is computed for the machine."""
+    also_fixes: tuple[FindingKey, ...] = ()
+    """Keys of other findings that its change fixes."""
+    leaves: tuple[str, ...] = ()
+    """Titles of findings of the same engine that it doesn't fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +117,7 @@ class Finding:
     """True while its node doesn't answer: the finding was there when last seen."""
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...], str]:
+    def key(self) -> FindingKey:
         """Identifies the same finding across pictures."""
         return (self.rule, self.nodes, self.subject)
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sparktop.model.change import Change
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Finding, FindingKey
 from sparktop.model.operation import ImagePull, Operation, Transfer
 from sparktop.model.proof import Prove
 from sparktop.model.survey import PublicKey
@@ -48,9 +48,16 @@ class Request:
     """Options of the action: "target_gib", "grace_s", "way", "floor_gib", "stay_minutes" ..., as text."""
     finding: Finding | None = None
     """The finding to fix: after the run it must be resolved."""
+    also: tuple[Finding, ...] = ()
+    """Other findings that its change fixes: they must be resolved too."""
     order: Order | None = None  # of a launch: the recipe and what is wanted of it
     secret: str = field(default="", repr=False)
     """A key that the action writes on a node; in no option, which the audit keeps."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings to fix, the one that was chosen first."""
+        return () if self.finding is None else (self.finding, *self.also)
 
 
 # --- what a step does
@@ -129,10 +136,10 @@ class AwaitServing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitResolved:
-    """Wait until a finding is resolved."""
+    """Wait until findings are resolved."""
 
-    finding: tuple[str, tuple[str, ...], str]
-    """Finding.key; the subject may differ after a relaunch."""
+    findings: tuple[FindingKey, ...]
+    """Their keys; the subjects may differ after a relaunch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

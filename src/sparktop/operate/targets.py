@@ -91,6 +91,7 @@ def _remedy_choice(choice: TargetChoice, remedy: Remedy, finding: Finding, fleet
         target=choice.request.target,
         change=change or Change(),
         finding=finding,
+        also=tuple(other for other in fleet.findings if other.key in remedy.also_fixes),
     )
     return TargetChoice(label=choice.label, request=request, note=choice.note)
 

@@ -195,7 +195,7 @@ class ActionFlow:
             with_consequences,
         )
 
-        together = all_in_one(finding, self._picture().findings, finding.nodes)
+        together = all_in_one(finding, self._picture())
         own = with_consequences(finding, self._picture().findings)
         remedies = (*((together,) if together is not None else ()), *own)
         doubts = await self._doubts(finding, remedies)
@@ -226,7 +226,8 @@ class ActionFlow:
             return
         request = await self._choose_target(chosen, remedy_choices(chosen, remedy, finding, self._picture()))
         if request is not None:
-            request = await self._with_settings(chosen, request, (remedy.title, *remedy.steps))
+            left = tuple(f"not fixed: {title}" for title in remedy.leaves)
+            request = await self._with_settings(chosen, request, (remedy.title, *remedy.steps, *left))
         if request is not None:
             await self._review(chosen, request)
 

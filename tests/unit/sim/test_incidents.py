@@ -98,7 +98,7 @@ class Witness:
 
 async def preselected(acting: Acting, finding: Finding) -> Remedy:
     """What Enter after `f` would do."""
-    together = all_in_one(finding, acting.stage.picture.findings, finding.nodes)
+    together = all_in_one(finding, acting.stage.picture)
     remedies = (*((together,) if together is not None else ()), *finding.remedies)
     doubts = []
     for remedy in remedies:

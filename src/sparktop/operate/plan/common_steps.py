@@ -65,17 +65,21 @@ def stays_note(request: Request) -> str:
 
 
 def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:
-    """See the request's finding resolve; no step where none is named, or it can't resolve without a restart."""
-    if request.finding is None or (engines_run_on and stays_note(request)):
+    """See the request's findings resolve; no step where none is named, or it can't resolve without a restart."""
+    findings = request.findings
+    if not findings or (engines_run_on and stays_note(request)):
         return ()
+    problems = (
+        f"the problem is gone: {findings[0].title}" if len(findings) == 1 else f"all {len(findings)} problems are gone"
+    )
     return (
         Step(
             id="resolved",
-            title=f"Check that the problem is gone: {request.finding.title}",
+            title=f"Check that {problems}",
             node=node,
-            act=AwaitResolved(finding=request.finding.key),
+            act=AwaitResolved(findings=tuple(finding.key for finding in findings)),
             limit_s=RESOLVED_LIMIT_S,
-            verifies="the finding is gone",
+            verifies="the finding is gone" if len(findings) == 1 else "these findings are gone",
         ),
     )
 
@@ -97,7 +101,7 @@ def link_steps(nodes: Sequence[str], picture: FleetState) -> tuple[Step, ...]:
             id="link",
             title=f"Wait until the link between {' and '.join(nodes)} is up",
             node=nodes[0],
-            act=AwaitResolved(finding=down.key),
+            act=AwaitResolved(findings=(down.key,)),
             limit_s=LINK_LIMIT_S,
             verifies="the link is up; nothing is stopped before",
             on_failure=OnFailure.ROLL_BACK,

@@ -15,8 +15,13 @@ from sparktop.operate.secrets.masking import shown_value
 
 
 def proof(request: Request) -> str:
-    """The finding that must be gone after the relaunch; empty where it isn't meant to fix one."""
-    return f' "{request.finding.title}" must be gone afterwards, or it did not help.' if request.finding else ""
+    """The findings that must be gone after the relaunch; empty where it isn't meant to fix one."""
+    if request.finding is None:
+        return ""
+    if request.also:
+        others = f"{len(request.also)} more must be gone afterwards; the run says which remain"
+        return f' "{request.finding.title}" and {others}.'
+    return f' "{request.finding.title}" must be gone afterwards, or it did not help.'
 
 
 def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> Iterator[Difference]:

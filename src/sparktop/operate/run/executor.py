@@ -195,9 +195,8 @@ class PlanExecution:
                     return await self._roll_back(f"{step.title}: {step_run.detail}", unknown=step)
                 return await self._finish(RunState.FAILED, f"{step.title}: {step_run.detail}")
             if isinstance(step.act, AwaitResolved) and step.on_failure is OnFailure.STOP:
-                return await self._finish(
-                    RunState.NO_HELP, f"All steps are done, but it did not help: {step_run.detail}."
-                )
+                problem = "it did not help" if len(step.act.findings) == 1 else "not every problem is gone"
+                return await self._finish(RunState.NO_HELP, f"All steps are done, but {problem}: {step_run.detail}.")
             if step.on_failure in _CONTINUES and not result.is_last:
                 self._go_on(step, run_text.failed(step_run))
             elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:

@@ -121,6 +121,7 @@ class Record:
             "nodes": list(dict.fromkeys((*plan.request.nodes, *plan.nodes))),
             "options": self._mask.data(plan.request.options),
             "finding": finding.rule if finding is not None else None,
+            **({"also": [other.rule for other in plan.request.also]} if plan.request.also else {}),
             "steps": [self._step_entry(step) for step in plan.steps],
             "way_back": [self._step_entry(step) for step in plan.way_back],
             "kept": encoded_steps(plan.way_back, self._mask),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from sparktop import sanitise
-from sparktop.model.finding import Finding, Phase
+from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.plan import (
@@ -17,8 +17,6 @@ from sparktop.model.plan import (
 from sparktop.model.telemetry import CollectorState, Process
 from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
 from sparktop.text.units import gib, span
-
-FindingKey = tuple[str, tuple[str, ...], str]
 
 
 def judge_gone(act: AwaitGone, picture: FleetState, node: str, since: Since) -> WaitStatus:
@@ -69,12 +67,12 @@ def _process_text(process: Process) -> str:
 def judge_resolved(
     act: AwaitResolved, picture: FleetState, known: Collection[FindingKey], before: FleetState | None = None
 ) -> WaitStatus:
-    """Met when the finding, or a similar one that came up since, is gone.
+    """Met when the findings, and similar ones that came up since, are gone; the detail says which remain.
 
     `known` are the findings when the run began: another engine's, which was there before, doesn't count. A source
     that could be asked `before` and can't be now reports nothing, which is no sign that all is well.
     """
-    _, nodes, _ = act.finding
+    nodes = tuple(dict.fromkeys(node for _, key_nodes, _ in act.findings for node in key_nodes))
     silent = [name for name in nodes if not _is_live(picture.node(name))]
     if silent:
         return waiting(f"{' and '.join(silent)} can't be seen")
@@ -83,10 +81,12 @@ def judge_resolved(
         f"{source} on {name}" for name in nodes for source in _gaps(old_picture.node(name), picture.node(name))
     ]:
         return waiting(f"{' and '.join(gaps)} can't be asked")
-    similar = next(_similar(act, picture.findings, known), None)
-    if similar is None:
-        return met("it is no longer found")
-    return waiting(f"still found: {similar.title}")
+    left = [next(_similar(key, picture.findings, known), None) for key in act.findings]
+    titles = tuple(dict.fromkeys(finding.title for finding in left if finding is not None))
+    if not titles:
+        return met("it is no longer found" if len(left) == 1 else f"all {len(left)} are no longer found")
+    count = f"{len(titles)} of {len(left)} " if len(left) > 1 else ""
+    return waiting(f"{count}still found: {'; '.join(titles)}")
 
 
 def _gaps(old: NodeView | None, new: NodeView | None) -> Iterator[str]:
@@ -105,15 +105,15 @@ def _has_driver(view: NodeView) -> bool:
 
 
 def _similar(
-    act: AwaitResolved, findings: Iterable[Finding], initial_findings: Collection[FindingKey]
+    key: FindingKey, findings: Iterable[Finding], initial_findings: Collection[FindingKey]
 ) -> Iterator[Finding]:
     """The finding itself, or new ones of its rule on its nodes."""
-    rule, nodes, _ = act.finding
+    rule, nodes, _ = key
     for finding in findings:
         if finding.rule != rule or finding.phase is Phase.RESOLVED:
             continue
         is_new = finding.key not in initial_findings and (not nodes or bool(set(finding.nodes) & set(nodes)))
-        if finding.key == act.finding or is_new:
+        if finding.key == key or is_new:
             yield finding
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from sparktop.diagnose.findings import cause_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.documents.plan import RISKS
+from sparktop.engines.rank_order import ranks
 from sparktop.model.change import Change
+from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import ACTIONS, Action, action
@@ -66,36 +68,52 @@ def choices(
     )
 
 
-def all_in_one(finding: Finding, findings: Sequence[Finding], nodes: Sequence[str]) -> Remedy | None:
-    """One relaunch that mends every firing finding of this engine that a change mends; None where that is only one.
+def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
+    """One relaunch that fixes every firing finding of this server that a change fixes; None where that is only one.
 
-    A finding whose change contradicts an earlier one's is left out: the order is that of the top line.
-
-    Args:
-        nodes: names of the engine's nodes.
+    A finding whose change contradicts an earlier one's is left out: the order is that of the top line. The remedy names
+    it, like every other finding that neither a change nor a restart fixes.
     """
-    subject = finding.engine or finding.subject
-    change, mended = Change(), []
-    for other in findings:
-        is_same = subject in (other.engine, other.subject) and bool(set(nodes) & set(other.nodes))
-        if not subject or not is_same or other.phase is Phase.RESOLVED:
-            continue
-        first = next((remedy for remedy in other.remedies if remedy.action), None)
-        if first is None or first.action != "relaunch" or first.change is None:
-            continue
-        merged = change.joined(first.change)
+    change, mended, left = Change(), list[Finding](), list[Finding]()
+    for other in _of_server(finding, fleet):
+        first = next((remedy for remedy in other.remedies if remedy.action), Remedy(title=""))
+        own_change = first.change if first.action == "relaunch" else None
+        merged = change.joined(own_change) if own_change is not None else None
         if merged is not None:
             change = merged
             mended.append(other)
+        elif first.action != "safe-restart":
+            left.append(other)
     if len(mended) < 2 or all(other.key != finding.key for other in mended):
         return None
+    left = [
+        other
+        for other in left
+        if other.severity is not Severity.INFO and cause_of(other, fleet.findings) not in (*mended, *left)
+    ]
+    count = f"all {len(mended)}" if not left else f"{len(mended)} of {len(mended) + len(left)} faults"
     return Remedy(
-        title=f"Fix all {len(mended)} in one relaunch",
+        title=f"Fix {count} in one relaunch",
         steps=tuple(other.title for other in mended),
         cost="one load instead of one for each",
         action="relaunch",
         change=change,
+        also_fixes=tuple(other.key for other in mended if other.key != finding.key),
+        leaves=tuple(other.title for other in left),
     )
+
+
+def _of_server(finding: Finding, fleet: FleetState) -> list[Finding]:
+    """The firing findings of the engine that a finding is about, and of its other ranks."""
+    name = finding.engine or finding.subject
+    team = ranks(name, next(iter(finding.nodes), ""), fleet) if name else ()
+    places = {*((rank.node.name, rank.engine.name) for rank in team), *((node, name) for node in finding.nodes if name)}
+    return [
+        other
+        for other in fleet.findings
+        if other.phase is not Phase.RESOLVED
+        and any((node, engine) in places for node in other.nodes for engine in (other.engine, other.subject))
+    ]
 
 
 def with_consequences(finding: Finding, findings: Sequence[Finding]) -> tuple[Remedy, ...]:
@@ -159,10 +177,11 @@ def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool)
         action_line += Line.of((f"  costs {cost}", "quiet"))
     if is_read_only and not remedy_action.only_looks:
         return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
+    left = (Line.of(("not fixed: ", "quiet"), ("; ".join(remedy.leaves), "")),) if remedy.leaves else ()
     if doubt:
         warning = Line.of(("▲ ", "warning"), (f"expected to fail now: {doubt}", "warning"))
-        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, warning), value=remedy)
-    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line,), value=remedy)
+        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, *left, warning), value=remedy)
+    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=remedy)
 
 
 def actions(fleet: FleetState, selection: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:

@@ -135,7 +135,7 @@ def test_the_finding_it_was_to_mend_is_looked_at() -> None:
     plan = planned(caches, ask(finding=finding), picture())
     compare_plan("drop-caches-for-a-finding", plan)
     assert ids(plan) == ["sync", "drop", "resolved"]
-    assert step(plan, "resolved").act == AwaitResolved(finding=finding.key)
+    assert step(plan, "resolved").act == AwaitResolved(findings=(finding.key,))
 
 
 def test_what_a_log_said_is_not_waited_for() -> None:

@@ -511,11 +511,27 @@ async def test_a_finding_has_to_be_seen_to_resolve(tmp_path: Path, after: tuple[
         stage.picture_fields["findings"] = after
 
     stage.node.at = done
-    act = AwaitResolved(finding=finding().key)
+    act = AwaitResolved(findings=(finding().key,))
     run = await stage.carry_out(plan(step("stop"), step("seen", act, limit_s=60), back=(step("old"),)))
     assert run.state is state
     assert run.can_go_back is (state is RunState.NO_HELP)
     assert ("did not help" in run.message) is (state is RunState.NO_HELP)
+
+
+async def test_what_remains_of_several_findings_is_named(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    gone, left = finding("other"), finding()
+    stage.picture_fields["findings"] = (gone, left)
+
+    def done(step_id: str) -> None:
+        stage.picture_fields["findings"] = (left,)
+
+    stage.node.at = done
+    act = AwaitResolved(findings=(gone.key, left.key))
+    run = await stage.carry_out(plan(step("stop"), step("seen", act, limit_s=60)))
+    assert run.state is RunState.NO_HELP
+    assert run.message.startswith("All steps are done, but not every problem is gone: ")
+    assert f"1 of 2 still found: {left.title}." in run.message
 
 
 # --- abort

@@ -243,20 +243,32 @@ def finding(**more: Any) -> Finding:
 def test_a_finding_is_resolved_when_neither_it_nor_its_like_is_there(
     findings: tuple[Finding, ...], verdict: WaitVerdict
 ) -> None:
-    act = AwaitResolved(finding=finding().key)
+    act = AwaitResolved(findings=(finding().key,))
     known = {finding().key, finding(subject="known").key}
     assert judge_resolved(act, picture(findings=findings), known).verdict is verdict
 
 
+def test_of_several_findings_those_that_remain_are_named() -> None:
+    first, second = finding(), replace(finding(), rule="other", title="B", nodes=("spark2",))
+    act = AwaitResolved(findings=(first.key, second.key))
+    nodes = (node("spark1"), node("spark2"))
+    judged = judge_resolved(act, picture(*nodes, findings=(second,)), {first.key, second.key})
+    assert (judged.verdict, judged.detail) == (WAITING, "1 of 2 still found: B")
+    judged = judge_resolved(act, picture(*nodes), {first.key, second.key})
+    assert (judged.verdict, judged.detail) == (MET, "all 2 are no longer found")
+    unseen = judge_resolved(act, picture(node("spark1"), node("spark2", link=link(LinkState.LOST))), ())
+    assert unseen.detail == "spark2 can't be seen"
+
+
 def test_a_finding_of_a_node_that_is_not_seen_is_not_resolved() -> None:
-    act = AwaitResolved(finding=finding().key)
+    act = AwaitResolved(findings=(finding().key,))
     judged = judge_resolved(act, picture(node("spark1", link=link(LinkState.LOST))), ())
     assert (judged.verdict, judged.detail) == (WAITING, "spark1 can't be seen")
 
 
 def test_a_finding_that_nobody_can_be_asked_about_is_not_resolved() -> None:
     """A Docker Engine or a driver that hangs takes what was found by it along."""
-    act = AwaitResolved(finding=finding().key)
+    act = AwaitResolved(findings=(finding().key,))
     well = replace(node("spark1"), containers=Containers(available=True))
     assert judge_resolved(act, picture(well), (), picture(well)).verdict is MET
     hangs = replace(well, containers=Containers(available=False, detail="no answer"))

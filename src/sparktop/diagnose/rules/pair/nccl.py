@@ -283,6 +283,7 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         references=("vllm-project/vllm#40991", "field report 002"),
         nodes=(node.name,),
         subject=facts.setting,
+        engine=rank.engine.name,
         brief=f"{setting}: {problem}",
     )
 
