@@ -75,13 +75,18 @@ class Hands:
             body = {
                 key: self._said(value) if isinstance(value, str) else value for key, value in (one.body or {}).items()
             }
-            answer = api.request(
-                one.method,
-                f"{api.base_url}/v{api._version}{self._said(one.path)}",
-                params=dict(one.query),
-                json=body if one.body is not None else None,
-                timeout=one.limit_s + 5,
-            )
+            until = time.monotonic() + (one.again_s or 0.0)
+            while True:
+                answer = api.request(
+                    one.method,
+                    f"{api.base_url}/v{api._version}{self._said(one.path)}",
+                    params=dict(one.query),
+                    json=body if one.body is not None else None,
+                    timeout=one.limit_s + 5,
+                )
+                if answer.status_code != 500 or time.monotonic() >= until:
+                    break
+                time.sleep(0.05)
             if answer.status_code not in one.accepts:
                 return f"{one.method} {one.path}: {answer.status_code} {answer.text[:200]}"
             if one.saves:

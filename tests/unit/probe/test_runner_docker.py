@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.runner_support import NODE, bench
 
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.survey import Answer, AskPrivileges, DockerGet, DockerLog
+from sparktop.operate.container.lifecycle import rename_back
 from sparktop.operate.runner import codec
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.probe.runner.docker import is_same, target, unframed, value_at
@@ -171,6 +173,26 @@ async def test_an_update_between_two_runs_of_a_loop_is_repeated(
     assert outcome.state is state
     assert len(engine.requests) >= 4
     assert ("cannot update" in outcome.problem) == (state is OutcomeState.FAILED)
+
+
+@pytest.mark.parametrize(("failures", "state"), [(3, OutcomeState.DONE), (99, OutcomeState.FAILED)])
+async def test_a_rename_waits_until_docker_has_removed_the_container(
+    tmp_path: Path, failures: int, state: OutcomeState
+) -> None:
+    problem = "open /data/containers/0d/.tmp-config.v2.json7: no such file or directory"
+    answers = iter([(500, {"message": problem})] * failures)
+
+    def answer(method: str, path: str, body: Any) -> Reply:
+        return next(answers, (404, {"message": "No such container: old"}))
+
+    rename = rename_back("/containers/old", "old-after")
+    if state is OutcomeState.FAILED:
+        rename = replace(rename, again_s=1.0)
+    with fake_docker(tmp_path / "d.sock", answer) as engine:
+        async with bench(tmp_path / "state", docker=engine.path) as stage:
+            outcome = await stage.perform(await stage.line(), rename)
+    assert outcome.state is state
+    assert (problem in outcome.problem) == (state is OutcomeState.FAILED)
 
 
 async def test_a_lost_answer_that_nobody_can_ask_about_is_not_repeated(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def policy_call(container: Inspected, *, back: bool) -> DockerCall:
 
 
 AGAIN_S = 30.0
-"""How long the policy of a container that loops is tried; between two of its runs Docker takes a moment, seconds."""
+"""How long a call is repeated that Docker answers with 500 for a moment, seconds: between two runs of a container that
+loops, and while it removes one."""
 
 
 def policy_off(container: Inspected, mark: str) -> Step:
@@ -597,8 +598,12 @@ def _rename(path: str, name: str) -> DockerCall:
 
 
 def rename_back(path: str, name: str) -> DockerCall:
-    """Undo a rename; Docker answers 404 where it was never done, 409 where the name is given already."""
-    return _post(f"{path}/rename", (204, 404, 409), query={"name": name})
+    """Undo a rename; Docker answers 404 where it was never done, 409 where the name is given already.
+
+    While Docker removes a container of --rm it answers 500 ("open .../.tmp-config.v2...: no such file"), and 404 once
+    that container is gone and its name free: the call is repeated until then.
+    """
+    return _post(f"{path}/rename", (204, 404, 409), query={"name": name}, again_s=AGAIN_S)
 
 
 def restore_name(new: NewContainer) -> tuple[Operation, ...]:
