@@ -431,12 +431,12 @@ async def test_what_is_new_and_critical_is_said_above_and_not_over_the_choices()
         await at(pilot, RecipesScreen)
         top = app.screen
         assert isinstance(top, RecipesScreen)
-        top.tell("spark1 will be out of memory")
+        top.tell("new: spark1 will be out of memory")
         await until(pilot, lambda: "✖ new: spark1 will be out of memory" in screen(pilot))
         await pilot.press("enter")
         await at(pilot, LaunchScreen, "✖ Does not fit")
         assert isinstance(app.screen, LaunchScreen)
-        app.screen.tell("spark1 will be out of memory")
+        app.screen.tell("new: spark1 will be out of memory")
         await until(pilot, lambda: "✖ new: spark1" in svg.plain(app)[1])  # type: ignore[arg-type]
         assert "✖ Does not fit" in screen(pilot)
 

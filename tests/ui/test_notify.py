@@ -45,6 +45,22 @@ def test_a_finding_is_news_once_until_it_was_resolved(attention: Attention) -> N
     assert news.of([ONE], attention) == (ONE,)
 
 
+def test_a_finding_that_comes_back_in_a_run_is_announced_once_and_as_such(attention: Attention) -> None:
+    plan = Plan(request=Request(action="relaunch", nodes=("spark1",)), title="R", risk=Risk.DISRUPTIVE, steps=())
+    run = Run(id="r", plan=plan, state=RunState.RUNNING, steps=())
+    news = NewFindings()
+    assert news.of([ONE], attention) == (ONE,)
+    assert not news.is_back(ONE)
+    assert news.of([], attention, [run]) == ()
+    assert news.of([ONE, TWO], attention, [run]) == (ONE, TWO)
+    assert (news.is_back(ONE), news.is_back(TWO)) == (True, False)
+    for _ in range(2):
+        assert news.of([], attention, [run]) == ()
+        assert news.of([ONE], attention, [run]) == (), "once in a run"
+    assert news.of([], attention, []) == ()
+    assert news.of([ONE], attention, []) == (ONE,)
+
+
 def test_what_is_no_critical_or_known_already_is_no_news(attention: Attention) -> None:
     attention.acknowledge([ONE], on=True)
     warning = replace(TWO, severity=Severity.WARNING)

@@ -147,6 +147,10 @@ async def test_what_is_new_and_critical_is_said_in_a_dialog_not_over_it() -> Non
         app.publish(with_finding(claims.spin))
         await until(pilot, lambda: "✖ new: " in screen(pilot))
         assert "Cancel" in svg.plain(app)[-2] + svg.plain(app)[-3]
+        app.publish(replace(app.console_screen.fleet, findings=()))
+        await until(pilot, lambda: not app.console_screen.fleet.findings)
+        app.publish(with_finding(claims.spin))
+        await until(pilot, lambda: "✖ again: " in screen(pilot))
         assert not notified(app)
 
 

@@ -1,6 +1,7 @@
 """Notifies the operator of new critical findings: by toast, bell, terminal title or escape code, or a program.
 
-Each finding is announced once until it is resolved: the first at once, those of the next two seconds together.
+Each finding is announced once until it is resolved: the first at once, those of the next two seconds together. One that
+was resolved and fires again is announced as such, and once in a run: a relaunch often brings the same fault back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from sparktop import sanitise
 from sparktop.diagnose.findings import as_data, cause_of
 from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Phase
+from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState
 from sparktop.model.run import Run, StepState
 from sparktop.ui.attention import Attention
@@ -46,7 +48,11 @@ class NewFindings:
     """Remembers which findings were announced, and picks the new ones."""
 
     def __init__(self) -> None:
-        self._announced: set[object] = set()
+        self._announced: set[FindingKey] = set()
+        self._onsets: Counter[FindingKey] = Counter()
+        """How often each finding has begun to fire."""
+        self._again_in_run: set[FindingKey] = set()
+        """Those that have fired again since a run began."""
 
     def of(
         self, findings: Sequence[Finding], attention: Attention, under_way: Iterable[Run] = ()
@@ -54,7 +60,8 @@ class NewFindings:
         """The critical findings that fire now, weren't announced yet, and aren't acknowledged or snoozed.
 
         Left out: the consequences of another critical finding, and a dead rank that a run `under_way` stops; that
-        one is announced if it is still so when the run is over.
+        one is announced if it is still so when the run is over. A finding that comes back during a run is announced
+        once.
         """
         runs = tuple(under_way)
         firing = [
@@ -71,10 +78,19 @@ class NewFindings:
             if finding.key not in self._announced
             and attention.standing(finding) is AttentionState.OPEN
             and cause_of(finding, firing) is None
+            and finding.key not in self._again_in_run
         )
+        self._onsets.update({finding.key for finding in firing} - self._announced)
+        self._again_in_run |= {finding.key for finding in new_findings if self.is_back(finding)}
+        if not runs:
+            self._again_in_run.clear()
         # A snoozed finding was seen: it isn't announced when the snooze ends either.
         self._announced |= {finding.key for finding in firing}
         return new_findings
+
+    def is_back(self, finding: Finding) -> bool:
+        """Whether the finding has fired before, and was resolved in between."""
+        return self._onsets[finding.key] > 1
 
 
 def is_own_doing(finding: Finding, run: Run) -> bool:
@@ -129,14 +145,16 @@ class Notifier:
             self._announce(tuple(waiting))
 
     def _announce(self, findings: tuple[Finding, ...]) -> None:
-        text = f"✖ {headline(findings)}"
+        findings = tuple(sorted(findings, key=self._new_findings.is_back))  # the headline is a new one's
+        is_back = self._new_findings.is_back(findings[0])
+        text = f"✖ {'again: ' if is_back else ''}{headline(findings)}"
         if "toast" in self._channels:
             brief = findings[0].figures if len(findings) == 1 else ""
             keys = "f fix  d details" if any(finding.remedies for finding in findings) else "d details"
             message = "\n".join(line for line in (text, brief, keys) if line)
             # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
-                tell(headline(findings))
+                tell(f"{'again' if is_back else 'new'}: {headline(findings)}")
             elif not all(map(self._is_shown, findings)):
                 self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
         if "bell" in self._channels:

@@ -63,7 +63,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     """
     FRAME_ROWS = 2
     news = ""
-    """A critical finding that appeared since the dialog opened, on one line."""
+    """A critical finding that appeared since the dialog opened, on one line: "new: …", "again: …"."""
     watched_line: int | None = None
     """Index of the line that stays in sight; None: none."""
 
@@ -84,7 +84,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
         return []
 
     def _news_and_pinned(self, width: int) -> list[Line]:
-        news_lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width)] if self.news else []
+        news_lines = [Line.of((f"✖ {self.news}", "critical")).cut(width)] if self.news else []
         return [*news_lines, *self.pinned(width)]
 
     def clicked(self, line: int) -> None:

@@ -197,7 +197,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
 
     def head(self, width: int) -> list[Line]:
         """The fixed upper part: the verdict and the picture of memory."""
-        news_lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width)] if self.news else []
+        news_lines = [Line.of((f"✖ {self.news}", "critical")).cut(width)] if self.news else []
         return [*news_lines, *head_lines(self.launch_state(), width, self.app.size.height)]
 
     def checks(self, width: int) -> list[Line]:

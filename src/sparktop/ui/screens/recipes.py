@@ -117,7 +117,7 @@ class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
     def recipe_lines(self, width: int) -> list[Line]:
         """The lines of the details, below warnings."""
         row = self.table.selected
-        lines = [Line.of((f"✖ new: {self.news}", "critical")).cut(width), BLANK] if self.news else []
+        lines = [Line.of((f"✖ {self.news}", "critical")).cut(width), BLANK] if self.news else []
         for text in (*self._unread, *([READ_ONLY] if self._is_read_only else [])):
             lines += [*hanging(Line.of(("▲ ", "warning")), masked(text), width), BLANK]
         if row is None:
