@@ -218,8 +218,10 @@ def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
         left_text += f" and {gib(overhead)} to what it takes outside its share"
         base = min(reachable for reachable, _ in limits) if kind is EngineKind.SGLANG else total
         figure = math.floor((most - reserve - overhead) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
-        figures.append((figure, f"{gib(most)} can be available on {node} without it, {left_text}, of {gib(base)}"))
-    figure, note = min(figures)
+        figures.append(
+            (figure, base, f"{gib(most)} can be available on {node} without it, {left_text}, of {gib(base)}")
+        )
+    figure, base, note = min(figures)
     ceiling = most_share(kind, len(team), None)
     if figure > ceiling:
         figure, note = ceiling, f"{note}; never more than {ceiling}"
@@ -228,7 +230,7 @@ def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
         figure, note = current - STEP, f"{STEP} less than now; memory would allow {figure:.2f} ({note})"
     if figure < LEAST:
         raise CannotEdit(f"no share of memory is left for it: {note}")
-    return round(figure, 2), note
+    return round(figure, 2), f"{note}. Its weights and KV cache get {gib(int(figure * base))} together"
 
 
 def _limits(rank: EngineRank) -> tuple[int, int]:

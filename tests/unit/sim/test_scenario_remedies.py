@@ -13,6 +13,7 @@ from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
 from sparktop.documents.plan import plan_lines
+from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
@@ -232,6 +233,20 @@ async def test_a_relaunch_that_asks_for_less_ends_a_loop_for_good(tmp_path: Path
     assert float(changed.after) < 0.45
     stage.run(stage.t + 40)
     assert not [one.rule for one in stage.firing() if one.severity is not Severity.INFO], "its old log is no news"
+
+
+async def test_the_program_that_holds_a_loops_memory_is_named_and_its_end_ends_the_loop(tmp_path: Path) -> None:
+    stage = Stage("restart-loop").run(60)
+    finding = found(stage, "vllm.free-memory-below-utilisation")
+    assert finding.remedies[0].title == "End python3 (pid 93111), which holds 58.0 GiB on spark1, if nobody needs it"
+    run, _ = await fix(stage, tmp_path, "vllm.free-memory-below-utilisation", "end-holder")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    stage.run(stage.t + 150)
+    assert not [one.rule for one in stage.firing() if one.severity is not Severity.INFO]
+    (engine,) = stage.picture.nodes[0].engines
+    assert engine.state is EngineState.SERVING
+    assert engine.container is not None
+    assert engine.container.restart_count > 8, "its policy has started it"
 
 
 async def test_the_guard_ends_the_engine_before_memory_is_gone(tmp_path: Path) -> None:

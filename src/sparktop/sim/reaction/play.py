@@ -238,7 +238,8 @@ def _signalled(act: acts.SignalProcess, scenario: Scenario, node: str, showing_s
         code = 137 if act.signal == "KILL" else 1
         return ranks.end_container(scenario, node, showing_s, live.script.container, after_s=1.0, exit_code=code)
     end_s = current.t + (KILLED_S if act.signal == "KILL" else 1.5)
-    return ranks.with_node(scenario, node, _with_processes_ended(current, [live.script.pid], end_s))
+    scenario = ranks.with_node(scenario, node, _with_processes_ended(current, [live.script.pid], end_s))
+    return ranks.started_by_policy(scenario, node, end_s + current.script.began_s, live.script.pid)
 
 
 def _with_processes_ended(current: Moment, pids: list[int], end_s: float) -> NodeScript:

@@ -159,13 +159,17 @@ def _waiting_forever(waiting_rank: SimRank, showing_s: float) -> NodeScript:
     return spinning(script, t)
 
 
-def start_container(scenario: Scenario, node: str, showing_s: float, name: str) -> Scenario:
-    """Start a container that isn't running; once all ranks of its engine have started, they load and serve."""
+def start_container(scenario: Scenario, node: str, showing_s: float, name: str, *, is_asked: bool = True) -> Scenario:
+    """Start a container that isn't running; once all ranks of its engine have started, they load and serve.
+
+    Args:
+        is_asked: False where its restart policy starts it.
+    """
     started_rank = rank(scenario, node, showing_s, name)
     if started_rank.run is not None:
         return scenario
     t = started_rank.moment.t
-    runs = (*(run for run in started_rank.container.runs if run.start_s < t), Run(start_s=t, asked=True))
+    runs = (*(run for run in started_rank.container.runs if run.start_s < t), Run(start_s=t, asked=is_asked))
     log = _log_until(started_rank.container, t)
     scenario = with_node(scenario, node, started_rank.moment.script.with_container(name, runs=runs, log=log))
     ranks = [rank(scenario, node, showing_s, name), *other_ranks(scenario, node, showing_s, name)]
@@ -176,6 +180,19 @@ def start_container(scenario: Scenario, node: str, showing_s: float, name: str) 
     fault = next((member for member in ranks if member.container.reaction.fault and not is_satisfied(member)), None)
     for peer in ranks:
         scenario = with_node(scenario, peer.node, _loading_script(peer, ready_s, fault, is_pair=len(ranks) > 1))
+    return scenario
+
+
+def started_by_policy(scenario: Scenario, node: str, showing_s: float, ended_pid: int) -> Scenario:
+    """What waited for a process to end comes to serve from the next start that its restart policy gives it."""
+    containers = moment(scenario, node, showing_s).script.containers
+    for name in [one.name for one in containers if one.reaction.needs.ended_pid == ended_pid]:
+        waiting = rank(scenario, node, showing_s, name)
+        runs = tuple(run for run in waiting.container.runs if waiting.showing(run.start_s) <= showing_s)
+        if len(runs) < len(waiting.container.runs):
+            next_s = waiting.showing(waiting.container.runs[len(runs)].start_s)
+            scenario = with_node(scenario, node, waiting.moment.script.with_container(name, runs=runs))
+            scenario = start_container(scenario, node, next_s, name, is_asked=False)
     return scenario
 
 
@@ -202,6 +219,9 @@ def is_satisfied(faulty_rank: SimRank) -> bool:
     needs: Needs = faulty_rank.container.reaction.needs
     argv, script = " ".join(faulty_rank.container.argv), faulty_rank.moment.script
     names = {entry.partition("=")[0] for entry in faulty_rank.container.environment}
+    holder = next((process for process in script.processes if process.pid == needs.ended_pid), None)
+    if holder is not None and holder.end_s is not None and holder.end_s <= faulty_rank.moment.t:
+        return True
     return not (
         needs.by_hand
         or (needs.reboot and not script.boots)

@@ -190,7 +190,7 @@ def _reaction(section: Section) -> Reaction:
     listens = section.flag("listens", default=True)
     reaction = section.read(
         Reaction, "name group stop_s load_s leaks_gib gpu_gib tokens_per_s says",
-        needs=section.section("needs").read(Needs, "flags without environment reboot by_hand"),
+        needs=section.section("needs").read(Needs, "flags without environment ended_pid reboot by_hand"),
         fault=section.choice("fault", ("", "capture", "spin", "exit", "spike"), ""),
     )  # fmt: skip
     return reaction if listens else replace(reaction, stop_s=None)

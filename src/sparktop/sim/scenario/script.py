@@ -179,6 +179,8 @@ class Needs:
     """Flags, or environment names, that must not be set."""
     environment: tuple[str, ...] = ()
     """Environment names that must be set."""
+    ended_pid: int | None = None
+    """A process whose end is enough, whatever else is asked."""
     reboot: bool = False
     by_hand: bool = False
     """Nothing that can be done remotely helps."""

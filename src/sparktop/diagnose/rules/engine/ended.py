@@ -9,6 +9,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop, restart_count
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.down import Down, down, ended_badly, is_reported_elsewhere, remedies
+from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES
 from sparktop.diagnose.rules.window import of_engine
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
@@ -249,10 +250,6 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 subject=engine.name,
                 brief=f"{available_bytes / GIB:.0f} of {needed_bytes / GIB:.0f} GiB at the start",
             )
-
-
-OTHER_HOLDER_BYTES = 8 * GIB
-"""Other processes that hold less don't explain an engine's shortfall."""
 
 
 def _held_by_others(node: NodeView, engine: Engine) -> int:

@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
 from sparktop.model.change import Change
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, live_engines
+from sparktop.text.units import gib
 
 FULL_RATIO = 0.98
 HELD_S = 20.0
@@ -70,6 +72,17 @@ OF_ANOTHER_RANKS_END = frozenset(
     )
 )
 """Log rules whose lines a rank writes because another rank exited, where its own log names no other cause."""
+LACKS_MEMORY = frozenset(
+    (
+        "vllm.free-memory-below-utilisation",
+        "vllm.kv-no-memory",
+        "vllm.load-out-of-memory",
+        "torch.oom-other-process",
+        "torch.oom-loading",
+        "sglang.not-enough-memory",
+    )
+)
+"""Log rules of a start that found less memory than it needs: another program may hold it."""
 _WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
 
 
@@ -91,10 +104,30 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
                 )
                 log = LogPlace(node.name, engine.name)
-                evidence = tuple(replace(line, log=log) for line in finding.evidence)
                 yield replace(
-                    finding, nodes=(node.name,), subject=engine.name, since_wall_s=logged_s, evidence=evidence
+                    finding,
+                    nodes=(node.name,),
+                    subject=engine.name,
+                    since_wall_s=logged_s,
+                    evidence=tuple(replace(line, log=log) for line in finding.evidence),
+                    remedies=(*_end_holder(finding, node), *finding.remedies),
                 )
+
+
+def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
+    """Ends the program that holds the memory which a start lacks, where one does now."""
+    holder = largest_of_no_engine(node, OTHER_HOLDER_BYTES) if finding.rule in LACKS_MEMORY else None
+    if holder is None:
+        return ()
+    name, size = holder.name.rpartition("/")[2], gib(holder.used_bytes or 0)
+    return (
+        Remedy(
+            title=f"End {name} (pid {holder.pid}), which holds {size} on {node.name}, if nobody needs it",
+            cost=f"the work of {name}",
+            action="end-holder",
+            pid=holder.pid,
+        ),
+    )
 
 
 @live_rule(

@@ -20,7 +20,7 @@ from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, NodeView, current_nodes, node_wall_s
-from sparktop.model.telemetry import Process, Sample
+from sparktop.model.telemetry import GpuProcess, Process, Sample
 from sparktop.text.units import GIB, gib, span
 
 RULE = "memory.held-after-exit"
@@ -439,3 +439,21 @@ def _is_titled(process: Process) -> bool:
 def _has_server(engine: Engine) -> bool:
     """Whether the engine's server process was found, and not only workers."""
     return engine.endpoint is not None or not engine.argv[:1] or not engine.argv[0].startswith(_ENGINE_TITLES)
+
+
+OTHER_HOLDER_BYTES = 8 * GIB
+"""Another program that holds less isn't why a start lacks memory."""
+
+
+def largest_of_no_engine(node: NodeView, least_bytes: int) -> GpuProcess | None:
+    """The process of no engine that holds the most GPU memory, where it holds more than that."""
+    containers = {engine.container.container_id for engine in node.engines if engine.container is not None}
+    table = node.processes.processes if node.processes else ()
+    pids = {pid for engine in node.engines for pid in engine.pids}
+    pids |= {process.pid for process in table if process.container_id in containers}
+    rows = [
+        row
+        for row in node.gpu_processes
+        if row.kind == "C" and row.pid not in pids and (row.used_bytes or 0) > least_bytes
+    ]
+    return max(rows, key=lambda row: row.used_bytes or 0, default=None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sparktop.checks.judgement import Judgement
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
 from sparktop.diagnose.rule import SEVERITY, check_rule
+from sparktop.diagnose.rules.memory.held import largest_of_no_engine
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.pair import Pair, Two, two_of
 from sparktop.engines.ranks import is_alive
@@ -58,17 +59,6 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     judgement = judge_memory_parity(facts)
     if judgement.is_problem:
         yield _finding(two, gap, judgement)
-
-
-def _largest_other_process(node: NodeView) -> GpuProcess | None:
-    """The process of no engine that holds the most GPU memory, if it is worth naming."""
-    pids = {pid for engine in node.engines for pid in engine.pids}
-    rows = [
-        row
-        for row in node.gpu_processes
-        if row.kind == "C" and row.pid not in pids and (row.used_bytes or 0) > WORTH_NAMING_BYTES
-    ]
-    return max(rows, key=lambda row: row.used_bytes or 0, default=None)
 
 
 def _unit_of(node: NodeView, row: GpuProcess) -> str:
@@ -186,7 +176,7 @@ def _evidence(gap: _Gap) -> Iterable[Evidence]:
 
 def _remedies(gap: _Gap) -> Iterable[Remedy]:
     name = gap.poor.name
-    other_process = _largest_other_process(gap.poor)
+    other_process = largest_of_no_engine(gap.poor, WORTH_NAMING_BYTES)
     unit = _unit_of(gap.poor, other_process) if other_process is not None else ""
     process_text = (
         f", most in {other_process.name} (pid {other_process.pid}) with {gib(other_process.used_bytes or 0)}"
