@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.ui import operating, svg
@@ -75,6 +76,42 @@ async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], 
         await pilot.pause()
         await pilot.press("escape")
         await at(pilot, ConsoleScreen)
+
+
+WARNINGS = tuple(
+    f"{count} files in the writable layer of vllm-qwen36 on spark1 (/root/.cache/vllm/torch_compile_cache), not in the "
+    f"new one; to keep them use docker commit, warning {count} ends here"
+    for count in range(10)
+)
+
+
+@pytest.mark.parametrize("make", [operating.restart, operating.reboot])
+async def test_the_warnings_stand_whole_above_the_buttons_of_a_small_terminal(make: Callable[..., Plan]) -> None:
+    side = FakeOperating()
+    side.answer = lambda request: replace(make(request), warnings=WARNINGS[:2])
+    async with acting("decode", NARROW, side) as (_, _, pilot):
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "Run")
+        text = " ".join(screen(pilot).replace("│", " ").split())
+        assert "warning 0 ends here" in text
+        assert "warning 1 ends here" in text
+        assert "…" not in text
+
+
+@pytest.mark.parametrize("make", [operating.restart, operating.reboot])
+async def test_more_warnings_than_fit_are_whole_at_the_end_of_the_plan(make: Callable[..., Plan]) -> None:
+    side = FakeOperating()
+    side.answer = lambda request: replace(make(request), warnings=WARNINGS)
+    async with acting("decode", NARROW, side) as (_, _, pilot):
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "whole at the end of the plan: PgDn")
+        seen = ""
+        for _ in range(80):
+            await pilot.press("down")
+            await pilot.pause()
+            seen += " ".join(screen(pilot).replace("│", " ").replace("┃", " ").split())
+        assert [f"warning {count} ends here" in seen for count in range(10)] == [True] * 10
+        assert "Run" in screen(pilot)
 
 
 async def test_text_of_a_plan_is_never_markup() -> None:

@@ -72,8 +72,8 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
     return [*lines, BLANK, *closing_lines(plan, width, is_long=len(lines) > LONG)] if is_printed else lines
 
 
-def closing_lines(plan: Plan, width: int, *, is_long: bool = False, limit: int = 0) -> list[Line]:
-    """What decides: risk, nodes and time, then the warnings; `limit`: most lines, 0 for any number.
+def closing_lines(plan: Plan, width: int, *, is_long: bool = False) -> list[Line]:
+    """What decides: risk, nodes and time, then the warnings.
 
     `is_long`: also a launch's verdict, which a long plan has scrolled out of sight.
     """
@@ -84,7 +84,7 @@ def closing_lines(plan: Plan, width: int, *, is_long: bool = False, limit: int =
     for warning in plan.warnings:
         if warning not in gate_sentences:
             lines += hanging(Line.of(("▲ ", "warning")), masked(warning, plan.secrets), width)
-    return lines if not limit or len(lines) <= limit else [*lines[: limit - 1], Line.of(("  …", "quiet"))]
+    return lines
 
 
 def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> list[Line]:

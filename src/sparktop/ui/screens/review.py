@@ -18,10 +18,14 @@ from textual.widgets import Button, Input, Label
 from sparktop.documents.plan import closing_lines, plan_lines, plan_text, refusal_lines, refusal_text
 from sparktop.documents.step_text import masked
 from sparktop.model.plan import Plan, Refusal, Risk
-from sparktop.text.lines import Line
+from sparktop.text.lines import BLANK, Line
 from sparktop.ui.dialogs.dialog import Dialog, button
 from sparktop.ui.widgets.line_widget import Sheet
 
+OTHER_ROWS = 7
+"""Frame, buttons and the blank lines between."""
+PLAN_ROWS = 4
+"""At least so many lines of the plan stay in sight above its warnings."""
 Verdict = Literal["run", "set", "cancel"]
 """Run the plan; change its settings and plan again; neither."""
 
@@ -73,10 +77,22 @@ class ReviewScreen(_AnswerScreen):
         return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}"
 
     def content(self, width: int) -> list[Line]:
-        return plan_lines(self.plan, width, is_exact=self._is_exact)
+        lines, decision = plan_lines(self.plan, width, is_exact=self._is_exact), closing_lines(self.plan, width)
+        return [*lines, BLANK, *decision] if len(decision) > self._decision_rows else lines
 
     def _decision(self, width: int) -> list[Line]:
-        return closing_lines(self.plan, width, limit=max(3, self.app.size.height // 4))
+        lines, rows = closing_lines(self.plan, width), self._decision_rows
+        return (
+            lines
+            if len(lines) <= rows
+            else [*lines[: rows - 1], Line.of(("  … whole at the end of the plan: ", "quiet"), ("PgDn", "key"))]
+        )
+
+    @property
+    def _decision_rows(self) -> int:
+        """The most lines of verdict and warnings above the buttons; more are told whole at the end of the plan."""
+        typed_rows = 2 if self.plan.typed else 0
+        return max(3, self.app.size.height - OTHER_ROWS - PLAN_ROWS - typed_rows)
 
     def action_exact(self) -> None:
         """Show every call and check of the plan, or what a person would type."""

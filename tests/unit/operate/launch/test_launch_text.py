@@ -125,4 +125,3 @@ def test_what_decides_stands_at_the_end_where_the_question_is() -> None:
     assert warning == "▲ vllm-old is stopped"
     assert [line.plain for line in closing_lines(plan, 100)] == [risk, warning]
     assert "\n".join(line.plain for line in printed).count("it is pulled first") == 1
-    assert len(closing_lines(plan, 20, limit=3)) == 3
