@@ -43,7 +43,9 @@ class LiveNode:
         self.host_key = asyncssh.generate_private_key("ssh-ed25519", comment=script.machine.hostname)
         self._play = play
         self.client_key = client_key
-        self._boot_id = play.moment(script.name)[0].boot_id
+        spark, _ = play.moment(script.name)
+        self._boot_id, self._showing = spark.boot_id, spark.showing
+        self._connections: set[asyncssh.SSHServerConnection] = set()
         self._bench = NodeSteps()
         """What is under way on it: nothing of before its last boot, whose memory is gone."""
         self._listener = Listener(lambda connected: self.spawn(self._serve(connected)))
@@ -84,7 +86,12 @@ class LiveNode:
         spark, t = self._play.moment(self.script.name)
         if spark.boot_id != self._boot_id:
             self._boot_id, self._bench = spark.boot_id, NodeSteps()
-            self._listener.reset()
+            if spark.showing == self._showing:
+                self._listener.reset()
+            else:  # no incident: whoever watches is told
+                self._showing = spark.showing
+                for connection in tuple(self._connections):
+                    connection.disconnect(asyncssh.DISC_SERVICE_NOT_AVAILABLE, "the demo begins again")
         return spark, t
 
     async def rest(self, seconds: float) -> None:
@@ -113,11 +120,13 @@ class LiveNode:
         connection: asyncssh.SSHServerConnection | None = None
         try:
             connection = await asyncssh.run_server(connected, options=self._options)
+            self._connections.add(connection)
             await connection.wait_closed()
         except _CONNECTION_ERRORS:
             pass  # the client gave up, or isn't let in
         finally:
             if connection is not None:
+                self._connections.discard(connection)
                 connection.abort()
             else:
                 connected.close()

@@ -22,6 +22,7 @@ from sparktop.probe import bundle
 from sparktop.sim.node import DEMO_PASSWORD
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import SimulatedNode, simulated
+from sparktop.transport.ssh.failures import why_lost
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import Splitter, sequence_of
 
@@ -41,6 +42,27 @@ async def connect(node: SimulatedNode, **changed: Any) -> asyncssh.SSHClientConn
 async def sparks(name: str = "healthy", *, speed: float = 20.0) -> AsyncIterator[list[SimulatedNode]]:
     async with asyncio.timeout(30), simulated(load(name), clock=SystemClock(), speed=speed) as nodes:
         yield nodes
+
+
+class Lost(asyncssh.SSHClient):
+    """Keeps why its connection ended."""
+
+    reason: Exception | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reason = exc
+
+
+async def test_a_scenario_that_begins_again_says_so_to_whoever_watches() -> None:
+    client = Lost()
+    async with (
+        sparks("kv-full", speed=300) as nodes,
+        await connect(nodes[0], client_factory=lambda: client) as connection,
+    ):
+        await connection.wait_closed()
+        assert why_lost(client.reason) == "sshd ended the connection: the demo begins again"
+        async with await connect(nodes[0]) as again:
+            assert (await again.run("true", encoding=None)).exit_status is not None
 
 
 @asynccontextmanager

@@ -222,6 +222,7 @@ class Spark:
     def __init__(self, scenario: Scenario, script: NodeScript, *, showing: int, began_wall_s: float) -> None:
         self.scenario = scenario
         self.script = script
+        self.showing = showing
         self._began_wall_s = began_wall_s
         self._identity = f"{scenario.name}/{script.name}"
         boot = f"{self._identity}/{showing}" + (f"/{script.boots}" if script.boots else "")
