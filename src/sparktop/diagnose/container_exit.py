@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.diagnose import rule_file
+from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, names
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.engine import Container
 from sparktop.model.event import Severity
@@ -64,24 +65,24 @@ class Ending:
         )
 
 
-def ending_of(exit_code: int | None, *, oom_killed: bool = False, name: str = "NAME") -> Ending | None:
+def ending_of(
+    exit_code: int | None, *, oom_killed: bool = False, called: Mapping[str, str] = PLACEHOLDERS
+) -> Ending | None:
     """The meaning of an exit code; None for a clean end, an ordinary stop (143, 130) or no exit code.
 
     Args:
-        name: the container's name, for the remedies' commands; replaced by NAME if it would need quoting.
+        called: the container and its image, for the remedies' commands (`diagnose.logs.names`).
     """
     if not oom_killed and exit_code in (None, 0, 130, 143):
         return None
     by_code = endings()
     ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])
-    typed_name = shell_name(name)
     return replace(
         ending,
         says=ending.says.replace("{code}", str(exit_code)),
-        settles=ending.settles.replace("NAME", typed_name),
+        settles=fill(ending.settles, called),
         remedies=tuple(
-            replace(remedy, steps=tuple(step.replace("NAME", typed_name) for step in remedy.steps))
-            for remedy in ending.remedies
+            replace(remedy, steps=tuple(fill(step, called) for step in remedy.steps)) for remedy in ending.remedies
         ),
     )
 
@@ -159,7 +160,7 @@ def restart_count(restarts: int) -> str:
 
 def shell_name(name: str) -> str:
     """The name if a shell needs no quotes for it, else NAME: it comes from another machine and isn't trusted."""
-    return name if name.replace("_", "").replace("-", "").replace(".", "").isalnum() else "NAME"
+    return names(container=name)["container"]
 
 
 @cache

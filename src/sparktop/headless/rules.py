@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TextIO
 
@@ -19,6 +20,7 @@ from sparktop.diagnose.lint import catalogue as lint_catalogue
 from sparktop.diagnose.lint import user_rules
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs import rule as log_rule
+from sparktop.diagnose.logs.names import PLACEHOLDERS, fill
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.documents.finding import remedy_lines
@@ -103,7 +105,9 @@ def _lines(entries: Sequence[Entry], width: int) -> list[Line]:
     lines: list[Line] = []
     for number, entry in enumerate([entry for entry in entries if entry], 1):
         if isinstance(entry, Remedy):
-            lines += remedy_lines(number, entry, width, is_printed=True)
+            title, *steps = (fill(text, PLACEHOLDERS) for text in (entry.title, *entry.steps))
+            remedy = replace(entry, title=title, steps=tuple(steps))
+            lines += remedy_lines(number, remedy, width, is_printed=True)
             continue
         sign, text = entry if isinstance(entry, tuple) else ("", entry)
         is_verbatim = isinstance(entry, tuple) and sign in VERBATIM
@@ -145,7 +149,7 @@ def _document_sections(rule: str) -> Iterator[Section]:
     sign = {"oom": "Docker's OOMKilled", "other": "any exit code without a rule of its own"}
     yield "Looks for", [f"{sign.get(code, f'exit code {code}')} of a container that ended in the last minutes"]
     yield "What it says", [ending.explanation]
-    yield "To be sure", [ending.settles]
+    yield "To be sure", [fill(ending.settles, PLACEHOLDERS)]
     yield "What to do", ending.remedies
 
 
@@ -160,7 +164,7 @@ def _log_sections(rule: LogRule) -> Iterator[Section]:
     yield "Signals", _verbatim(signs)
     yield "What it says", [rule.explanation]
     yield "Why this and nothing else", [("· ", text) for text in rule.distinction]
-    yield "To be sure", [rule.settles]
+    yield "To be sure", [fill(rule.settles, PLACEHOLDERS)]
     yield "Follows from", rule.follows
     yield "What to do", rule.remedies
     yield "Examples it reads", _examples(rule.examples)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import of_container
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
+from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.logs.reader import Lexicon, LogReader
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.engines.labels import SPARKRUN_LOG
@@ -46,6 +47,10 @@ class Feed:
         self._last_line_wall_s: float | None = None
         self._rules = FrameReader[tuple[int, LogLine]](self._read, now=now)
         """Reads the ring's lines, with their numbers."""
+
+    def name(self, engine: Engine) -> None:
+        """Take the engine's names, which discovery may learn some seconds after its process."""
+        self._reader.name(names_of(engine))
 
     def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> bool:
         """Append lines, and read for one frame at most; whether all is read, else call it again with ().

@@ -226,6 +226,7 @@ class Followers:
                 self._feeds[engine.key] = Feed(title, engine.kind, self._load_lexicon())
                 self._names[engine.key] = engine.name
             self._feeds[engine.key].title = title  # its container's name is known some seconds after its process
+            self._feeds[engine.key].name(engine)
             before = self._engine(engine.key)
             is_other_run = before is not None and bool(before.pids) and not set(before.pids) & set(engine.pids)
             if is_other_run or engine.state is EngineState.EXITED:

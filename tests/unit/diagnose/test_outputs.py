@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.diagnose.container_exit import ending_of, endings
+from sparktop.diagnose.logs.names import names
 from sparktop.diagnose.outputs import reader as outputs
 from sparktop.diagnose.outputs.capture_end import UNFINISHED
 from sparktop.model.event import Severity
@@ -232,9 +233,13 @@ def test_every_ending_has_words_and_a_way_on() -> None:
 
 
 def test_a_hostile_name_is_not_put_into_a_command() -> None:
-    ending = ending_of(137, name="x; rm -rf /")
+    ending = ending_of(137, called=names(container="x; rm -rf /", image="$(reboot)"))
     assert ending is not None
+    assert "`docker inspect -f '{{.State.OOMKilled}}' NAME`" in ending.settles
     assert not any("rm -rf" in step for remedy in ending.remedies for step in remedy.steps)
+    shown = ending_of(137, called=names(container="vllm-qwen36"))
+    assert shown is not None
+    assert "docker stop -t 60 vllm-qwen36" in {step for remedy in shown.remedies for step in remedy.steps}
     assert ending.severity is Severity.WARNING
 
 

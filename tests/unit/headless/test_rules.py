@@ -88,6 +88,7 @@ def test_every_rule_can_be_shown(card: object, capsys: pytest.CaptureFixture[str
     assert lines[0] == name
     assert ("Sources" in lines) == bool(card.sources)  # type: ignore[attr-defined]
     assert any(line in ("Signals", "Looks for") for line in lines), lines
+    assert not any(slot in line for line in lines for slot in ("{container}", "{image}")), lines
 
 
 def test_your_own_rule_is_shown_with_its_signals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, typed
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
@@ -91,8 +91,19 @@ class Claim:
             self.others += 1
 
 
-def findings_of(claims: Sequence[Claim], source: str, *, mask: Callable[[str], str]) -> tuple[Finding, ...]:
-    """The findings of one or several logs, root cause first; `mask` hides secrets."""
+def findings_of(
+    claims: Sequence[Claim],
+    source: str,
+    *,
+    mask: Callable[[str], str],
+    names: Mapping[str, str] = PLACEHOLDERS,
+) -> tuple[Finding, ...]:
+    """The findings of one or several logs, root cause first.
+
+    Args:
+        mask: hides secrets.
+        names: what the steps call the engine, by slot.
+    """
     reported_claims = [claim for claim in claims if claim.count >= claim.rule.at_least]
     reported_claims = [
         claim for claim in reported_claims if not (claim.rule.fallback and _has_cause_nearby(claim, reported_claims))
@@ -101,16 +112,11 @@ def findings_of(claims: Sequence[Claim], source: str, *, mask: Callable[[str], s
     causes = {id(claim): _cause_claim(claim, reported_claims) for claim in reported_claims}
     return ordered(
         [
-            _finding(claim, subject, source, _root_cause_rule(claim, causes), mask)
+            _finding(claim, subject, source, _root_cause_rule(claim, causes), mask, names)
             for claim in reported_claims
             for subject in claim.subjects.values()
         ]
     )
-
-
-def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with `{name}` replaced by the line's values; unknown names stay as they are."""
-    return re.sub(r"\{(\w+)\}", lambda slot: values.get(slot[1], slot[0]), template) if "{" in template else template
 
 
 def _has_cause_nearby(claim: Claim, reported: Sequence[Claim]) -> bool:
@@ -160,9 +166,17 @@ def _root_rank(rule: LogRule) -> tuple[bool, int]:
     return (not rule.consequence, rule.rank)
 
 
-def _finding(claim: Claim, subject: _Subject, source: str, cause: str | None, mask: Callable[[str], str]) -> Finding:
+def _finding(
+    claim: Claim,
+    subject: _Subject,
+    source: str,
+    cause: str | None,
+    mask: Callable[[str], str],
+    names: Mapping[str, str],
+) -> Finding:
     rule = claim.rule
     values = {name: mask(value) for name, value in subject.values.items()}
+    typed_values = {**names, **typed(values)}
     explanation = fill(rule.explanation, values)
     if claim.served_again is not None and subject.run < claim.served_again[0]:
         line = claim.served_again[1]
@@ -175,13 +189,13 @@ def _finding(claim: Claim, subject: _Subject, source: str, cause: str | None, ma
         title=fill(rule.title, values),
         explanation=explanation,
         distinction=tuple(fill(text, values) for text in rule.distinction),
-        settles=fill(rule.settles, values),
+        settles=fill(rule.settles, typed_values),
         evidence=_evidence(claim, subject, source, mask),
         remedies=tuple(
             replace(
                 remedy,
-                title=fill(remedy.title, values),
-                steps=tuple(fill(step, values) for step in remedy.steps),
+                title=fill(remedy.title, {**names, **values}),
+                steps=tuple(fill(step, typed_values) for step in remedy.steps),
                 change=remedy.change and _change(remedy.change, values),
             )
             for remedy in rule.remedies

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from sparktop.diagnose.logs import engine_state, unwrap
 from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
+from sparktop.diagnose.logs.names import PLACEHOLDERS
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.model.engine import EngineKind
@@ -96,6 +97,7 @@ class LogReader:
         self._mask = mask
         self._stream = stream
         self._joined_lines = joined_lines
+        self._names: Mapping[str, str] = PLACEHOLDERS
         self._recent: deque[str] = deque(maxlen=self._lexicon.near_lines + 2)
         self.reset()
 
@@ -118,6 +120,12 @@ class LogReader:
         self._matched: set[int] = set()
         """Rules that have matched it."""
         self._findings_of_source: dict[str, tuple[Finding, ...]] = {}
+
+    def name(self, names: Mapping[str, str]) -> None:
+        """Take what the findings' steps call the engine, by slot."""
+        if names != self._names:
+            self._names = names
+            self._findings_of_source = {}
 
     @property
     def kinds(self) -> frozenset[EngineKind]:
@@ -183,7 +191,7 @@ class LogReader:
         """The findings so far, root cause first."""
         findings = self._findings_of_source.get(source)
         if findings is None:
-            findings = findings_of(self.claims(), source, mask=self._mask)
+            findings = findings_of(self.claims(), source, mask=self._mask, names=self._names)
             self._findings_of_source = {source: findings}
         return findings
 

@@ -27,7 +27,8 @@
     quiet = ["lines like it that it must leave alone"]
     [[rule.remedy]]
     title = "..."
-    steps = ["..."]
+    steps = ["..."]                         # groups fill it, quoted for a shell; {container}, {image} and {model} are
+                                            # the engine's, where it is known
     cost = "..."
     action = "relaunch"
     change = { flags = { "--max-model-len" = "{fits}" } }   # what the relaunch changes; also environment, options (of

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop
+from sparktop.diagnose.logs.names import names
 from sparktop.diagnose.logs.unwrap import values
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
@@ -60,7 +61,10 @@ def _container_findings(entry: Mapping[str, Any], source: str, line: int) -> Ite
     if looping or status == "restarting":
         yield loop(name, restarts, policy=str(policy.get("Name") or ""), evidence=evidence)
     if status not in ("running", "paused", "created") or looping:
-        ending = ending_of(code, oom_killed=state.get("OOMKilled") is True, name=name)
+        config = entry.get("Config")
+        image = str(config.get("Image") or "") if isinstance(config, dict) else ""
+        called = names(container=name, image=image)
+        ending = ending_of(code, oom_killed=state.get("OOMKilled") is True, called=called)
         if ending is not None:
             finding = ending.finding(name, evidence)
             yield replace(finding, explanation=f"{ending.explanation} Docker said: {error}") if error else finding
@@ -173,7 +177,7 @@ def _row_findings(line: str, header: str, number: int, source: str) -> Iterator[
             subject=name,
         )
         return
-    ending, ago = ending_of(int(status["code"]), name=name), status["ago"] or ""
+    ending, ago = ending_of(int(status["code"]), called=names(container=name)), status["ago"] or ""
     if status["ended"] == "Restarting":
         yield loop(name, None, evidence=evidence)
     if ending is None:

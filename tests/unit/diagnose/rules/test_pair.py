@@ -129,6 +129,10 @@ def test_images_apart() -> None:
     finding = found(with_boxes({}, other))["image-differs"]
     assert finding.severity is Severity.WARNING
     assert "777777777777" in finding.brief
+    copy = finding.remedies[0].steps[1]
+    assert copy.startswith("on spark1, if its image is the one that works: docker save ")
+    assert copy.endswith(" | ssh spark2 docker load")
+    assert "IMAGE" not in copy
     assert found(with_boxes({"image_id": ""}, other)) == {}
     gone = picture(spark(1), spark(2, engines=(dead(1, held=box(1, **other)),)))
     assert "image-differs" not in found(gone)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop, restart_count
+from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.down import Down, down, ended_badly, is_reported_elsewhere, remedies
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES
@@ -58,7 +59,7 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
     if container is None or container.exit_code is None or container.status not in ("exited", "dead"):
         yield from _lost_process(node, engine, ended_s)
         return
-    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, name=engine.name)
+    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, called=names_of(engine))
     if ending is None:
         return
     kill = _oom_kill(node, container, ended_s)

@@ -13,9 +13,10 @@ from sparktop.checks.parity import (
     judge_kernel_parity,
     judge_release_parity,
 )
+from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
-from sparktop.engines.pair import pair_of, said, two_of
+from sparktop.engines.pair import Pair, pair_of, said, two_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
@@ -135,8 +136,8 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
             Remedy(
                 title="Copy the image that works to the other node, and start both ranks from it",
                 steps=(
-                    "docker image inspect --format '{{.Id}}' IMAGE   # on both",
-                    "docker save IMAGE | ssh OTHER docker load",
+                    f"docker image inspect --format '{{{{.Id}}}}' {_head_image(pair)}   # on both",
+                    _copy_command(pair),
                     "start both ranks again",
                 ),
                 cost="some minutes to copy, and the time to load",
@@ -147,6 +148,15 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
         subject=pair.name,
         brief=f"{first.image_id[7:19]} and {second.image_id[7:19]}",
     )
+
+
+def _head_image(pair: Pair) -> str:
+    return names_of(pair.head.engine)["image"]
+
+
+def _copy_command(pair: Pair) -> str:
+    head, other = pair.head.node.name, pair.other(pair.head).node.name
+    return f"on {head}, if its image is the one that works: docker save {_head_image(pair)} | ssh {other} docker load"
 
 
 @live_rule(
@@ -179,7 +189,7 @@ def engine_version_differs(fleet: FleetState) -> Iterable[Finding]:
         remedies=(
             Remedy(
                 title="Start both ranks from one image",
-                steps=("docker save IMAGE | ssh OTHER docker load", "start both ranks again"),
+                steps=(_copy_command(pair), "start both ranks again"),
                 cost="some minutes to copy, and the time to load",
             ),
         ),
