@@ -47,8 +47,16 @@ class _History(NamedTuple):
     first_s: float
     first_wall_s: float
     seen_s: float
+    """When it was last claimed."""
     has_fired: bool = False
+    unseen_s: float = 0.0
+    """When one of its nodes was last out of reach while nobody claimed it."""
     resolved_s: float | None = None
+
+    @property
+    def last_s(self) -> float:
+        """When it was last claimed, or nobody could claim it."""
+        return max(self.seen_s, self.unseen_s)
 
 
 class Diagnosis:
@@ -87,7 +95,7 @@ class Diagnosis:
                 self._claim(key, rule, claim, fleet)
         for key in [key for key in self._histories if key not in claimed]:
             self._unclaimed(key, fleet)
-        gone = sorted(self._histories.keys() - claimed, key=lambda key: -self._histories[key].seen_s)
+        gone = sorted(self._histories.keys() - claimed, key=lambda key: -self._histories[key].last_s)
         for key in gone[MAX_GONE:]:
             del self._histories[key]
         failures = [finding for _, finding in self._failures.values()]
@@ -125,7 +133,8 @@ class Diagnosis:
     def _unclaimed(self, key: Key, fleet: FleetState) -> None:
         """Handle a finding that is no longer claimed: drop it if pending, resolve it after `clear_s` if it fired.
 
-        While one of its nodes is out of reach it stays as it was, marked as unseen.
+        While one of its nodes is out of reach it stays as it was, marked as unseen. Then it has `clear_s` from the
+        first sample on, as other data comes later; but not where the samples settle it.
         """
         history = self._histories[key]
         now_s = fleet.monotonic_s
@@ -136,8 +145,8 @@ class Diagnosis:
             del self._histories[key]
         elif _is_unseen(history.finding, fleet):
             unseen = replace(history.finding, is_unseen=True)
-            self._histories[key] = history._replace(finding=unseen, seen_s=now_s)
-        elif now_s - history.seen_s >= history.rule.clear_s:
+            self._histories[key] = history._replace(finding=unseen, unseen_s=now_s)
+        elif now_s - (history.seen_s if history.rule.by_samples else history.last_s) >= history.rule.clear_s:
             self._histories[key] = history._replace(resolved_s=now_s)
 
     def _visible(self, fleet: FleetState) -> Iterable[tuple[Finding, LiveRule]]:

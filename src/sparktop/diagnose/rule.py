@@ -71,7 +71,10 @@ class LiveRule:
     hold_s: float = 0.0
     """How long it must claim a finding without a break before it fires; until then it is pending and not shown."""
     clear_s: float = 5.0
-    """How long the claim must be gone before the finding is resolved."""
+    """How long the claim must be gone before the finding is resolved; after a silence of its node, counted from the
+    first sample again."""
+    by_samples: bool = False
+    """It judges by the samples alone, so that the first one after a silence settles it."""
     follows: tuple[str, ...] = ()
     """Rules that cause this one while they fire on one of the same nodes; the first that does is named as the cause."""
 
@@ -86,11 +89,14 @@ def live_rule(
     kind: RuleKind = RuleKind.LIVE,
     hold_s: float = 0.0,
     clear_s: float = 5.0,
+    by_samples: bool = False,
     follows: tuple[str, ...] = (),
 ) -> Callable[[LiveCheck], LiveRule]:
     """Make a check the live rule of this card and timing; `diagnose.catalogue` lists it."""
     card = Rule(id=rule_id, kind=kind, title=title, severity=severity, scope=scope, sources=sources)
-    return lambda check: LiveRule(card=card, check=check, hold_s=hold_s, clear_s=clear_s, follows=follows)
+    return lambda check: LiveRule(
+        card=card, check=check, hold_s=hold_s, clear_s=clear_s, by_samples=by_samples, follows=follows
+    )
 
 
 def check_rule(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,13 +27,13 @@ def finding(
 class Scripted:
     """A rule that claims what it is told to."""
 
-    def __init__(self, rule: str, *, hold_s: float = 0.0, follows: tuple[str, ...] = ()) -> None:
+    def __init__(self, rule: str, *, hold_s: float = 0.0, **more: Any) -> None:
         self.claims: list[Finding] = []
         self.fault: Exception | None = None
         card = Rule(
             id=rule, kind=RuleKind.LIVE, title=rule, severity=Severity.CRITICAL, scope="anywhere", sources=("a test",)
         )
-        self.rule = LiveRule(card=card, check=self._check, hold_s=hold_s, follows=follows)
+        self.rule = LiveRule(card=card, check=self._check, hold_s=hold_s, **more)
 
     def _check(self, fleet: FleetState) -> Iterable[Finding]:
         if self.fault:
@@ -102,6 +104,28 @@ def test_what_cannot_be_seen_is_not_resolved() -> None:
     diagnosis.update(picture(61))
     (back,) = diagnosis.update(picture(66))
     assert back.phase is Phase.RESOLVED
+
+
+@pytest.mark.parametrize(("by_samples", "phase"), [(False, Phase.FIRING), (True, Phase.RESOLVED)])
+def test_the_first_sample_after_a_silence_settles_what_is_judged_by_samples(by_samples: bool, phase: Phase) -> None:
+    scripted = Scripted("memory.falling", by_samples=by_samples)
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("memory.falling")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    diagnosis.update(picture(59, LinkState.LOST))
+    (back,) = diagnosis.update(picture(60))
+    assert back.phase is phase
+
+
+def test_a_short_silence_does_not_shorten_the_time_to_clear() -> None:
+    scripted = Scripted("memory.falling", by_samples=True)
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [finding("memory.falling")]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    diagnosis.update(picture(2, LinkState.STALE))
+    assert [one.phase for one in diagnosis.update(picture(3))] == [Phase.FIRING]
 
 
 def test_a_rule_that_raises_is_contained_and_told_until_it_works_again() -> None:

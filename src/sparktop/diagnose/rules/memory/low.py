@@ -31,6 +31,7 @@ SWAP_WARNING_BYTES = 4 * GIB
     scope="any node",
     sources=("field report 001", "field report 003"),
     hold_s=2.0,
+    by_samples=True,
     follows=("memory.first-request-spike", "memory.falling"),
 )
 def low(fleet: FleetState) -> Iterable[Finding]:
@@ -99,6 +100,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
     scope="any node",
     sources=("field report 003",),
     hold_s=5.0,
+    by_samples=True,
     follows=("memory.first-request-spike", "memory.falling", "memory.low"),
 )
 def pressure(fleet: FleetState) -> Iterable[Finding]:

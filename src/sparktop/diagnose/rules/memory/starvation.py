@@ -118,6 +118,7 @@ def _is_the_end_of_a_load(node: NodeView, fall: Fall, fleet: FleetState) -> bool
     Severity.CRITICAL,
     scope="any node; a load in progress may use what its own command allows",
     sources=_REFERENCES,
+    by_samples=True,
     follows=("memory.first-request-spike",),
 )
 def falling(fleet: FleetState) -> Iterable[Finding]:
@@ -159,6 +160,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
     Severity.CRITICAL,
     scope="vLLM and SGLang on unified memory, after they are ready",
     sources=(*_REFERENCES, "field report 002"),
+    by_samples=True,
 )
 def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
     """memory.first-request-spike: memory falls with the first request after a load.
