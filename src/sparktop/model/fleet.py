@@ -96,6 +96,17 @@ class Link:
     host_key_fingerprint: str | None = None
     contact: Contact = field(default_factory=Contact)
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether a test of the host told more than the link's state."""
+        return self.reach not in (Reach.UNTESTED, Reach.ANSWERS)
+
+    @property
+    def trouble(self) -> str:
+        """ "host up but starved: no answer to keepalives", "lost: ...": the host's state where it was tested."""
+        word = str(self.reach if self.is_tested else self.state)
+        return f"{word}: {self.reason}" if self.reason and self.reason != self.state else word
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:

@@ -21,7 +21,7 @@ from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Endpoint
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, NodeView, Notice, Reach
+from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, NodeView, Notice
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
@@ -53,10 +53,9 @@ def _link_notices(node: NodeView) -> list[Notice]:
     link = node.link
     if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
         return []
-    is_tested = link.reach not in (Reach.UNTESTED, Reach.ANSWERS)
-    severity = Severity.CRITICAL if is_tested or link.state is not LinkState.STALE else Severity.WARNING
+    severity = Severity.CRITICAL if link.is_tested or link.state is not LinkState.STALE else Severity.WARNING
     # The state first: a narrow screen cuts the rest of the sentence.
-    text = f"{link.reach}: {link.reason}" if is_tested else f"{link.state}: {link.reason}"
+    text = link.trouble
     if link.hint and link.state is LinkState.REFUSED:
         text += f" · {link.hint}"
     sample = node.sample
@@ -64,7 +63,7 @@ def _link_notices(node: NodeView) -> list[Notice]:
         seen = f"last seen with {gib(sample.memory.available_bytes)} available"
         if node.trend and node.trend.time_to_empty_s is not None:
             seen += f", falling {memory_rate(-node.trend.bytes_per_s)}"
-        text = f"{link.reach}, {seen} · {link.reason}" if is_tested else f"{text} · {seen}"
+        text = f"{link.reach}, {seen} · {link.reason}" if link.is_tested else f"{text} · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
 
 

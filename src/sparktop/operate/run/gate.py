@@ -66,9 +66,8 @@ def unreachable_refusal(request: Request, picture: FleetState) -> Refused | None
     for name in request.nodes:
         view = picture.node(name)
         if view is not None and view.link.state in (LinkState.LOST, LinkState.REFUSED):
-            why = f": {view.link.reason}" if view.link.reason and view.link.reason != view.link.state else ""
             return Refused(
-                f"{name} can't be reached now ({view.link.state}{why}). sparktop reconnects by itself.",
+                f"{name} can't be reached now ({view.link.trouble}). sparktop reconnects by itself.",
                 (
                     *((view.link.hint,) if view.link.hint else ()),
                     "collect evidence: saves the last data seen from this node",
@@ -138,9 +137,8 @@ def _stale_refusal(view: NodeView | None, node: str, now_s: float) -> Refused | 
     if view is None:
         return Refused(f"{node} is not watched by this session.", (f"sparktop {node}",))
     if view.link.state is not LinkState.LIVE:
-        why = view.link.reason if view.link.reason and view.link.reason != view.link.state else ""
         return Refused(
-            f"{node} is not live ({view.link.state}{': ' + why if why else ''}): the screen shows its past.",
+            f"{node} is not live ({view.link.trouble}): the screen shows its past.",
             (*((view.link.hint,) if view.link.hint else ()), "wait until the link is live, then plan again"),
         )
     age_s = view.age_s(now_s)

@@ -68,7 +68,7 @@ def why_lost(error: Exception | None) -> str:
         return "the connection was closed"
     text = str(error)
     if "keepalive" in text:
-        return "no answer to keepalives for 6 s: the host hangs, or the network between is gone"
+        return "no answer to keepalives for 6 s"  # a test of the host tells whether it hangs or the network is gone
     if isinstance(error, asyncssh.ConnectionLost):
         return "the other end closed the connection: its sshd session ended, or the host is going down"
     if isinstance(error, asyncssh.DisconnectError):

@@ -9,9 +9,10 @@ import pytest
 from tests.operate_support import plan, step
 from tests.pictures_support import NOW_S, WALL_S, container, engine, link, node, picture
 
-from sparktop.model.fleet import LinkState
+from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.operation import Command, DockerCall, Expect
 from sparktop.model.plan import AwaitBack, AwaitGone, AwaitMemory, CollectEvidence, GuardOrder, Plan, Remote, Request
+from sparktop.observe.monitor import notices
 from sparktop.operate.run.gate import is_protected, plan_refusal, request_refusal, unreachable_refusal
 
 BOX = container()
@@ -89,6 +90,17 @@ def test_a_node_whose_connection_is_gone_is_asked_nothing_for_a_plan(state: Link
         assert f"spark1 can't be reached now ({state}: no packets)" in found.reason
         assert found.remedies[0] == "see the switch"
     assert unreachable_refusal(Request(action="collect-evidence", nodes=("spark1",)), picture(view)) is None
+
+
+def test_a_node_that_cant_be_reached_is_told_as_the_test_of_the_host_told() -> None:
+    starved = link(LinkState.LOST, reason="no answer to keepalives for 6 s", reach=Reach.STARVED)
+    told = "(host up but starved: no answer to keepalives for 6 s)"
+    request = Request(action="stop-engine", nodes=("spark1",), target="vllm")
+    found = unreachable_refusal(request, picture(node("spark1", link=starved)))
+    assert found is not None
+    assert told in found.reason
+    assert told in (barred(made(STOP), state=picture(node("spark1", link=starved))) or "")
+    assert [notice.text for notice in notices((node("spark1", link=starved, sample=None),))] == [told.strip("()")]
 
 
 def test_old_figures_are_not_acted_on() -> None:
