@@ -11,6 +11,7 @@ from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
+from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices, with_consequences
 
 RESTART = Remedy(title="Restart it", action="safe-restart")
@@ -113,6 +114,16 @@ def test_one_relaunch_names_what_it_leaves() -> None:
     assert (some.title, some.leaves) == ("Fix 2 of 3 faults in one relaunch", ("a.image",))
     notes = "\n".join(line.plain for line in choices(first, (some,))[0].notes)
     assert "not fixed: a.image" in notes
+
+
+def test_enter_says_what_it_does_on_each_row() -> None:
+    by_hand = finding("a.hand", READ)
+    rows = (*choices(by_hand), *other_finding_choices((finding("a.b", RESTART),), count_above=1))
+    assert ChooseScreen("fix", rows, verb="shows the plan").keys() == "Enter shows its remedies   Esc close"
+    rows = choices(finding("a.b", RESTART, relaunch(flags={"--x": ""})))
+    assert ChooseScreen("fix", rows, verb="shows the plan").keys() == "Enter shows the plan   Esc close"
+    assert ChooseScreen("fix", rows, verb="shows the plan", at=1).keys() == "Enter shows its change   Esc close"
+    assert ChooseScreen("fix", choices(by_hand), verb="shows the plan").keys() == "Esc close"
 
 
 def test_one_relaunch_fixes_the_faults_of_every_rank() -> None:

@@ -197,6 +197,8 @@ class Choice:
     """Lines below the label; each is wrapped."""
     heading: str = ""
     """Title above the row, where a group begins."""
+    verb: str = ""
+    """What Enter does on this row, where it isn't what it does on the others."""
 
 
 class ChooseScreen(Dialog[Any]):
@@ -226,7 +228,9 @@ class ChooseScreen(Dialog[Any]):
         self.watched_line = 0
 
     def keys(self) -> str:
-        return f"Enter {self._verb}   Esc close" if self._open else "Esc close"
+        if not self._open:
+            return "Esc close"
+        return f"Enter {self._choices[self._open[self._at]].verb or self._verb}   Esc close"
 
     def content(self, width: int) -> list[Line]:
         lines = [line for text in self._intro for line in (_wrapped_line(text, width) if text.runs else [BLANK])]

@@ -17,6 +17,8 @@ from sparktop.operate.targets import Selection, armed
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Choice
 
+_VERBS = {"relaunch": "shows its change", "launch": "shows the recipes"}
+"""What Enter does on an action that shows something else before the plan."""
 NOT_HERE = Line.of(("not in a read-only console", "faint"))
 
 
@@ -138,6 +140,7 @@ def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int
             label=Line.of((f"{SIGNS[finding.severity][0]} ", SIGNS[finding.severity][1]), (finding.title, "value")),
             value=finding,
             heading="" if number or not count_above else "What else is wrong",
+            verb="shows its remedies",
         )
         for number, finding in enumerate(other_findings)
     )
@@ -178,10 +181,11 @@ def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool)
     if is_read_only and not remedy_action.only_looks:
         return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
     left = (Line.of(("not fixed: ", "quiet"), ("; ".join(remedy.leaves), "")),) if remedy.leaves else ()
+    verb = _VERBS.get(remedy_action.name, "")
     if doubt:
         warning = Line.of(("▲ ", "warning"), (f"expected to fail now: {doubt}", "warning"))
-        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, *left, warning), value=remedy)
-    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=remedy)
+        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, *left, warning), value=remedy, verb=verb)
+    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=remedy, verb=verb)
 
 
 def actions(fleet: FleetState, selection: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:
@@ -205,7 +209,8 @@ def _action_choice(action: Action, heading: str, fleet: FleetState, selection: S
     sign, tone, _ = RISKS[action.risk]
     title = "Disarm the guard" if action.name == "guard" and armed(fleet.node(selection.node)) else action.title
     label = Line.of((f"{sign} ", tone), (f"{title:<23} ", "value"))
-    return Choice(label=label, aside=Line.of((action.description, "quiet")), value=action, heading=heading)
+    return Choice(label=label, aside=Line.of((action.description, "quiet")), value=action, heading=heading,
+                  verb=_VERBS.get(action.name, ""))  # fmt: skip
 
 
 def ways(action: Action) -> tuple[Choice, ...]:
