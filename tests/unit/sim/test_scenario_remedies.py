@@ -179,6 +179,7 @@ async def test_ranks_start_once_their_link_is_up_and_nothing_stops_before(tmp_pa
     plan = await acting.plan(Request(action="safe-restart", nodes=("spark1", "spark2"), target="pair-0"))
     assert isinstance(plan, Plan), plan
     assert [step.id for step in plan.steps][:2] == ["evidence", "link"]
+    assert plan.steps[1].title == "Seat the cable of enp1s0f0np0 on spark1 and spark2; waiting for the link"
     run = await acting.run(plan)
     assert run.state is RunState.DONE, (run.message, told(run))
     link, *later = run.steps[1:]

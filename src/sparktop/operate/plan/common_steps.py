@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.rules.pair.link import down_ports
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
@@ -85,7 +86,8 @@ def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) 
 
 
 def link_steps(nodes: Sequence[str], picture: FleetState) -> tuple[Step, ...]:
-    """Wait for the link between the nodes of a server where it is down now: ranks that start without it find nobody."""
+    """Have the cable seated, and wait for the link between a server's nodes where it is down now: ranks that start
+    without it find nobody."""
     down = next(
         (
             finding
@@ -99,7 +101,7 @@ def link_steps(nodes: Sequence[str], picture: FleetState) -> tuple[Step, ...]:
     return (
         Step(
             id="link",
-            title=f"Wait until the link between {' and '.join(nodes)} is up",
+            title=f"Seat the cable of {_dead_ports(picture) or ' and '.join(nodes)}; waiting for the link",
             node=nodes[0],
             act=AwaitResolved(findings=(down.key,)),
             limit_s=LINK_LIMIT_S,
@@ -107,6 +109,15 @@ def link_steps(nodes: Sequence[str], picture: FleetState) -> tuple[Step, ...]:
             on_failure=OnFailure.ROLL_BACK,
         ),
     )
+
+
+def _dead_ports(picture: FleetState) -> str:
+    """The ports without a link: "enp1s0f0np0 on spark1 and spark2"; a port's two interfaces count as one."""
+    nodes_of: dict[str, list[str]] = {}
+    for rank, ports in down_ports(picture):
+        interface = next((port.interface or port.device for port in ports), "")
+        nodes_of.setdefault(interface, []).append(rank.node.name)
+    return " and ".join(f"{interface} on {' and '.join(names)}" for interface, names in nodes_of.items())
 
 
 def step_id(name: str, node: str, nodes: Sequence[str]) -> str:

@@ -48,6 +48,7 @@ def with_env(*pairs: str, up: bool = True, node_2: NetworkReading | None = None,
 def test_mtu_apart() -> None:
     fleet = picture(bare(1), bare(2, network=fabric(2, mtu=1500)))
     finding = found(fleet)["mtu-differs"]
+    assert "PEER" not in finding.remedies[0].steps[2]
     assert finding.severity is Severity.WARNING
     assert "9000 on spark1, 1500 on spark2" in finding.title
     assert len(finding.evidence) == 4
@@ -72,6 +73,8 @@ def test_a_link_that_is_down() -> None:
     finding = found(picture(spark(1), spark(2, network=fabric(2, up=False))))["link-down"]
     assert finding.severity is Severity.CRITICAL
     assert "on spark2" in finding.title
+    up = "on spark2: sudo ip link set enp1s0f0np0 up && sudo ip link set enP2p1s0f0np0 up"
+    assert up in finding.remedies[0].steps
     both = found(picture(spark(1, network=fabric(1, up=False)), spark(2, network=fabric(2, up=False))))
     assert "on spark1 and spark2" in both["link-down"].title
     assert "link-down" not in found(picture(bare(1), bare(2, network=fabric(2, up=False))))

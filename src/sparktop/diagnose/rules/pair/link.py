@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Pair, cables, pair_of, said, two_of
+from sparktop.engines.pair import Cable, Pair, cables, pair_of, said, two_of
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
@@ -62,7 +63,7 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
                 steps=(
                     f"sudo ip link set {name} mtu 9000   # at once; on both nodes, and for its twin too",
                     "write `mtu: 9000` into /etc/netplan/40-cx7.yaml on both, and run `sudo netplan apply`",
-                    "ping -c1 -W1 -M do -s 8972 PEER   # passes only if both ends accept it",
+                    f"on {two.names[0]}: ping -c1 -W1 -M do -s 8972 {_address(first)}   # needs 9000 at both ends",
                 ),
                 cost="the link pauses for a moment; restart an engine that hangs",
             ),
@@ -71,6 +72,13 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
         nodes=two.names,
         brief=f"{name}: {sizes[0]} and {sizes[1]}",
     )
+
+
+def _address(cable: Cable) -> str:
+    """Address of the cable's second end, in the network of both."""
+    end = cable.interfaces[1]
+    own = (text for text in end.addresses if cable.network in replace(end, addresses=(text,)).networks)
+    return next(own, "PEER").partition("/")[0]
 
 
 @check_rule(judge_rate, Severity.WARNING, hold_s=10.0)
@@ -123,16 +131,8 @@ def _one_per_device(ports: Iterable[RdmaPort]) -> list[RdmaPort]:
 @check_rule(judge_link, Severity.CRITICAL, hold_s=2.0, follows=("kernel.link-unplugged", "kernel.link-down"))
 def link_down(fleet: FleetState) -> Iterable[Finding]:
     """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
-    used_ports = [(rank, _used_ports(pair, rank)) for rank in pair.ranks]
-    down = [
-        (rank, ports)
-        for rank, ports in used_ports
-        if judge_link(LinkFacts(has_rdma=any(port.is_active for port in ports), needs_rdma=bool(ports))).is_problem
-    ]
-    if not down:
+    pair, down = pair_of(fleet), down_ports(fleet)
+    if pair is None or not down:
         return
     where = " and ".join(rank.node.name for rank, _ in down)
     yield Finding(
@@ -157,7 +157,12 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
                 title="Seat the cable, check that the ports are up on both nodes, then restart every rank together",
                 steps=(
                     "cat /sys/class/infiniband/*/ports/1/state   # `4: ACTIVE` on the cabled port's two devices",
-                    "sudo ip link set INTERFACE up",
+                    *(
+                        f"on {rank.node.name}: "
+                        + " && ".join(f"sudo ip link set {shlex.quote(name)} up" for name in interfaces)
+                        for rank, ports in down
+                        if (interfaces := [port.interface for port in ports if port.interface])
+                    ),
                     "restart both ranks: they don't recover from a lost link",
                 ),
                 cost="the running requests; the time to load",
@@ -169,6 +174,19 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         subject=pair.name,
         brief=f"no port on {where} is up",
     )
+
+
+def down_ports(fleet: FleetState) -> list[tuple[EngineRank, list[RdmaPort]]]:
+    """Each rank of the pair that uses RDMA ports of which none is up, with those ports."""
+    pair = pair_of(fleet)
+    if pair is None or not pair.is_whole:
+        return []
+    used_ports = [(rank, _used_ports(pair, rank)) for rank in pair.ranks]
+    return [
+        (rank, ports)
+        for rank, ports in used_ports
+        if judge_link(LinkFacts(has_rdma=any(port.is_active for port in ports), needs_rdma=bool(ports))).is_problem
+    ]
 
 
 def _used_ports(pair: Pair, rank: EngineRank) -> list[RdmaPort]:
