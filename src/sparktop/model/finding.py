@@ -123,8 +123,10 @@ class Finding:
 
     @property
     def figures(self) -> str:
-        """The brief to show beside the title; empty where the title has all of it."""
-        return "" if set(_WORD.findall(self.brief)) <= set(_WORD.findall(self.title)) else self.brief
+        """The brief to show beside the title; empty where the title has all its figures, or all its words."""
+        words = _WORD.findall(self.brief)
+        figures = [word for word in words if word[0].isdigit()]
+        return "" if set(figures or words) <= set(_WORD.findall(self.title)) else self.brief
 
     @property
     def names_its_nodes(self) -> bool:
