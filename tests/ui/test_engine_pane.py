@@ -106,6 +106,8 @@ def test_why_there_are_no_figures_stands_in_their_place() -> None:
     refused = replace(silent.engine, endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.REFUSED))
     assert no_figures(refused) == "n/a: endpoint refused"
     assert no_figures(replace(silent.engine, endpoint=None)) == "n/a: no endpoint found"
+    worker = replace(silent.engine, endpoint=None, argv=("vllm", "serve", "m", "--nnodes", "2", "--node-rank", "1"))
+    assert no_figures(worker) == "a worker rank: its head serves"
     assert no_figures(rows("decode")[0].engine) == ""
 
 

@@ -11,6 +11,7 @@ from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import pair_of, state_of
+from sparktop.engines.ranks import is_worker, spans_nodes
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
@@ -335,7 +336,11 @@ def no_figures(engine: Engine) -> str:
         return engine.exit_detail if engine.state is EngineState.EXITED and engine.exit_detail else "–"
     endpoint = engine.endpoint
     if endpoint is None:
-        return f"{NA}: no endpoint found"
+        return (
+            "a worker rank: its head serves"
+            if is_worker(engine) and spans_nodes(engine)
+            else f"{NA}: no endpoint found"
+        )
     if endpoint.state is EndpointState.NOT_ASKED:
         return f"{NA}: endpoint not asked yet"
     return f"{NA}: endpoint {endpoint.state}"

@@ -26,9 +26,8 @@ class EngineRank:
 
 
 def rank_of(engine: Engine, node: NodeView) -> EngineRank:
-    """The engine as head or worker; a container of ours has its rank in a label, also when it has exited."""
-    label = (engine.container.labels or {}).get(labels.RANK) if engine.container else None
-    return EngineRank(node=node, engine=engine, is_head=label == "0" if label else not _is_worker(engine))
+    """The engine as head or worker."""
+    return EngineRank(node=node, engine=engine, is_head=not is_worker(engine))
 
 
 def spans_nodes(engine: Engine) -> bool:
@@ -122,8 +121,11 @@ def is_bare_worker(engine: Engine) -> bool:
     return bool(argv and not argv[0].startswith("/") and "::" in argv[0]) or joins_ray(argv)
 
 
-def _is_worker(engine: Engine) -> bool:
-    """Whether it is a worker rank, which serves no HTTP."""
+def is_worker(engine: Engine) -> bool:
+    """Whether it is a worker rank, which serves no HTTP; a container of ours has its rank in a label, also when it has
+    exited."""
+    if label := (engine.container.labels or {}).get(labels.RANK) if engine.container else None:
+        return label != "0"
     number = command_of(engine).value("node-rank")
     headless = command_of(engine).has("headless")
     if number is None and engine.endpoint is None:
