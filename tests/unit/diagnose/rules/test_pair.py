@@ -102,6 +102,7 @@ def test_a_driver_that_waits_for_its_reboot_is_named() -> None:
     waiting = facts("spark2", driver_version="580.95.05", driver_installed="580.142")
     finding = found(picture(bare(1), bare(2, facts=waiting)))["driver-differs"]
     assert "580.142 is installed and waits for a reboot" in finding.explanation
+    assert finding.remedies[0].title == "Update spark2 to spark1's versions, and reboot it"
 
 
 def test_one_machine_under_two_names_is_not_compared() -> None:

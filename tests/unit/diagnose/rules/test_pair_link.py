@@ -48,7 +48,11 @@ def with_env(*pairs: str, up: bool = True, node_2: NetworkReading | None = None,
 def test_mtu_apart() -> None:
     fleet = picture(bare(1), bare(2, network=fabric(2, mtu=1500)))
     finding = found(fleet)["mtu-differs"]
-    assert "PEER" not in finding.remedies[0].steps[2]
+    remedy = finding.remedies[0]
+    assert remedy.title == "Set MTU 9000 on enp1s0f0np0 and enP2p1s0f0np0 on spark2"
+    both = "sudo ip link set enp1s0f0np0 mtu 9000 && sudo ip link set enP2p1s0f0np0 mtu 9000"
+    assert remedy.steps[0] == f"on spark2: {both}"
+    assert "PEER" not in remedy.steps[2]
     assert finding.severity is Severity.WARNING
     assert "9000 on spark1, 1500 on spark2" in finding.title
     assert len(finding.evidence) == 4
@@ -159,7 +163,7 @@ def test_the_devices_named(value: str, up: bool, severity: Severity | None) -> N
     assert (finding.severity if finding else None) is severity
     if finding is not None:
         assert finding.nodes == ("spark2",)
-        assert "NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0" in finding.remedies[0].steps[-1]
+        assert "NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0 on spark2" in finding.remedies[0].title
 
 
 def test_devices_that_no_reading_tells_of_are_not_missed() -> None:
@@ -169,7 +173,10 @@ def test_devices_that_no_reading_tells_of_are_not_missed() -> None:
 def test_nothing_pins_the_devices() -> None:
     finding = found(with_env("NCCL_IB_HCA=", both=True))["hca-unset"]
     assert finding.severity is Severity.INFO
-    assert len(finding.remedies) == 2
+    (remedy,) = finding.remedies
+    assert remedy.title.startswith("Set NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0 on spark1 and spark2")
+    assert remedy.change is not None
+    assert set(remedy.change.by_node) == {"spark1", "spark2"}, "in one relaunch"
     shelled = ("bash", "-c", f"export NCCL_IB_HCA=x; {' '.join(SERVE)}")
     held = box(1, environment=("A=b",), argv=shelled)
     fleet = picture(
@@ -244,6 +251,9 @@ def test_what_a_rank_was_told_to_use(pair: str, words: str | None) -> None:
         assert finding.severity is Severity.CRITICAL
         assert finding.confidence is Confidence.CONFIRMED
         assert "enp1s0f0np0 (10.0.0.2/24)" in finding.explanation
+        name, _, _ = pair.partition("=")
+        fitting = "10.0.0.2" if name.endswith("_IP") else "enp1s0f0np0"
+        assert finding.remedies[0].title == f"Set {name}={fitting} on spark2, in the network of spark1"
     assert "interface-wrong" not in found(with_env(pair, up=True)), "an engine that came up has refuted it"
 
 

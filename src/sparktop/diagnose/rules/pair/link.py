@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparktop.checks.container import FLOWING_BYTES_PER_S
@@ -13,7 +13,7 @@ from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Pair, cables, pair_of, said, two_of
+from sparktop.engines.pair import Cable, Pair, Two, cables, pair_of, said, two_of
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
@@ -25,6 +25,8 @@ TOKENS_PER_S = 3.0
 """A slower pair may just be between two requests."""
 FLAT_BYTES_PER_TOKEN = 1000.0
 """A token's hidden state, passed on by pipeline stages, is about 10 kB; tensor parallel moves a thousand times that."""
+IP_HEADER_BYTES = 28
+"""Of IPv4 and ICMP, in each ping."""
 TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
 """Log rules that report NCCL on TCP sockets."""
 
@@ -57,20 +59,32 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
             for cable in differing
             for node, interface in zip(two.names, cable.interfaces, strict=True)
         ),
-        remedies=(
-            Remedy(
-                title="Set the same MTU on both nodes, on each interface of the cable",
-                steps=(
-                    f"sudo ip link set {name} mtu 9000   # at once; on both nodes, and for its twin too",
-                    "write `mtu: 9000` into /etc/netplan/40-cx7.yaml on both, and run `sudo netplan apply`",
-                    f"on {two.names[0]}: ping -c1 -W1 -M do -s 8972 {_address(first)}   # needs 9000 at both ends",
-                ),
-                cost="the link pauses for a moment; restart an engine that hangs",
-            ),
-        ),
+        remedies=(_raise_mtu(two, differing),),
         references=judge_link.sources,
         nodes=two.names,
         brief=f"{name}: {sizes[0]} and {sizes[1]}",
+    )
+
+
+def _raise_mtu(two: Two, differing: Sequence[Cable]) -> Remedy:
+    """Give the ends with the smaller MTU that of their other ends."""
+    mtu = max(end.mtu or 0 for cable in differing for end in cable.interfaces)
+    smaller = {
+        name: list(dict.fromkeys(end.name for cable in differing if ((end := cable.interfaces[index]).mtu or 0) < mtu))
+        for index, name in enumerate(two.names)
+    }
+    where = {name: interfaces for name, interfaces in smaller.items() if interfaces}
+    places = ", ".join(f"{' and '.join(interfaces)} on {name}" for name, interfaces in where.items())
+    set_now = (
+        f"on {name}: " + " && ".join(f"sudo ip link set {shlex.quote(end)} mtu {mtu}" for end in interfaces)
+        for name, interfaces in where.items()
+    )
+    keep = f"write `mtu: {mtu}` into /etc/netplan/40-cx7.yaml on {' and '.join(where)}, and run `sudo netplan apply`"
+    ping = f"ping -c1 -W1 -M do -s {mtu - IP_HEADER_BYTES} {_address(differing[0])}"
+    return Remedy(
+        title=f"Set MTU {mtu} on {places}",
+        steps=(*set_now, keep, f"on {two.names[0]}: {ping}   # needs MTU {mtu} at both ends"),
+        cost="the link pauses for a moment; restart an engine that hangs",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparktop.checks.judgement import Judgement
 from sparktop.checks.nccl import (
@@ -78,7 +78,7 @@ def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
                     for port in facts.ports
                 ),
             ),
-            remedies=(_pin_devices(rank, up),),
+            remedies=(_pin_devices({rank.node.name: up}),),
             references=("field report 002", "NVIDIA/nccl: NCCL_IB_HCA"),
             nodes=(rank.node.name,),
             subject=rank.engine.name,
@@ -86,16 +86,22 @@ def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
         )
 
 
-def _pin_devices(rank: EngineRank, up: list[str]) -> Remedy:
+def _pin_devices(up_of_node: Mapping[str, Sequence[str]]) -> Remedy:
+    """Name each node's own devices that are up, all in one relaunch."""
+    nodes_of: dict[str, list[str]] = {}
+    for node, up in up_of_node.items():
+        nodes_of.setdefault(",".join(up), []).append(node)
+    is_known = all(up_of_node.values())
+    settings = " and ".join(f"NCCL_IB_HCA={up} on {' and '.join(nodes)}" for up, nodes in nodes_of.items())
+    changes = {node: Change(environment={"NCCL_IB_HCA": up}) for up, nodes in nodes_of.items() for node in nodes}
     return Remedy(
-        title=f"Set NCCL_IB_HCA on {rank.node.name} to its own devices that are up",
-        steps=(
-            "ibdev2netdev | grep Up   # or: grep . /sys/class/infiniband/*/ports/1/state",
-            f"NCCL_IB_HCA={','.join(up) or 'DEVICE,DEVICE'}",
-        ),
+        title=f"Set {settings}: the devices that are up"
+        if is_known
+        else f"Set NCCL_IB_HCA on {' and '.join(up_of_node)} to the devices that are up",
+        steps=() if is_known else ("ibdev2netdev | grep Up   # or: grep . /sys/class/infiniband/*/ports/1/state",),
         cost="the time to load",
         action="relaunch",
-        change=Change(by_node={rank.node.name: Change(environment={"NCCL_IB_HCA": ",".join(up)})}) if up else None,
+        change=Change(by_node=changes) if is_known else None,
     )
 
 
@@ -123,7 +129,7 @@ def hca_unset(fleet: FleetState) -> Iterable[Finding]:
             Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {', '.join(up[rank.node.name])}")
             for rank in pair.ranks
         ),
-        remedies=tuple(_pin_devices(rank, up[rank.node.name]) for rank in pair.ranks),
+        remedies=(_pin_devices(up),),
         references=("field report 002",),
         nodes=pair.nodes,
         subject=pair.name,
@@ -234,15 +240,16 @@ def _problem(pair: Pair, rank: EngineRank, judgement: Judgement) -> str:
 
 
 def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgement) -> Finding:
-    node, problem = rank.node, _problem(pair, rank, judgement)
-    setting = f"{facts.setting}{' ' if facts.setting.startswith('-') else '='}{facts.value}"
+    node, problem, peer = rank.node, _problem(pair, rank, judgement), pair.other(rank).node.name
+    setting = _written(facts.setting, facts.value)
     good = [
         (interface.name, address)
         for interface in facts.interfaces
         for address in interface.addresses
         if interface.is_up is not False and reaches_peer(interface, facts.peer_addresses)
     ]
-    change = _change(rank, facts.setting, good)
+    value = _fitting_value(facts.setting, good)
+    change = Change(by_node={node.name: Change(environment={facts.setting: value})}) if value else None
     fitting = ", ".join(f"{name} ({address})" for name, address in good) or "none that is known"
     return Finding(
         rule=judge_place.id,
@@ -252,7 +259,7 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         explanation=(
             "The ranks advertise this and then wait for each other, until a timeout of ten minutes or for ever, "
             f"mostly without an error. Interfaces of {node.name} that share a network with "
-            f"{pair.other(rank).node.name}: {fitting}. Names differ from host to host: set each host's own."
+            f"{peer}: {fitting}. Names differ from host to host: set each host's own."
         ),
         settles=""
         if judgement.is_certain
@@ -269,9 +276,13 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         ),
         remedies=(
             Remedy(
-                title=f"Set {facts.setting} on {node.name} to an interface or address in the peer's network",
+                title=(
+                    f"Set {_written(facts.setting, value)} on {node.name}, in the network of {peer}"
+                    if value
+                    else f"Set {facts.setting} on {node.name} to an interface or address in the network of {peer}"
+                ),
                 steps=(
-                    "ip -br -4 addr   # on both nodes",
+                    *(() if value else ("ip -br -4 addr   # on both nodes",)),
                     "ss -tn state syn-sent   # shows where a rank tries to connect and gets no answer",
                     "start both ranks again",
                 ),
@@ -288,10 +299,14 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
     )
 
 
-def _change(rank: EngineRank, setting: str, good: list[tuple[str, str]]) -> Change | None:
-    """The change that sets a working value on that node; None if no value is known, or if the setting is a flag."""
+def _written(setting: str, value: str) -> str:
+    return f"{setting}{' ' if setting.startswith('-') else '='}{value}"
+
+
+def _fitting_value(setting: str, good: list[tuple[str, str]]) -> str:
+    """The interface or address to set; empty where none is known, or where the setting is a flag: it is the head's
+    address, on each node."""
     if not good or setting.startswith("-"):
-        return None
+        return ""
     name, address = good[0]
-    value = name if setting in INTERFACE_SETTINGS else address.partition("/")[0]
-    return Change(by_node={rank.node.name: Change(environment={setting: value})})
+    return name if setting in INTERFACE_SETTINGS else address.partition("/")[0]

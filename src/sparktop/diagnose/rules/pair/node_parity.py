@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from sparktop.checks.host import judge_driver_pending
 from sparktop.checks.node_facts import COMPONENTS, versions
@@ -21,14 +22,21 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
 
-_UPDATE = Remedy(
-    title="Update the older node to the other's versions, and reboot it",
-    steps=(
-        "nvidia-spark-ota-check summary   # on each: which release is installed, and whether it is complete",
-        "update the older one with the DGX Dashboard (localhost:11000), firmware too, then reboot it",
-    ),
-    cost="an update and a reboot of one node",
-)
+
+def _update(names: tuple[str, str], versions_there: Sequence[str | None]) -> Remedy:
+    """The update that makes both nodes equal; it names the older node where the versions tell."""
+    first, second = ([int(number) for number in re.findall(r"\d+", version or "")] for version in versions_there)
+    older, newer = names if first < second else names[::-1]
+    if first == second:
+        older, newer = "the older node", "the other"
+    return Remedy(
+        title=f"Update {older} to {newer}'s versions, and reboot it",
+        steps=(
+            "nvidia-spark-ota-check summary   # on each: which release is installed, and whether it is complete",
+            f"update {older} with the DGX Dashboard (localhost:11000), firmware too, then reboot it",
+        ),
+        cost=f"an update and a reboot of {older}",
+    )
 
 
 def _version_rule(
@@ -60,7 +68,7 @@ def _version_rule(
                 Evidence(source=f"{name} facts", text=f"{component} {version}")
                 for name, version in zip(two.names, (first, second), strict=True)
             ),
-            remedies=(_UPDATE,),
+            remedies=(_update(two.names, (first, second)),),
             references=references,
             nodes=two.names,
             brief=f"{first} and {second}",
