@@ -18,8 +18,8 @@ from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, Order, columns, family, in_order, row_line, rows
 from sparktop.model.engine import NOT_ASKED
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState, Notice
+from sparktop.model.finding import Confidence, Finding, Phase
+from sparktop.model.fleet import FleetState, Link, LinkState, Notice
 from sparktop.text.lines import plain
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS
@@ -126,6 +126,60 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
     assert lines[1].startswith(" ├ ✖ spark1  Clients of vllm-minimax get no answer")
     assert "suspected" in lines[2]
     assert lines[3].endswith("1 note  A all")
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {"title": "sglang-m27-0's CUDA graph capture is stuck at its beginning", "nodes": ("spark1", "spark2"),
+             "confidence": Confidence.SUSPECTED},
+            " ✖ both  sglang-m27-0's CUDA graph capture is stuck at its beginning  suspected",
+        ),
+        (
+            {"title": "The desktop may be frozen: its GPU doesn't answer the driver",
+             "confidence": Confidence.SUSPECTED},
+            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver  ?",
+        ),
+        (
+            {"title": "Stop vllm-gptoss now: its first request eats spark1's memory", "is_unseen": True},
+            " ✖ Stop vllm-gptoss now: its first request eats spark1's memory  last seen",
+        ),
+        (
+            {"title": "Driver 580.159 is installed, but 580.142 still runs: reboot to load it"},
+            " ✖ Driver 580.159 is installed, but 580.142 still runs: reboot to load it",
+        ),
+    ],
+    ids=["hint and time", "how sure", "hint", "node"],
+)  # fmt: skip
+def test_what_is_wrong_is_told_whole_on_a_narrow_screen(
+    clock: ManualClock, fields: dict[str, object], line: str
+) -> None:
+    told = finding("a.a", brief="96 % SM at 15 W", since_wall_s=clock.wall() - 70, **fields)
+    fleet = replace(pictures.deadlock(clock), findings=(told,), notices=())
+    assert verdict(clock, fleet, width=80, height=2)[0] == line
+    assert "1 min" in verdict(clock, fleet, width=120, height=2)[0]
+
+
+def test_a_narrow_screen_keeps_the_number_of_hidden_findings(clock: ManualClock) -> None:
+    title = "The MTU differs at the ends of the cable: 9000 on spark1, 1500 on spark2"
+    fleet = replace(pictures.deadlock(clock), notices=(), findings=tuple(
+        finding(f"a.{index}", title=title, nodes=("spark1", "spark2")) for index in range(4)
+    ))  # fmt: skip
+    assert verdict(clock, fleet, width=80, height=2)[1].endswith(f"{title}  +2")
+
+
+def test_a_notice_is_told_whole_before_the_time_of_the_next_attempt(clock: ManualClock) -> None:
+    text = "lost: the connection broke: connection reset by peer · last seen with 26.5 GiB available"
+    base = pictures.deadlock(clock)
+    lost = Link(state=LinkState.LOST, since_s=clock.monotonic(), next_attempt_s=clock.monotonic() + 9)
+    nodes = (replace(base.nodes[0], link=lost), *base.nodes[1:])
+    notice = Notice(severity=Severity.CRITICAL, node="spark1", text=text)
+    fleet = replace(base, nodes=nodes, findings=(), notices=(notice,))
+    narrow = verdict(clock, fleet, width=80, height=2)[0]
+    assert "connection reset by peer" in narrow
+    assert narrow.endswith("0:09  r now")
+    assert verdict(clock, fleet, width=120, height=2)[0].endswith("next try in 0:09  r now")
 
 
 def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: ManualClock) -> None:
@@ -237,7 +291,7 @@ def test_one_line_has_room_for_both_keys(clock: ManualClock) -> None:
     (line,) = verdict(clock, fleet)
     assert line.endswith("d details   1 note  A all")
     (line,) = verdict(clock, fleet, width=80)
-    assert line.endswith("d details")
+    assert line.endswith("one more allocation can hang it"), "the title comes first"
 
 
 def test_a_lost_link_comes_before_findings_of_its_severity(clock: ManualClock) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -207,6 +207,30 @@ def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: flo
     if to.since:
         cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
     return Line(tuple(run for cell in cells for run in cell.runs if run[0]))
+
+
+def cuts_title(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
+    """Whether the columns have no room for all of the row's title."""
+    return _head(row, to.nodes, fleet).width > _room(row, to)
+
+
+def whole_titles(row: FindingRow, fleet: Sequence[str], now_wall_s: float) -> Iterator[Line]:
+    """The row without columns and figures, each time with less beside its title: time, how sure, nodes."""
+    word = word_text(row, says_sure=False)
+    since = since_text(row, now_wall_s)
+    short_word = "?" if word == Confidence.SUSPECTED else word
+    tone = "warning" if word == Confidence.SUSPECTED else "quiet"
+    nodes = cell_len(nodes_text(row.finding, fleet))
+    for names, told_word, told_since in (
+        (fleet, word, since),
+        (fleet, word, ""),
+        (fleet, short_word, ""),
+        ((), word, ""),
+        ((), short_word, ""),
+        ((), "", ""),
+    ):
+        tail = Line.of("  ", (told_word, tone)) if told_word else Line()
+        yield _head(row, nodes, names) + tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
 
 
 def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:

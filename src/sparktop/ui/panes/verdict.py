@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from sparktop.clock import Clock
 from sparktop.documents.finding_tree import (
     SIGNS,
@@ -13,17 +15,19 @@ from sparktop.documents.finding_tree import (
     StandingOf,
     columns,
     counts,
+    cuts_title,
     missing,
     row_line,
     rows,
     unmarked,
+    whole_titles,
     with_own_stems,
 )
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
 from sparktop.model.telemetry import CollectorState
-from sparktop.text.lines import Line, spread
+from sparktop.text.lines import Line, joined, spread
 from sparktop.text.units import countdown, duration
 from sparktop.ui.widgets.line_widget import LineWidget
 
@@ -39,6 +43,10 @@ BOTH_HINTS_FROM = 112
 
 MOST_BESIDE = 24
 """Most cells for the counts at the right; longer ones get a line of their own."""
+
+
+NOTICE_CELLS = 54
+"""So much of a notice's text comes before what stands at its right."""
 
 
 FIX = Line.of(("f", "key"), (" fix ", "quiet"))
@@ -193,12 +201,15 @@ class VerdictPane(LineWidget):
             line_hint = first_hint if finding_rows and item is finding_rows[0] else Line()
             if item is shown_items[-1] and last_hint.runs and (shown_items[1:] or width < BOTH_HINTS_FROM):
                 line_hint = last_hint
-            line = (
-                self._notice(item, width - line_hint.width - 2 if line_hint.runs else width)
-                if isinstance(item, Notice)
-                else Line.of(" ") + row_line(item, to, names, now_s)
-            )
-            lines.append(spread(width, line, line_hint) if has_hint and line_hint.runs else line)
+            # The keys at the right are in the last line of the screen too; only the number of hidden lines is not.
+            least_hint = Line.of((f"+{hidden} ", "quiet")) if line_hint is last_hint and hidden else Line()
+            hint_lines = (line_hint, least_hint) if has_hint else (Line(),)
+            if isinstance(item, Notice):
+                lines.append(self._notice(item, width, hint_lines))
+            elif cuts_title(item, to, names):
+                lines.append(_whole(width, list(whole_titles(item, names, now_s)), hint_lines))
+            else:
+                lines.append(spread(width, Line.of(" ") + row_line(item, to, names, now_s), hint_lines[0]))
         if has_own_line:
             lines.append(Line.of((" … and ", "quiet")) + counts_line)
         return lines[:height]
@@ -209,24 +220,36 @@ class VerdictPane(LineWidget):
             return DETAILS
         return FIX + Line.of(" ") + DETAILS if width >= BOTH_HINTS_FROM else FIX
 
-    def _notice(self, notice: Notice, width: int) -> Line:
+    def _notice(self, notice: Notice, width: int, hint_lines: Sequence[Line]) -> Line:
+        """The notice with as much at its right as leaves its first part whole; the rest of its text may be cut."""
         glyph, tone = SIGNS[notice.severity]
         name = f"{notice.node}  " if notice.node else ""
         text_tone = "strong" if notice.severity is Severity.CRITICAL else ""
-        text = Line.of((f" {glyph} ", tone), (name, tone), (notice.text, text_tone))
-        return spread(width, text, self._next_attempt(notice))
+        head = Line.of((f" {glyph} ", tone), (name, tone))
+        text = head + Line.of((notice.text, text_tone))
+        first_cells = head.width + min(cell_len(notice.text), NOTICE_CELLS)
+        attempts = self._next_attempt(notice)
+        rights = [joined([line for line in (attempt, hint) if line.runs], "  ")
+                  for hint in hint_lines for attempt in attempts]  # fmt: skip
+        right = next((line for line in rights if first_cells + 2 + line.width <= width), rights[-1])
+        return spread(width, text, right)
 
-    def _next_attempt(self, notice: Notice) -> Line:
-        """For a lost link: the time until the next attempt."""
+    def _next_attempt(self, notice: Notice) -> tuple[Line, ...]:
+        """For a lost link: the time until the next attempt, and in fewer cells."""
         view = self._fleet.node(notice.node) if notice.node else None
         if view is None or view.link.state is not LinkState.LOST:
-            return Line()
+            return (Line(),)
         if notice is not next(
             (fleet_notice for fleet_notice in self._fleet.notices if fleet_notice.node == notice.node), None
         ):
-            return Line()
+            return (Line(),)
         wait_s = (view.link.next_attempt_s or 0.0) - self._clock.monotonic()
-        return Line.of((f"next try in {countdown(wait_s)}  r now " if wait_s > 0 else "trying now ", "quiet"))
+        if wait_s <= 0:
+            return (Line.of(("trying now ", "quiet")), Line())
+        countdown_text = countdown(wait_s)
+        return tuple(
+            Line.of((text, "quiet")) for text in (f"next try in {countdown_text}  r now ", f"{countdown_text}  r now ")
+        )
 
     def _quiet(self, width: int) -> Line:
         states = {view.link.state for view in self._fleet.nodes}
@@ -273,6 +296,17 @@ def blindness(nodes: Sequence[NodeView]) -> str:
         if missed:
             texts.append(f"{view.name}'s {', '.join(missed[:-1]) + ' and ' if missed[1:] else ''}{missed[-1]}")
     return "; ".join(texts)
+
+
+def _whole(width: int, texts: Sequence[Line], hint_lines: Sequence[Line]) -> Line:
+    """The first of the texts that fits beside one of the hints, the first hint only beside what is first or second."""
+    first_hint, least_hint = hint_lines[0], hint_lines[-1]
+    pairs = [*((text, first_hint) for text in texts[:2]), *((text, least_hint) for text in texts)]
+    for text, hint in pairs:
+        line = Line.of(" ") + text
+        if line.width + (hint.width + 2 if hint.runs else 0) <= width:
+            return spread(width, line, hint)
+    return spread(width, Line.of(" ") + texts[-1], least_hint)
 
 
 def _with_age(finding: Finding, now_wall_s: float) -> str:
