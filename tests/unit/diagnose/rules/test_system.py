@@ -84,6 +84,7 @@ def test_a_refusing_nvml_makes_a_waiting_driver_critical() -> None:
     pending, blind = claims(RULES, fleet)
     assert (pending.rule, pending.severity) == ("host.driver-pending", C)
     assert pending.remedies[0].action == "reboot"
+    assert pending.remedies[0].title == "Reboot at the next quiet moment, which stops the engines", "as the plan does"
     assert blind.rule == "host.collector"
     (rule,) = (rule for rule in RULES if rule.card.id == "host.collector")
     assert "host.driver-pending" in rule.follows

@@ -27,7 +27,7 @@ from sparktop.text.units import duration, gib
 MANY_ZOMBIES = 100
 
 _REBOOT = Remedy(
-    title="Stop the engines and reboot at the next quiet moment",
+    title="Reboot at the next quiet moment, which stops the engines",
     steps=("sudo reboot",),
     cost="everything on the machine, and the time to load the models again",
     action="reboot",
