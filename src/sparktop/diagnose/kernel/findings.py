@@ -307,7 +307,9 @@ def _remedies(case: _Case, advice: tuple[Advice, ...]) -> tuple[Remedy, ...]:
         title, *steps = re.split(r"(?<=[a-z0-9)])\. (?=[A-Z])", text.rstrip("."))
         same_action = next((index for index, remedy in enumerate(remedies) if action and remedy.action == action), None)
         if same_action is not None:  # two sources advise the same in other words
-            remedies[same_action] = replace(remedies[same_action], steps=(*remedies[same_action].steps, title, *steps))
+            first = remedies[same_action]
+            added = [text for text in (title, *steps) if text not in (first.title, *first.steps)]
+            remedies[same_action] = replace(first, steps=(*first.steps, *added))
             continue
         remedies.append(Remedy(title=title, steps=tuple(steps), action=action, cost=_COSTS[action] if action else ""))
     if case.first.code is not None and xid.lookup(case.first.code).severity is Severity.CRITICAL:

@@ -46,6 +46,15 @@ def said(finding: Finding) -> str:
     return " ".join((finding.title, finding.explanation, *remedies)).lower()
 
 
+def test_a_frozen_desktop_is_headed_by_what_hangs_and_the_reboot_comes_first_and_once() -> None:
+    (only,) = found(KMS)
+    assert only.title == "Xid 119: GPU firmware not answering, GSP RPC timeout (KMS thread)"
+    first, *others = only.remedies
+    assert (first.title, first.action) == ("Reboot, which stops the engines", "reboot")
+    assert first.title not in first.steps
+    assert any(remedy.title.startswith("To prevent it, ") for remedy in others)
+
+
 @pytest.mark.parametrize(
     ("text", "severity", "must_say"),
     [
