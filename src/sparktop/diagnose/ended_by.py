@@ -15,6 +15,8 @@ REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
 SAME_END_S = 30.0
 """The guard's kill against Docker's stamp of the end."""
 BREAKS_LOOP = "break-restart-loop"
+_NOUNS = {"stop-engine": "stop", BREAKS_LOOP: "stop of its restart loop"}
+"""Actions whose names are no nouns."""
 
 
 def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
@@ -90,7 +92,7 @@ def _whose(by: Intervention) -> str:
 
 def work(by: Intervention) -> str:
     """ "safe restart"."""
-    return by.action.replace("-", " ")
+    return _NOUNS.get(by.action) or by.action.replace("-", " ")
 
 
 def doing(by: Intervention) -> str:

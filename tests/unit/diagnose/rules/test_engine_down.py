@@ -60,6 +60,8 @@ def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> Non
         (stop(who="ada@desk"), "stopped by ada@desk (40 s ago)"),
         (stop("safe-restart"), "your safe restart left it stopped (40 s ago)"),
         (stop("safe-restart", is_under_way=True), "your safe restart is in progress"),
+        (stop(is_under_way=True), "your stop is in progress"),
+        (stop("break-restart-loop", is_under_way=True), "your stop of its restart loop is in progress"),
         (stop("reboot", containers=()), "down since your reboot (40 s ago)"),
         (stop(node="spark2"), ""),
     ],
