@@ -243,7 +243,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
         severity=Severity.CRITICAL if is_severe and is_confirmed else Severity.WARNING,
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
         settles="" if is_confirmed else settles,
-        title=f"{node.name}: {gib(trapped)} are lost since {name} stopped: no process holds them",
+        title=f"{node.name}: {gib(trapped)} lost since {name} stopped: no process holds them",
         explanation=(
             f"{comparison}{gib(trapped)} are missing. No process, GPU process, cache or kernel table accounts for "
             f"them.{since} Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
