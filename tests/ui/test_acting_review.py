@@ -30,7 +30,7 @@ async def test_a_review_shows_the_plan_and_its_cancel_has_the_focus(key: str) ->
         text = screen(pilot)
         for wanted in (
             "▲ disruptive", "on spark1, at most 25 min", "down for some 5 minutes", "The 3 requests",
-            "docker stop -t 60 3f1c9a04d2be", "Rollback, if it fails",
+            "docker stop -t 60 3f1c9a04d2be", "Rollback, offered if a step fails",
         ):  # fmt: skip
             assert wanted in text
         assert text.index("Rollback") < text.index("▲ disruptive") < text.index("The 3 requests") < text.index("Run")

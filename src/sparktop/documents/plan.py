@@ -12,7 +12,7 @@ from itertools import groupby
 
 from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
-from sparktop.model.plan import Difference, Plan, Refusal, Request, Risk, Step
+from sparktop.model.plan import Difference, OnFailure, Plan, Refusal, Request, Risk, Step
 from sparktop.operate.actions import REQUESTS_AT_RISK, action
 from sparktop.operate.run.run_text import stops
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
@@ -61,7 +61,7 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step, plan, width, is_printed=is_printed, is_exact=is_exact)
     if plan.way_back:
-        lines += [BLANK, Line.of(("Rollback, if it fails", "title"))]
+        lines += [BLANK, Line.of((_rollback_title(plan), "title"))]
         for number, step in enumerate(plan.way_back, 1):
             lines += _step(number, step, plan, width, is_short=not is_exact, is_printed=is_printed, is_exact=is_exact)
     if plan.equivalent and (is_exact or is_printed or creates_container(plan)):
@@ -70,6 +70,12 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
         lines += [BLANK, Line.of(("To ask it then", "title"))]
         lines += _command(plan.outcome_command, width, plan.secrets, is_printed=is_printed)
     return [*lines, BLANK, *closing_lines(plan, width, is_long=len(lines) > LONG)] if is_printed else lines
+
+
+def _rollback_title(plan: Plan) -> str:
+    """When the rollback runs: by itself, or only where the operator takes it once a step has failed."""
+    is_automatic = plan.is_all_or_nothing or any(step.on_failure is OnFailure.ROLL_BACK for step in plan.steps)
+    return "Rollback, if it fails" if is_automatic else "Rollback, offered if a step fails"
 
 
 def closing_lines(plan: Plan, width: int, *, is_long: bool = False) -> list[Line]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sparktop.documents.plan import plan_lines
-from sparktop.model.plan import Difference, Plan, Request, Risk
+from sparktop.model.plan import Difference, OnFailure, Plan, Remote, Request, Risk, Step
 
 
 def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None:
@@ -31,3 +33,24 @@ def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None
         "on spark2 alone",
         "+ --gpu-memory-utilization=0.70",
     ]
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "heading"),
+    [
+        (OnFailure.STOP, "Rollback, offered if a step fails"),
+        (OnFailure.ROLL_BACK, "Rollback, if it fails"),
+    ],
+)
+def test_a_rollback_says_whether_it_starts_by_itself(on_failure: OnFailure, heading: str) -> None:
+    def step(name: str, then: OnFailure = OnFailure.STOP) -> Step:
+        return Step(id=name, title=name, node="spark1", act=Remote(operations=()), limit_s=1.0, on_failure=then)
+
+    plan = Plan(
+        request=Request(action="stop-engine", nodes=("spark1",)),
+        title="x",
+        risk=Risk.DISRUPTIVE,
+        steps=(step("stop"), step("start", on_failure)),
+        way_back=(step("start again"),),
+    )
+    assert heading in [line.plain for line in plan_lines(plan, 80)]

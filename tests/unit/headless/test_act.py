@@ -78,7 +78,7 @@ async def test_a_dry_run_prints_the_plan_and_runs_nothing(capsys: pytest.Capture
     out = capsys.readouterr().out
     for wanted in (
         "Safe restart of vllm-minimax on spark1", "▲ disruptive", "▲ The 3 requests that it holds are lost.",
-        "docker stop -t 60 3f1c9a04d2be", "Rollback, if it fails",
+        "docker stop -t 60 3f1c9a04d2be", "Rollback, offered if a step fails",
     ):  # fmt: skip
         assert wanted in out
     assert side.executions == ()
