@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sparktop.diagnose.ended_by import known_ending
+from sparktop.diagnose.ended_by import known_ending, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import pair_of, state_of
-from sparktop.engines.ranks import is_worker, spans_nodes
+from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
 from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
@@ -45,6 +45,8 @@ class EngineRow:
     """The node's link is lost: this is the last known state."""
     stalled: Severity | None = None
     """Severity of the finding that the engine makes no progress; None without one."""
+    is_stopped: bool = False
+    """A console stopped it, to stay stopped or to start it again: its exit code is no failure."""
 
 
 class EngineColumn(StrEnum):
@@ -84,7 +86,7 @@ class Column:
 
 
 def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
-    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– removed", "◌ was serving"."""
+    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– stopped", "– removed", "◌ was serving"."""
     engine = row.engine
     if row.is_old:
         return Line.of((f"◌ was {engine.state}", "quiet"))
@@ -97,6 +99,8 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
         done_count, total = engine.progress.done, engine.progress.total
         runs += Line.of((f" {done_count}/{total}", "value"))
         return runs + Line.of((f" {progress(done_count, total, 6)}", tone)) if bar else runs
+    if row.is_stopped and not (engine.container is not None and engine.container.is_gone):
+        return Line.of(("– stopped", "quiet"))
     if engine.state is EngineState.EXITED and engine.container is not None:
         code = engine.container.exit_code
         why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
@@ -124,6 +128,7 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
             ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
             stalled=stall_of(engine, view.name, fleet.findings, pair),
+            is_stopped=not is_alive(engine) and stopped_by(view, engine, fleet) is not None,
         )
         for view in fleet.nodes
         for engine in view.engines

@@ -9,7 +9,7 @@ import pytest
 from tests.pictures_support import WALL_S, claims, container, engine, idle_node, only, picture, rules_on
 
 from sparktop.diagnose.ended_by import known_ending
-from sparktop.documents.engine_table import engine_rows
+from sparktop.documents.engine_table import engine_rows, state_cell
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState, LogFacts, Served
 from sparktop.model.event import Severity
@@ -71,6 +71,7 @@ def test_the_engine_table_tells_an_ending_as_the_finding_does(by: Intervention, 
     (row,) = engine_rows(seen)
     assert known_ending(seen.nodes[0], seen.nodes[0].engines[0], seen) == words
     assert row.engine.exit_detail == words
+    assert state_cell(row).plain == ("– stopped" if words else "✖ exited 137"), "no failure, where it was meant"
     title = only(claims(rules_on("restart", "engine"), seen)).title
     assert words.removeprefix("down ").partition(" (")[0] in title
 
