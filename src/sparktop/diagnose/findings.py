@@ -74,10 +74,11 @@ def _cause(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> Findin
     return next(chain(on_same_node, nowhere), None)
 
 
-def _rank(finding: Finding) -> tuple[int, int, int]:
+def _rank(finding: Finding) -> tuple[int, int, int, int]:
     return (
         -finding.severity.weight,
         0 if finding.confidence is Confidence.CONFIRMED else 1,
+        1 if finding.is_unseen else 0,
         0 if finding.blocks_starts else 1,
     )
 

@@ -240,6 +240,14 @@ def test_a_root_keeps_its_place_until_something_worse_or_surer_comes() -> None:
     assert rules(diagnosis.update(picture(4))) == ["a.second", "a.first"], "what is sure comes first"
 
 
+def test_what_was_last_seen_comes_after_what_is_seen() -> None:
+    lost = replace(finding("a.lost", Severity.CRITICAL), is_unseen=True)
+    starved = finding("a.starved", Severity.CRITICAL, cause="a.spike")
+    falling = replace(finding("a.falling", Severity.CRITICAL, cause="a.spike"), is_unseen=True)
+    spike = replace(finding("a.spike", Severity.CRITICAL), is_unseen=True)
+    assert rules(ordered([lost, falling, starved, spike])) == ["a.spike", "a.starved", "a.falling", "a.lost"]
+
+
 def test_what_every_start_waits_for_is_told_before_its_equals() -> None:
     died, lost = Scripted("a.died"), Scripted("a.lost")
     diagnosis = Diagnosis([died.rule, lost.rule])
