@@ -104,6 +104,9 @@ async def test_a_start_that_fails_is_named_by_its_root_and_the_rest_hangs_under_
         assert end.caused_by == "vllm.kv-no-memory"
         assert found.index(root) < found.index(end)
         assert exit_code(found) == 1
+        steps = [step for one in found for remedy in one.remedies for step in remedy.steps]
+        assert any(step.startswith("docker logs") and " vllm-faulty" in step for step in steps), steps
+        assert not any(" NAME" in step for step in steps), steps
         data = as_data(root)
         assert {"rule", "severity", "confidence", "title", "explanation", "evidence", "remedies", "references"} <= set(
             data
