@@ -102,7 +102,15 @@ def test_a_driver_that_waits_for_its_reboot_is_named() -> None:
     waiting = facts("spark2", driver_version="580.95.05", driver_installed="580.142")
     finding = found(picture(bare(1), bare(2, facts=waiting)))["driver-differs"]
     assert "580.142 is installed and waits for a reboot" in finding.explanation
-    assert finding.remedies[0].title == "Update spark2 to spark1's versions, and reboot it"
+    assert finding.remedies[0].title == "Reboot spark2, where 580.142 is installed already"
+
+
+def test_a_driver_of_another_branch_goes_back_whichever_is_newer() -> None:
+    newer = facts("spark2", driver_version="590.44.01")
+    finding = found(picture(bare(1), bare(2, facts=newer)))["driver-differs"]
+    assert finding.remedies[0].title == "Go back to the 580 driver on spark2, as the other node has it"
+    older = found(picture(bare(1), bare(2, facts=facts("spark2", driver_version="580.95.05"))))["driver-differs"]
+    assert older.remedies[0].title == "Update spark2 to spark1's versions, and reboot it"
 
 
 def test_one_machine_under_two_names_is_not_compared() -> None:

@@ -26,6 +26,7 @@ from sparktop.text.units import duration, gib
 
 MANY_ZOMBIES = 100
 
+DRIVER_BACK_STEP = "run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages"
 _REBOOT = Remedy(
     title="Reboot at the next quiet moment, which stops the engines",
     steps=("sudo reboot",),
@@ -124,7 +125,7 @@ def driver_branch(fleet: FleetState) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     title=f"Go back to DGX OS's own {SUPPORTED_BRANCH} driver",
-                    steps=("run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages",),
+                    steps=(DRIVER_BACK_STEP,),
                     cost="a reboot",
                 ),
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from sparktop.checks.host import judge_driver_pending
+from sparktop.checks.host import SUPPORTED_BRANCH, judge_driver_pending
 from sparktop.checks.node_facts import COMPONENTS, versions
 from sparktop.checks.parity import (
     ImageFacts,
@@ -16,11 +16,12 @@ from sparktop.checks.parity import (
 )
 from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
+from sparktop.diagnose.rules.host.system import DRIVER_BACK_STEP
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.engines.pair import Pair, pair_of, said, two_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, NodeView
 
 
 def _update(names: tuple[str, str], versions_there: Sequence[str | None]) -> Remedy:
@@ -37,6 +38,28 @@ def _update(names: tuple[str, str], versions_there: Sequence[str | None]) -> Rem
         ),
         cost=f"an update and a reboot of {older}",
     )
+
+
+def _driver_remedy(nodes: tuple[NodeView, NodeView], versions_there: tuple[str | None, str | None]) -> Remedy | None:
+    """What makes the drivers equal without an update: a reboot that is due, or the way back to the supported branch."""
+    for node, own, wanted in zip(nodes, versions_there, reversed(versions_there), strict=True):
+        if node.facts and node.facts.driver_installed == wanted and judge_driver_pending(node).is_problem:
+            return Remedy(
+                title=f"Reboot {node.name}, where {wanted} is installed already",
+                steps=(f"sudo reboot   # on {node.name}",),
+                cost=f"everything on {node.name}, and the time to load its models again",
+            )
+        if _branch(wanted) == SUPPORTED_BRANCH != _branch(own):
+            return Remedy(
+                title=f"Go back to the {SUPPORTED_BRANCH} driver on {node.name}, as the other node has it",
+                steps=(DRIVER_BACK_STEP,),
+                cost=f"a reboot of {node.name}",
+            )
+    return None
+
+
+def _branch(version: str | None) -> str:
+    return (version or "").partition(".")[0]
 
 
 def _version_rule(
@@ -68,7 +91,10 @@ def _version_rule(
                 Evidence(source=f"{name} facts", text=f"{component} {version}")
                 for name, version in zip(two.names, (first, second), strict=True)
             ),
-            remedies=(_update(two.names, (first, second)),),
+            remedies=(
+                (_driver_remedy(two.nodes, (first, second)) if component == "driver" else None)
+                or _update(two.names, (first, second)),
+            ),
             references=references,
             nodes=two.names,
             brief=f"{first} and {second}",
