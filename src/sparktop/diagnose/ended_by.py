@@ -1,7 +1,9 @@
-"""What ended an engine, where that is known better than its exit code says: a console, a reboot or the guard."""
+"""What ended an engine, where that is known better than its exit code says: a console, a reboot or the guard; and which
+engine has taken its place."""
 
 from __future__ import annotations
 
+from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
@@ -40,6 +42,25 @@ def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
         else:
             return ""
     return f"{words} ({duration(max(0.0, now_s - ended_s))} ago)"
+
+
+def successor(engine: Engine, node: NodeView) -> Engine | None:
+    """The running engine of the node that took its place: it has its name, its port or its model; None without one."""
+    names = {engine.name, name_set_aside(engine.name)}
+    port = engine.endpoint.port if engine.endpoint else None
+    return next(
+        (
+            other
+            for other in node.engines
+            if is_alive(other)
+            and (
+                other.name in names
+                or (engine.model is not None and other.model == engine.model)
+                or (port is not None and other.endpoint is not None and other.endpoint.port == port)
+            )
+        ),
+        None,
+    )
 
 
 def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Intervention | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
+from sparktop.engines.labels import name_set_aside
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
 from sparktop.model.fleet import Contact, Earlier, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
@@ -241,7 +242,7 @@ class NodeBook:
 
     def _new_view(self) -> NodeView:
         sample = self._sample
-        names = {c.container_id: c.name for c in self.known_containers.containers}
+        names = {c.container_id: name_set_aside(c.name) or c.name for c in self.known_containers.containers}
         gpu = self.gpu_reading.gpus[0] if self.gpu_reading and self.gpu_reading.gpus else None
         view = NodeView(
             name=self.name,

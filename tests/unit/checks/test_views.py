@@ -359,7 +359,7 @@ VIEWS: dict[ModuleType, set[str]] = {
     system: {"MANY_ZOMBIES"},
     container_access: set(),
     two_nodes: set(),
-    pair_link: {"TOKENS_PER_S", "FLAT_BYTES_PER_TOKEN"},
+    pair_link: {"TOKENS_PER_S", "FLAT_BYTES_PER_TOKEN", "IP_HEADER_BYTES"},
     pair_nccl: set(),
     node_parity: set(),
     downloads: set(),

@@ -6,6 +6,7 @@ figures are the same on every machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan
 from sparktop.model.run import RunState
-from sparktop.ui.screens.fix import all_in_one, choices, first_mending
+from sparktop.ui.screens.fix import all_in_one, choices, first_mending, with_consequences
 
 UNSEEN_S = 4.5
 """Containers are listed every three seconds: an end is not known sooner."""
@@ -147,3 +148,24 @@ async def test_an_incident_is_told_truly_from_onset_to_quiet(name: str, tmp_path
     assert resolved_s <= within_s
     assert witness.false == []
     assert len(witness.roots) <= most_changes, witness.roots
+
+
+async def test_a_spike_that_nobody_stopped_is_mended_after_the_kill_and_the_kill_is_history(tmp_path: Path) -> None:
+    """The node was out of reach and the kernel killed the engine: what `f` then offers is seen to have helped."""
+    stage = Stage("memory-spike").run(75)
+    killed = found(stage, "kernel.oom-kill")
+    assert "in vllm-gptoss " in killed.title
+    acting = Acting(stage, tmp_path)
+    with_literal = replace(killed, remedies=with_consequences(killed, stage.picture.findings))
+    plan = await acting.plan(acting.requests(with_literal, await preselected(acting, with_literal))[0])
+    assert isinstance(plan, Plan), plan
+    assert plan.request.change.flags == {"--enforce-eager": ""}
+    run = await acting.run(plan)
+    assert run.state is RunState.DONE, (run.message, told(run))
+    stage.run(stage.t + 30)
+    grave = [one.title for one in stage.firing() if one.severity is Severity.CRITICAL]
+    assert grave == []
+    (told_still,) = stage.firing("kernel.oom-kill")
+    assert told_still.title.startswith("Earlier")
+    assert "in vllm-gptoss " in told_still.title, "also once its container was set aside"
+    await acting.aclose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from sparktop import sanitise
+from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
@@ -69,8 +70,9 @@ def judge_resolved(
 ) -> WaitStatus:
     """Met when the findings, and similar ones that came up since, are gone; the detail says which remain.
 
-    `known` are the findings when the run began: another engine's, which was there before, doesn't count. A source
-    that could be asked `before` and can't be now reports nothing, which is no sign that all is well.
+    `known` are the findings when the run began: another engine's, which was there before, doesn't count. Neither does
+    one that was serious `before` and is told as history now. A source that could be asked before and can't be now
+    reports nothing, which is no sign that all is well.
     """
     nodes = tuple(dict.fromkeys(node for _, key_nodes, _ in act.findings for node in key_nodes))
     silent = [name for name in nodes if not _is_live(picture.node(name))]
@@ -81,12 +83,20 @@ def judge_resolved(
         f"{source} on {name}" for name in nodes for source in _gaps(old_picture.node(name), picture.node(name))
     ]:
         return waiting(f"{' and '.join(gaps)} can't be asked")
-    left = [next(_similar(key, picture.findings, known), None) for key in act.findings]
+    serious = {finding.key for finding in old_picture.findings if finding.severity is not Severity.INFO}
+    left = [
+        next((one for one in _similar(key, picture.findings, known) if not _is_history(one, key, serious)), None)
+        for key in act.findings
+    ]
     titles = tuple(dict.fromkeys(finding.title for finding in left if finding is not None))
     if not titles:
         return met("it is no longer found" if len(left) == 1 else f"all {len(left)} are no longer found")
     count = f"{len(titles)} of {len(left)} " if len(left) > 1 else ""
     return waiting(f"{count}still found: {'; '.join(titles)}")
+
+
+def _is_history(finding: Finding, key: FindingKey, serious: Collection[FindingKey]) -> bool:
+    return finding.severity is Severity.INFO and key in serious
 
 
 def _gaps(old: NodeView | None, new: NodeView | None) -> Iterator[str]:

@@ -43,6 +43,7 @@ from tests.pictures_support import (
 
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.model.engine import EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
@@ -169,6 +170,30 @@ def test_an_oom_kill_says_who_holds_the_most() -> None:
     assert "vllm-qwen36 holds the most" in finding.evidence[-1].text
     (quiet,) = claims(RULES, picture(idle_node(kernel_events=log(KILL))))
     assert quiet.rule == "kernel.oom-kill"
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "severity"),
+    [
+        (EngineState.SERVING, 0, I),
+        (EngineState.LOADING, 0, C),
+        (EngineState.SERVING, 3, C),
+    ],
+    ids=["relaunched by somebody, and serves", "not yet", "its policy has restarted it"],
+)
+def test_an_oom_kill_is_history_once_the_engine_in_its_place_serves(
+    state: EngineState, restarts: int, severity: Severity
+) -> None:
+    aside = container("vllm-a-before-20261124T043443", status="exited", exit_code=137, finished_wall_s=WALL_S - 300)
+    killed = engine(aside.name, container=aside, state=EngineState.EXITED, pids=(), exited_wall_s=WALL_S - 300)
+    now = engine(
+        "vllm-a", state=state, started_boot_s=BOOT_S - 100, container=container("vllm-a", restart_count=restarts)
+    )
+    events = tuple(replace(event, container_id=aside.container_id) for event in log(KILL, ago_s=300))
+    (finding,) = claims(RULES, one(events, engines=(killed, now)))
+    assert finding.severity is severity
+    (alone,) = claims(RULES, one(events, engines=(killed,)))
+    assert alone.severity is C, "nothing took its place"
 
 
 def test_the_same_on_both_nodes_at_once_is_one_finding() -> None:

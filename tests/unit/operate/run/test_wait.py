@@ -260,6 +260,17 @@ def test_of_several_findings_those_that_remain_are_named() -> None:
     assert unseen.detail == "spark2 can't be seen"
 
 
+def test_what_was_serious_and_is_history_now_is_resolved() -> None:
+    act = AwaitResolved(findings=(finding().key,))
+    grave = replace(finding(), severity=Severity.CRITICAL)
+    history = replace(finding(), severity=Severity.INFO, title="Earlier, 5 min ago: A")
+    before = picture(node("spark1"), findings=(grave,))
+    assert judge_resolved(act, picture(node("spark1"), findings=(history,)), {grave.key}, before).verdict is MET
+    note_before = picture(node("spark1"), findings=(history,))
+    judged = judge_resolved(act, picture(node("spark1"), findings=(history,)), {grave.key}, note_before)
+    assert judged.verdict is WAITING, "a note that was to go"
+
+
 def test_a_finding_of_a_node_that_is_not_seen_is_not_resolved() -> None:
     act = AwaitResolved(findings=(finding().key,))
     judged = judge_resolved(act, picture(node("spark1", link=link(LinkState.LOST))), ())

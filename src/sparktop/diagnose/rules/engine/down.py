@@ -8,7 +8,16 @@ from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
 from sparktop.diagnose.container_exit import ending_of, endings, shell_name
-from sparktop.diagnose.ended_by import doing, ended_by_guard, is_since_reboot, since_reboot, stopped, stopped_by, work
+from sparktop.diagnose.ended_by import (
+    doing,
+    ended_by_guard,
+    is_since_reboot,
+    since_reboot,
+    stopped,
+    stopped_by,
+    successor,
+    work,
+)
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.guard import is_reported
@@ -84,18 +93,11 @@ def down(fleet: FleetState) -> Iterator[Down]:
 
 
 def _is_replaced(engine: Engine, node: NodeView) -> bool:
-    """Whether a running engine of the node has its name, its port or its model."""
+    """Whether another engine took its place, or has its name and is down itself."""
     name = name_set_aside(engine.name)
     if name and any(other.name == name for other in node.engines if other is not engine):
         return True
-    port = engine.endpoint.port if engine.endpoint else None
-    return any(
-        other.name in (engine.name, name)
-        or (engine.model is not None and other.model == engine.model)
-        or (port is not None and other.endpoint is not None and other.endpoint.port == port)
-        for other in node.engines
-        if is_alive(other)
-    )
+    return successor(engine, node) is not None
 
 
 def _is_told_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ago_s: float) -> bool:

@@ -11,13 +11,14 @@ from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 
+from sparktop.diagnose.ended_by import successor
 from sparktop.diagnose.kernel import findings as kernel_findings
 from sparktop.diagnose.kernel.findings import NO_MEMORY, OOM_KILL, OOM_LIMIT, is_restored, knowledge_of, rule_of
 from sparktop.diagnose.kernel.knowledge import Lasts
 from sparktop.diagnose.rule import RuleKind, live_rule
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.ranks import is_alive
-from sparktop.model.engine import Engine
+from sparktop.model.engine import Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView, boot_s_now, current_nodes
@@ -138,11 +139,24 @@ def relevance_of(event: KernelEvent, node: NodeView, now_boot_s: float) -> Relev
         return past
     if known.lasts is not Lasts.A_WHILE and _still_lasts(known.lasts, event, node, seen_s):
         return Relevance.NOW
-    engine = _engine_of(node, event) if event.code is not None else None
-    if engine is not None and (engine.started_boot_s or 0.0) > seen_s and is_alive(engine):
-        return past  # the engine was restarted since
+    if _is_restarted_since(node, event, seen_s):
+        return past
     lasts_s = known.lasts_s or (PASSING_S if event.severity is Severity.INFO else RECENT_S)
     return Relevance.NOW if age_s < lasts_s else past
+
+
+def _is_restarted_since(node: NodeView, event: KernelEvent, seen_s: float) -> bool:
+    """Whether the engine of an Xid or an OOM kill, or the one in its place, was started since.
+
+    One that its restart policy starts is soon out of memory again: after a kill it must have been started by somebody,
+    and serve.
+    """
+    is_kill = event.kind == "oom-kill"
+    engine = _engine_of(node, event) if is_kill or event.code is not None else None
+    now = engine if engine is None or is_alive(engine) else successor(engine, node)
+    if now is None or (now.started_boot_s or 0.0) <= seen_s:
+        return False
+    return not is_kill or (not now.restarts and now.state in (EngineState.READY, EngineState.SERVING))
 
 
 def _still_lasts(lasts: Lasts, event: KernelEvent, node: NodeView, seen_s: float) -> bool:
