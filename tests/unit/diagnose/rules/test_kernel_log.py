@@ -127,6 +127,12 @@ def test_refused_allocations_by_number_and_by_what_is_left(
     assert told(one(log(NO_MEMORY, ago_s=HOUR_S), available_gib=4.0)) == []
 
 
+@pytest.mark.parametrize(("available_gib", "severity"), [(110.0, I), (12.0, C)])
+def test_refusals_are_over_a_minute_later_where_memory_is_to_spare(available_gib: float, severity: Severity) -> None:
+    (finding,) = claims(RULES, one(log(*[NO_MEMORY] * 12, every_s=0.5, ago_s=80), available_gib=available_gib))
+    assert finding.severity is severity
+
+
 def test_what_was_said_last_comes_first_and_one_that_goes_on_says_when_it_was_last() -> None:
     fleet = one(log((XID_43, 1500.0), (XID_43, 1200.0), (XID_79, 3.0)))
     assert [finding.rule for finding in claims(RULES, fleet)] == ["kernel.xid-79", "kernel.xid-43"]

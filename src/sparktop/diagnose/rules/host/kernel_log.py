@@ -53,6 +53,10 @@ LOW_BYTES = 10 * GIB
 EASY_BYTES = 16 * GIB
 
 
+OVER_S = 60.0
+"""Refusals this old are over where memory is to spare again."""
+
+
 _SCOPE = "every node whose kernel log can be read"
 
 
@@ -277,16 +281,22 @@ def _with_node_state(
     if live_cause:
         return finding
     if finding.rule == NO_MEMORY:
-        return _with_memory_severity(finding, node, sample.memory.available_bytes)
+        return _with_memory_severity(finding, node, sample.memory.available_bytes, last_s)
     if finding.rule in (OOM_KILL, OOM_LIMIT):
         return _with_holder(finding, node)
     return finding
 
 
-def _with_memory_severity(finding: Finding, node: NodeView, available: int) -> Finding:
-    """The finding with its severity by available memory: routine with memory to spare, else the last warning."""
+def _with_memory_severity(finding: Finding, node: NodeView, available: int, last_s: float) -> Finding:
+    """The finding with its severity by available memory: routine with memory to spare, else the last warning.
+
+    Args:
+        last_s: seconds since the last refusal; with memory to spare it is over after OVER_S.
+    """
     severity, low = finding.severity, available < LOW_BYTES
-    if severity is Severity.CRITICAL and available >= EASY_BYTES:
+    if available >= EASY_BYTES and last_s >= OVER_S:
+        severity = Severity.INFO
+    elif severity is Severity.CRITICAL and available >= EASY_BYTES:
         severity = Severity.WARNING
     elif severity is Severity.WARNING and low:
         severity = Severity.CRITICAL
