@@ -168,6 +168,8 @@ class LogFacts:
     is_stopping: bool = False
     has_served: bool = False
     """It was ready or serving in this run."""
+    has_come_further: bool = False
+    """Restarted after a failure, its load has come to what no failed run before it came to."""
     findings: tuple[Finding, ...] = ()
     """Findings of the log rules, with nodes and subject filled in."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparktop.cmdline.engine_command import of_container
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
@@ -20,6 +20,16 @@ from sparktop.observe.frames import FrameReader
 from sparktop.observe.log_ring import LineRing
 
 CAPACITY = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """The runs that ended since one served, or since the log is followed."""
+
+    findings: tuple[Finding, ...] = ()
+    """Of the last run that had any, each since the first run that it was seen in."""
+    phases: frozenset[str] | None = None
+    """All that their loads came to; None where no run has ended."""
 
 
 class Feed:
@@ -42,8 +52,7 @@ class Feed:
         self.said = EngineLogState()
         self._kind = kind
         self._reader = LogReader(rules, kind, mask=mask_text)
-        self._findings_before: tuple[Finding, ...] = ()
-        """Of the last run that had any."""
+        self._before = _Failed()
         self._last_line_wall_s: float | None = None
         self._rules = FrameReader[tuple[int, LogLine]](self._read, now=now)
         """Reads the ring's lines, with their numbers."""
@@ -77,10 +86,12 @@ class Feed:
 
         Args:
             is_restarted: Docker has started it again after a failure: what ended the run before stays told until this
-                one serves, or tells of something itself.
+                one serves, comes further than any before it, or tells of something itself.
         """
         said = self.said
-        findings = self._reader.findings(self.title)
+        before = self._before if is_restarted and not said.has_served else _Failed()
+        has_come_further = before.phases is not None and not said.phases <= before.phases
+        findings = self._read_findings(before) or (() if has_come_further else before.findings)
         return LogFacts(
             phase=said.phase,
             progress=said.progress,
@@ -89,12 +100,25 @@ class Feed:
             failure=said.failure,
             is_stopping=said.stopping,
             has_served=said.has_served,
-            findings=findings or (self._findings_before if is_restarted and not said.has_served else ()),
+            has_come_further=has_come_further,
+            findings=findings,
+        )
+
+    def _read_findings(self, before: _Failed) -> tuple[Finding, ...]:
+        """Of this run; what runs before it failed by, too, since it was first seen."""
+        first_s = {finding.rule: finding.since_wall_s for finding in before.findings}
+        return tuple(
+            replace(finding, since_wall_s=first_s[finding.rule]) if finding.rule in first_s else finding
+            for finding in self._reader.findings(self.title)
         )
 
     def forget(self) -> None:
         """Reset the state read from the log, at the end of a run; the lines stay."""
-        self._findings_before = self._reader.findings(self.title) or self._findings_before
+        before = _Failed() if self.said.has_served else self._before
+        self._before = _Failed(
+            findings=tuple(_since_first_seen(finding) for finding in self._read_findings(before)) or before.findings,
+            phases=(before.phases or frozenset()) | self.said.phases,
+        )
         self._rules.clear()
         self.said = EngineLogState()
         self._reader.reset()
@@ -103,6 +127,12 @@ class Feed:
         """Insert a line by sparktop: what happened to the connection, and when."""
         stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
         self.ring.extend([LogLine(text=f"── {stamp} {text} ──", priority=NOTE)])
+
+
+def _since_first_seen(finding: Finding) -> Finding:
+    if finding.since_wall_s is not None:
+        return finding
+    return replace(finding, since_wall_s=min((one.wall_s for one in finding.evidence if one.wall_s), default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

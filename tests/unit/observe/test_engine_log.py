@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 from tests.hostile_lines import REQUEST
@@ -18,6 +19,7 @@ from sparktop.transport.docker.log_follower import Pump
 
 FAULT = LogLine(text="RuntimeError: CUDA error: an illegal memory access was encountered")
 READY = LogLine(text="INFO:     Application startup complete.")
+STARTS = LogLine(text="(APIServer pid=1) INFO 11-20 02:14:02 [utils.py:299] vLLM API server version 0.21.0")
 
 
 def ticking(step_s: float) -> Iterator[float]:
@@ -98,6 +100,49 @@ async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> 
     await asyncio.wait_for(pump.finish(), 20)
     assert len(taken) == 3 * log_follower.BATCH_RECORDS
     assert asked > 3
+
+
+WEIGHTS = LogLine(text="INFO Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:02<00:03]", wall_s=140.0)
+
+
+def test_what_ended_a_run_is_over_once_a_start_comes_further() -> None:
+    """A memory that was freed between two starts of a loop: the next one loads, which no start before it did."""
+    one = feed(0.0)
+    one.accept((FAULT,))
+    one.forget()
+    one.accept((replace(STARTS, wall_s=130.0),))
+    assert not one.facts(is_restarted=True).has_come_further
+    one.accept((WEIGHTS,))
+    assert one.facts(is_restarted=True).has_come_further
+    assert one.facts(is_restarted=True).findings == ()
+
+
+def test_what_ends_each_load_stays_told_while_the_next_one_loads() -> None:
+    one = feed(0.0)
+    one.accept((WEIGHTS, FAULT))
+    one.forget()
+    one.accept((FAULT,))  # this one did not even load
+    one.forget()
+    one.accept((WEIGHTS,))
+    facts = one.facts(is_restarted=True)
+    assert not facts.has_come_further
+    assert [finding.rule for finding in facts.findings] == ["cuda.illegal-memory-access"]
+
+
+def test_what_ends_each_start_of_a_loop_is_told_since_the_first() -> None:
+    one = feed(0.0)
+    for wall_s in (100.0, 124.0, 148.0):
+        one.accept((replace(FAULT, wall_s=wall_s),))
+        (finding,) = one.facts(is_restarted=True).findings
+        assert finding.since_wall_s in (None, 100.0)
+        one.forget()
+    (finding,) = one.facts(is_restarted=True).findings
+    assert finding.since_wall_s == 100.0
+    one.accept((READY,))
+    one.forget()
+    one.accept((replace(FAULT, wall_s=900.0),))
+    (finding,) = one.facts(is_restarted=True).findings
+    assert finding.since_wall_s is None, "it served between: this is another failure"
 
 
 def test_what_ended_a_run_stays_told_while_docker_starts_it_again() -> None:

@@ -169,3 +169,41 @@ async def test_a_spike_that_nobody_stopped_is_mended_after_the_kill_and_the_kill
     assert told_still.title.startswith("Earlier")
     assert "in vllm-gptoss " in told_still.title, "also once its container was set aside"
     await acting.aclose()
+
+
+def test_what_only_a_reboot_gives_back_stays_told_while_an_engine_starts_and_fails() -> None:
+    """Between two starts nothing else may head the list: what it offers would cost a service and give back nothing."""
+    stage = Stage("leak-after-kill").run(48)
+    for second in range(49, 110):
+        stage.run(second)
+        first = next(one for one in stage.firing() if one.severity is Severity.CRITICAL)
+        assert first.rule == "memory.held-after-exit", second
+        assert "reboot" in {one.action for one in first.remedies}
+        for apart in stage.firing("cluster.memory-apart"):
+            assert "end-holder" not in {one.action for one in apart.remedies}, "it holds 6 of 33 GiB"
+
+
+async def test_a_loop_is_over_once_a_start_comes_past_what_ended_the_others(tmp_path: Path) -> None:
+    stage = Stage("restart-loop").run(60)
+    acting = Acting(stage, tmp_path)
+    lacking = found(stage, "vllm.free-memory-below-utilisation")
+    began_s = lacking.since_wall_s
+    plan = await acting.plan(acting.requests(lacking, await preselected(acting, lacking))[0])
+    assert isinstance(plan, Plan), plan
+    assert plan.request.action == "end-holder"
+    assert "Docker keeps restarting vllm-coder" in " ".join(plan.warnings)
+    run = await acting.run(plan)
+    assert run.state is RunState.DONE, (run.message, told(run))
+    (still,) = stage.firing("vllm.free-memory-below-utilisation")
+    assert still.since_wall_s == began_s, "the same problem, since the first start that had it"
+
+    def engine() -> EngineState:
+        return next(one for one in stage.picture.nodes[0].engines if one.name == "vllm-coder").state
+
+    while engine() is not EngineState.LOADING:
+        assert stage.t < 240
+        stage.run(stage.t + 1)
+    stage.run(stage.t + 45)
+    assert engine() in (EngineState.LOADING, EngineState.CAPTURING), "as long as before it serves"
+    assert [one.title for one in stage.firing() if one.severity is not Severity.INFO] == []
+    await acting.aclose()

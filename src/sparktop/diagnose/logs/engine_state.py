@@ -64,6 +64,8 @@ class EngineLogState:
     state: EngineState = EngineState.UNKNOWN
     progress: Progress | None = None
     phase: str = ""
+    phases: frozenset[str] = frozenset()
+    """All that its load has come to in this run, as `Phase.name`."""
     version: str | None = None
     failure: str = ""
     """The first line that reported that the engine died or couldn't start."""
@@ -155,6 +157,7 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         state,
         state=phase.state,
         phase=phase.name,
+        phases=state.phases | {phase.name} if phase.name else state.phases,
         progress=progress,
         has_served=state.has_served or phase.serves,
         version=phase.version or state.version,

@@ -50,7 +50,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     warnings = [warning for _, node in nodes if node is not None for warning in _warnings(node)]
     doubt = next((doubt for _, node in nodes if (doubt := _doubt(node, request))), "")
     warnings = [doubt, *warnings] if doubt else warnings
-    warnings += [stays] if (stays := stays_note(request)) else []
+    warnings += [stays] if (stays := stays_note(request, picture)) else []
     warnings += [note for name, _ in nodes if (note := sudo_note(survey.privileges(name), (DROP,), name))]
     return Plan(
         request=request,

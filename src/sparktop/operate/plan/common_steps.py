@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.rules.pair.link import down_ports
-from sparktop.model.engine import Engine, EngineState
+from sparktop.model.engine import RESTARTING_POLICIES, Engine, EngineState
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Request, Step
@@ -58,17 +58,28 @@ def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:
     )
 
 
-def stays_note(request: Request) -> str:
+def stays_note(request: Request, picture: FleetState) -> str:
     """Why the finding can't resolve while its engine runs on (it comes from what a log said); empty otherwise."""
-    if request.finding is None or any(rule.card.id == request.finding.rule for rule in live_rules()):
+    finding = request.finding
+    if finding is None or not _is_from_a_log(request):
         return ""
-    return f"{request.finding.rule} comes from a log, and stays until that engine starts again: restart it afterwards."
+    engines = [engine for node in picture.nodes if node.name in finding.nodes for engine in node.engines]
+    engine = next((engine for engine in engines if engine.name == finding.subject), None)
+    name = "its engine" if engine is None else engine.name
+    container = engine.container if engine is not None and engine.restarts else None
+    if container is not None and container.restart_policy in RESTARTING_POLICIES:
+        return f"Docker keeps restarting {name}: what its log tells stays shown until a start comes further."
+    return f"What {name}'s log tells stays shown until {name} starts again: restart it afterwards."
+
+
+def _is_from_a_log(request: Request) -> bool:
+    return request.finding is not None and all(rule.card.id != request.finding.rule for rule in live_rules())
 
 
 def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:
     """See the request's findings resolve; no step where none is named, or it can't resolve without a restart."""
     findings = request.findings
-    if not findings or (engines_run_on and stays_note(request)):
+    if not findings or (engines_run_on and _is_from_a_log(request)):
         return ()
     problems = (
         f"the problem is gone: {findings[0].title}" if len(findings) == 1 else f"all {len(findings)} problems are gone"

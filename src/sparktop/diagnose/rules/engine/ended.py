@@ -150,6 +150,8 @@ def restart_loop(fleet: FleetState) -> Iterator[Finding]:
 def _is_looping(engine: Engine, container: Container) -> bool:
     if container.status == "restarting":
         return True
+    if engine.log is not None and engine.log.has_come_further:
+        return False  # what ended it again and again didn't end it this time
     is_young = engine.uptime_s is not None and engine.uptime_s < LOOP_UPTIME_S
     return (
         container.restart_count >= LOOPING and container.status == "running" and is_young and engine.state in STARTING

@@ -100,7 +100,7 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
             for finding in engine.log.findings:
                 if not is_told(finding.rule):
                     continue
-                logged_s = min(
+                logged_s = finding.since_wall_s or min(
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
                 )
                 log = LogPlace(node.name, engine.name)

@@ -8,7 +8,8 @@ is it unaccounted for against this machine's figure after boot (docs/facts/engin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
@@ -118,17 +119,20 @@ class _AfterExit:
 def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
     """memory.held-after-exit: at most one finding a node, the first case that applies.
 
-    A living process that outlived its engine; else, with no engine alive: memory that is still rising, memory held by
-    nobody compared with this machine's figure after boot, page cache.
+    A living process that outlived its engine; memory held by nobody compared with this machine's figure after boot,
+    found with no engine alive and told until somebody gives it back; else, with no engine alive: memory that is still
+    rising, page cache.
     """
     for node, sample in current_nodes(fleet):
         if (orphan_finding := orphan(node)) is not None:
             yield orphan_finding
             continue
+        lost = _still_lost(lost_memory(fleet, node.name), node, sample)
         if any(is_alive(engine) for engine in node.engines):
-            continue
-        after = _after_exit(node, sample, fleet)
-        finding = _rising(after) or _trapped(after) or _cache(after)
+            finding = lost
+        else:
+            after = _after_exit(node, sample, fleet)
+            finding = _trapped(after) or lost or _rising(after) or _cache(after)
         if finding is not None:
             yield finding
 
@@ -266,9 +270,23 @@ def _trapped(after: _AfterExit) -> Finding | None:
         remedies=_reboot(after),
         references=_REFERENCES,
         nodes=(after.node.name,),
-        brief=f"{gib(trapped)} unaccounted, {gib(after.available)} available",
+        brief=_lost_brief(trapped, after.available),
         blocks_starts=True,
     )
+
+
+def _still_lost(lost: Finding | None, node: NodeView, sample: Sample) -> Finding | None:
+    """What was told as lost, while as much belongs to nobody: an engine that starts doesn't give it back."""
+    unaccounted = node.ledger.unaccounted_bytes if node.ledger else None
+    least = (node.baseline.least_unaccounted_bytes if node.baseline else None) or 0
+    if lost is None or unaccounted is None or unaccounted - least < TRAPPED_BYTES:
+        return None
+    waited = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
+    return replace(lost, remedies=waited, brief=_lost_brief(unaccounted, sample.memory.available_bytes))
+
+
+def _lost_brief(lost: int, available: int) -> str:
+    return f"{gib(lost)} unaccounted, {gib(available)} available"
 
 
 def _cache(after: _AfterExit) -> Finding | None:

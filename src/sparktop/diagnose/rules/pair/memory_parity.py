@@ -55,10 +55,15 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
     if gap is None:
         return
-    facts = MemoryFacts(available=(gap.rich_bytes, gap.poor_bytes), is_loading=gap.pair is not None)
-    judgement = judge_memory_parity(facts)
+    judgement = _judged(gap)
     if judgement.is_problem:
         yield _finding(two, gap, judgement)
+
+
+def _judged(gap: _Gap, *, freed_bytes: int = 0) -> Judgement:
+    """The gap, as it is or would be with so much freed on the node that has less."""
+    available = (gap.rich_bytes, gap.poor_bytes + freed_bytes)
+    return judge_memory_parity(MemoryFacts(available=available, is_loading=gap.pair is not None))
 
 
 def _unit_of(node: NodeView, row: GpuProcess) -> str:
@@ -183,6 +188,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         if other_process
         else ""
     )
+    ends_it = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
     yield Remedy(
         title=f"Free memory on {name}: stop what runs there besides the engine{process_text}",
         steps=(
@@ -190,8 +196,8 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
             "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
         ),
         cost="those services' work",
-        action="end-holder" if other_process is not None else None,
-        pid=other_process.pid if other_process is not None else None,
+        action="end-holder" if ends_it else None,
+        pid=other_process.pid if other_process is not None and ends_it else None,
     )
     sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
     share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
