@@ -268,6 +268,17 @@ def test_what_hangs_under_nothing_shown_has_no_stem(clock: ManualClock) -> None:
     assert [line[:4] for line in verdict(clock, fleet)[:3]] == [" ✖ s", " └ ✖", " ✖ s"]
 
 
+def test_what_follows_from_a_note_alone_keeps_its_line_before_what_is_less(clock: ManualClock) -> None:
+    """Its cause is only noted, so it is a root of the top line, and what `f` mends."""
+    note, first = finding("a.note", severity=Severity.INFO), finding("a.first", "a.note")
+    fleet = replace(pictures.idle(clock), findings=(note, first, finding("b"), finding("c")))
+    lines = verdict(clock, fleet, height=2)
+    assert ["a.first" in lines[0], "b" in lines[1]] == [True, True]
+    pane = VerdictPane(clock, standing_of=Attention(clock).standing)
+    pane._fleet = fleet
+    assert [root.rule for root in pane.roots] == ["a.first", "b", "c"]
+
+
 def test_a_title_that_says_its_figures_is_not_told_them_again(clock: ManualClock) -> None:
     one = finding("a", title="vllm-one failed (exit code 1)", brief="exit code 1")
     two = finding("b", title="vllm-two failed (exit code 1)", brief="exit code 137")

@@ -144,9 +144,12 @@ class VerdictPane(LineWidget):
         notices = [entry for entry in self._fleet.notices if entry.node not in starved_nodes]
         ranked: list[tuple[int, Item]] = [(-entry.severity.weight, entry) for entry in notices]
         family: list[FindingRow] = []
-        for row in rows(self._fleet.findings, self._standing_of):
-            if row.standing is not AttentionState.OPEN or row.finding.severity is Severity.INFO:
-                continue
+        wrong = [
+            row
+            for row in rows(self._fleet.findings, self._standing_of)
+            if row.standing is AttentionState.OPEN and row.finding.severity is not Severity.INFO
+        ]
+        for row in with_own_stems(wrong):  # what follows from a note alone is a root here
             if not row.stem:
                 ranked += _ranked(family)
                 family = []
