@@ -122,6 +122,15 @@ def test_what_the_log_told_is_so_since_its_line() -> None:
     assert found.since_wall_s == WALL_S - 7200.0
 
 
+def test_of_two_engines_on_a_node_the_title_names_the_one_whose_log_it_is() -> None:
+    died = LogFacts(findings=(Finding(rule="a.b", severity=Severity.WARNING, title="vLLM's engine died"),))
+    named = LogFacts(findings=(Finding(rule="a.b", severity=Severity.WARNING, title="vllm-b can't start"),))
+    first, second = engine(name="vllm-a", log=died), engine(name="vllm-b", key="b", log=named)
+    assert [one.title for one in claims(RULES, picture(node(engines=(first,))))] == ["vLLM's engine died"]
+    titles = [one.title for one in claims(RULES, picture(node(engines=(first, second))))]
+    assert titles == ["vllm-a: vLLM's engine died", "vllm-b can't start"]
+
+
 def lines(*texts: str) -> tuple[LogLine, ...]:
     return tuple(LogLine(text=text, wall_s=WALL_S + at) for at, text in enumerate(texts))
 

@@ -104,8 +104,10 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
                 )
                 log = LogPlace(node.name, engine.name)
+                is_clear = len(node.engines) == 1 or engine.name in finding.title
                 yield replace(
                     finding,
+                    title=finding.title if is_clear else f"{engine.name}: {finding.title}",
                     nodes=(node.name,),
                     subject=engine.name,
                     since_wall_s=logged_s,
