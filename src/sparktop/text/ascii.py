@@ -20,13 +20,14 @@ _SIGNS = {
     ">": "›▸▶→",
     "<": "‹◂←⌫⏎",
     ".": "…·",
-    "-": "–—▱─━╌╸╺",
+    "-": "–—▱─━╌╸╺▔",
     "|": "│┃╹╻▏▎▍▌▐",
     "#": "▰█▇▆▅▄▃",
     "=": "▒",
     "_": "▂▁",
     '"': "“”",
     "'": "’‘°",
+    "/ ": "🔎",
     "?": "\N{REPLACEMENT CHARACTER}",
 }
 _BY_CHARACTER = {char: sign for sign, characters in _SIGNS.items() for char in characters}

@@ -18,6 +18,7 @@ from sparktop.text.ascii import ascii_text, wants_ascii
         ("\u2800\u2840\u28e4\u28ff", " .:#"),
         ("café", "cafe"),
         ("日本", "????"),
+        ("🔎▔▔", "/ --"),
     ],
 )
 def test_signs_borders_and_graphs(text: str, plain: str) -> None:
