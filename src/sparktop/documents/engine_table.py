@@ -342,7 +342,7 @@ def no_figures(engine: Engine) -> str:
     endpoint = engine.endpoint
     if endpoint is None:
         return (
-            "a worker rank: its head serves"
+            "worker rank: requests go to its head"
             if is_worker(engine) and spans_nodes(engine)
             else f"{NA}: no endpoint found"
         )

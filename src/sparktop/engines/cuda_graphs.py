@@ -52,8 +52,8 @@ def without_graphs(engine: Engine) -> Remedy:
     return Remedy(
         title="Relaunch without CUDA graphs on both nodes, so that it doesn't hang again",
         steps=tuple(steps),
-        cost="another decode speed: two Sparks with a mixture of experts ran 12-20 % faster without PIECEWISE graphs, "
-        "others ran slower; measure it",
+        cost="some decode speed, or none: two Sparks with a mixture of experts ran 12-20 % faster without PIECEWISE "
+        "graphs, others slower; measure it",
         action="relaunch",
         change=change_without_graphs(engine),
     )

@@ -78,7 +78,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
                 ),
                 Remedy(
                     title="Stop other programs that hold memory there",
-                    steps=("this node's ledger names the holders",),
+                    steps=("the memory bar of this node names the holders",),
                     cost="their work",
                 ),
                 Remedy(
