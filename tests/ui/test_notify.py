@@ -212,6 +212,20 @@ async def test_several_that_come_at_once_are_one_toast_and_one_run(
         assert not app._notifications, "the top line has them"
 
 
+async def test_no_toast_tells_what_gets_its_line_by_the_same_picture(tmp_path: Path) -> None:
+    """The top line had one row until now: the others' come with the next layout."""
+    command = ("sh", "-c", f'echo "$0" > {tmp_path / "said"}', "{title}")
+    app, state, _ = told_app(NotifyOptions(channels=("toast",), command=command))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await ready(pilot)
+        app.publish(replace(state, findings=(ONE, TWO)))
+        await until(pilot, (tmp_path / "said").is_file, what="both announced")
+        await pilot.pause()
+        assert "One" in screen(pilot)
+        assert "Two" in screen(pilot)
+        assert not app._notifications
+
+
 async def test_a_toast_tells_what_no_line_of_the_screen_does() -> None:
     app, state, _ = told_app(NotifyOptions(channels=("toast",)))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:

@@ -149,14 +149,11 @@ class Notifier:
         is_back = self._new_findings.is_back(findings[0])
         text = f"✖ {'again: ' if is_back else ''}{headline(findings)}"
         if "toast" in self._channels:
-            brief = findings[0].figures if len(findings) == 1 else ""
-            keys = "f fix  d details" if any(finding.remedies for finding in findings) else "d details"
-            message = "\n".join(line for line in (text, brief, keys) if line)
             # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
                 tell(f"{'again' if is_back else 'new'}: {headline(findings)}")
-            elif not all(map(self._is_shown, findings)):
-                self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
+            else:
+                self._toast(findings)
         if "bell" in self._channels:
             self._app.bell()
         if "osc9" in self._channels:
@@ -165,6 +162,17 @@ class Notifier:
             self._write(f"\x1b]777;notify;sparktop;{for_terminal(text).replace(';', ',')}\x07")
         if self._command:
             self._app.run_worker(self._run_program(findings), name="notify-command", exit_on_error=False)
+
+    def _toast(self, findings: Sequence[Finding]) -> None:
+        """Tell of those that have no line on the screen."""
+        unseen = [finding for finding in findings if not self._is_shown(finding)]
+        if not unseen:
+            return
+        again = "again: " if self._new_findings.is_back(unseen[0]) else ""
+        brief = unseen[0].figures if len(unseen) == 1 else ""
+        keys = "f fix  d details" if any(finding.remedies for finding in unseen) else "d details"
+        message = "\n".join(line for line in (f"✖ {again}{headline(unseen)}", brief, keys) if line)
+        self._app.notify(message, severity="error", markup=False, timeout=TOAST_S)
 
     async def _run_program(self, findings: tuple[Finding, ...]) -> None:
         data = json.dumps({"version": 1, "findings": [as_data(finding) for finding in findings]}, ensure_ascii=False)

@@ -104,7 +104,12 @@ class VerdictPane(LineWidget):
         return tuple(item.finding for item in self._items() if isinstance(item, FindingRow) and not item.stem)
 
     def has_line_of(self, finding: Finding) -> bool:
-        """Whether the finding has a line of its own."""
+        """Whether the finding has a line of its own, also where the next layout gives it one."""
+        width, height = self.size
+        if (given := self.styles.height) is not None and given.cells is not None:
+            height = given.cells
+        if width:
+            self.draw(width, height)
         return finding.key in self._drawn_keys
 
     def leave_to_list(self, is_listed: bool) -> None:
