@@ -7,13 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from rich.style import Style
+from tests.ui import pictures
+from tests.ui.look import clock_of_pictures
+from tests.ui.test_app import ready
 from textual.app import App, ComposeResult
 
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
+from sparktop.observe.watch import Publish
 from sparktop.text import graph, lines
 from sparktop.text.lines import Line
 from sparktop.ui import app as app_module
+from sparktop.ui.panes.header import Header
 from sparktop.ui.widgets import line_widget
 from sparktop.ui.widgets.line_widget import LineWidget
 
@@ -68,6 +73,32 @@ async def test_the_tones_are_looked_up_once_for_all_lines(monkeypatch: pytest.Mo
         await pilot.pause()
         assert len(looked_up) == 1
         assert widget._palette is None
+
+
+async def test_ages_are_drawn_with_a_picture_and_alone_only_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each paint of its own costs as much as what it shows."""
+    clock = clock_of_pictures()
+    state = pictures.idle(clock)
+
+    async def start(publish: Publish, prompter: object) -> pictures.FakeWatch:
+        publish(state)
+        return pictures.FakeWatch(state)
+
+    ticks: list[float] = []
+    monkeypatch.setattr(Header, "tick", lambda _: ticks.append(clock.monotonic()))
+    app = app_module.SparktopApp(start=start, node_names=("spark1", "spark2"), clock=clock)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = (await ready(pilot)).console_screen
+        ticks.clear()
+        for _ in range(3):
+            clock.advance(0.7)
+            shown.show(state)
+            clock.advance(0.3)
+            shown.tick()
+        assert len(ticks) == 3
+        clock.advance(1.0)
+        shown.tick()
+        assert len(ticks) == 4
 
 
 @pytest.fixture

@@ -196,9 +196,13 @@ class NodeBook:
 
     def containers(self, containers: Containers, asked_s: float | None = None) -> None:
         """Set the containers that the Docker Engine listed last; `asked_s`: when it was asked, monotonic clock."""
+        is_news = self._containers_at_s is None or containers != self.known_containers
         self.known_containers = containers
         self._containers_at_s = self.clock.monotonic() if asked_s is None else asked_s
-        self._notify(False)
+        if is_news:
+            self._notify(False)
+        else:
+            self._view = None  # the next picture has the time of this answer
 
     @property
     def can_look_for_engines(self) -> bool:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from sparktop.ui.action_flow import ActionFlow
     from sparktop.ui.screens.finding import FindingScreen
 
+TICK_S, TICK_ALONE_S = 0.5, 0.9
+"""Ages and the clock that are this old are drawn again together with a picture, or alone by a timer of one second."""
+
 
 class ConsoleScreen(Screen[None]):
     """The console: shows each fleet state that it is given; asks the Watch only for logs and reconnects."""
@@ -74,6 +77,7 @@ class ConsoleScreen(Screen[None]):
         """How far back the graphs reach: one of WINDOWS_S."""
         self._details: FindingScreen | None = None
         self._arranged: Arrangement | None = None
+        self._ticked_s = float("-inf")
         self._failed: dict[str, Notice] = {}
         """What failed when it was shown last, by the pane's name."""
         self.is_read_only = read_only
@@ -144,6 +148,8 @@ class ConsoleScreen(Screen[None]):
             # Last: it names what has failed in the others.
             self.contain("verdict", self._show_verdict)
             self._arrange()
+            if self._is_older(TICK_S):
+                self._tick(self.header, self.findings, *self.nodes)  # painted together with the picture
 
     def contain(self, name: str, show: Callable[[], object]) -> None:
         """Show something in this pane; a fault in it costs only this pane, and the top line names it."""
@@ -174,13 +180,19 @@ class ConsoleScreen(Screen[None]):
                 self.contain(pane.node_name, partial(pane.show, view, hidden_views, window))
 
     def tick(self) -> None:
-        """A second has passed: redraw ages, countdowns and the clock."""
-        with self.app.batch_update():
-            ticking: tuple[Header | VerdictPane | FindingsPane | NodePane, ...]
-            ticking = (self.header, self.verdict, self.findings, *self.nodes)
-            for pane in ticking:
-                if pane.display:
-                    self.contain(f"{pane_name(pane)}'s clock", pane.tick)
+        """Redraw ages, countdowns and the clock, unless a picture has done so in the last second."""
+        if self._is_older(TICK_ALONE_S):
+            with self.app.batch_update():
+                self._tick(self.header, self.verdict, self.findings, *self.nodes)
+
+    def _is_older(self, seconds: float) -> bool:
+        return self._clock.monotonic() - self._ticked_s >= seconds
+
+    def _tick(self, *panes: Header | VerdictPane | FindingsPane | NodePane) -> None:
+        self._ticked_s = self._clock.monotonic()
+        for pane in panes:
+            if pane.display:
+                self.contain(f"{pane_name(pane)}'s clock", pane.tick)
 
     def has_line_of(self, finding: Finding) -> bool:
         """Whether the finding has a line on the screen now."""

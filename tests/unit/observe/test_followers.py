@@ -8,7 +8,7 @@ import pytest
 from tests.pictures_support import memory
 
 from sparktop.clock import ManualClock
-from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineMetrics, EngineState
+from sparktop.model.engine import Containers, Endpoint, EndpointState, Engine, EngineKind, EngineMetrics, EngineState
 from sparktop.model.telemetry import Sample
 from sparktop.observe import followers as module
 from sparktop.observe.followers import Followers, is_later_start
@@ -89,3 +89,18 @@ def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.Monk
     scraped.metrics = EngineMetrics(wall_s=1.0, running=2.0)
     assert seen(10, 11).metrics is scraped.metrics
     assert seen(20).metrics is None
+
+
+def test_containers_listed_as_before_make_no_picture_of_their_own() -> None:
+    """The next one has the time of the answer, which steps wait for."""
+    clock = ManualClock()
+    changes: list[bool] = []
+    book = NodeBook("spark1", clock=clock, changed=changes.append)
+    book.containers(Containers(available=True))
+    assert len(changes) == 1
+    clock.advance(3.0)
+    book.containers(Containers(available=True))
+    assert len(changes) == 1
+    assert book.view().containers_at_s == clock.monotonic()
+    book.containers(Containers(detail="gone"))
+    assert len(changes) == 2

@@ -184,8 +184,9 @@ class KeyLine(LineWidget):
 
     def show(self, view: str) -> None:
         """Mark this view as the open one."""
-        self._view = view
-        self.redraw()
+        if view != self._view:
+            self._view = view
+            self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
         self._command_spans = []
