@@ -13,6 +13,7 @@ from tests.support import poll
 
 from sparktop.config import state_home
 from sparktop.operate.audit.audit import entries
+from sparktop.ui.terminal_driver import TICKS_FOR_S
 
 pytestmark = pytest.mark.integration
 ENDS_WITHIN_S = 20.0
@@ -42,6 +43,21 @@ def test_a_demo_without_its_terminal_ends(goes: Callable[[Terminal], None], unde
         if not at.is_hung_up:
             assert "\x1b[?1049l" in at.text, "the screen is given back"
             assert "Traceback" not in at.text
+
+
+def test_a_lone_escape_is_heard_by_a_console_that_nobody_has_typed_at() -> None:
+    """Without input the thread that reads it sleeps until there is some, and for Escape it must wake once more."""
+    with terminal("demo") as at:
+        at.reads("spark2")
+        at.reads("log", within_s=30)
+        at.pause(TICKS_FOR_S + 0.5)
+        at.types("?")
+        place = at.reads("All keys")
+        at.pause(TICKS_FOR_S + 0.5)
+        at.types("\x1b")
+        at.reads("GiB available", after=place)
+        at.types("q")
+        assert at.ends(ENDS_WITHIN_S) == 0
 
 
 @pytest.fixture

@@ -282,7 +282,9 @@ def _still_lost(lost: Finding | None, node: NodeView, sample: Sample) -> Finding
     if lost is None or unaccounted is None or unaccounted - least < TRAPPED_BYTES:
         return None
     waited = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
-    return replace(lost, remedies=waited, brief=_lost_brief(unaccounted, sample.memory.available_bytes))
+    return replace(
+        lost, is_unseen=False, remedies=waited, brief=_lost_brief(unaccounted, sample.memory.available_bytes)
+    )
 
 
 def _lost_brief(lost: int, available: int) -> str:
