@@ -283,7 +283,7 @@ def _still_lost(lost: Finding | None, node: NodeView, sample: Sample) -> Finding
         return None
     waited = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
     return replace(
-        lost, is_unseen=False, remedies=waited, brief=_lost_brief(unaccounted, sample.memory.available_bytes)
+        lost, is_unseen=False, remedies=waited, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
     )
 
 
