@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop
-from tests.support import free_port
+from tests.support import free_port, interruptible
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -35,7 +35,8 @@ def test_a_local_port_leads_to_the_engine_until_it_is_interrupted(spark: Spark) 
     assert engine.port
     python = [sys.executable, "-X", "faulthandler"]
     command = [*python, "-m", "sparktop", "forward", "spark1", "vllm-near", "--port", str(free_port())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=interruptible) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
@@ -45,7 +46,7 @@ def test_a_local_port_leads_to_the_engine_until_it_is_interrupted(spark: Spark) 
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # each thread's traceback: it hung once, on a loaded machine
+            process.send_signal(signal.SIGABRT)  # each thread's traceback
             pytest.fail(process.stderr.read())
         finally:
             process.kill()
