@@ -62,7 +62,8 @@ class TerminalDriver(LinuxDriver):
                         heard_s = time.monotonic()
                         if not (data := self._read()):
                             return
-                        for event in parser.feed(decode(data)):
+                        text = decode(data)
+                        for event in parser.feed(text) if text else ():  # empty: the rest of a character is to come
                             self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
