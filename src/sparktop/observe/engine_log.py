@@ -23,7 +23,7 @@ CAPACITY = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
+class _FailedRuns:
     """The runs that ended since one served, or since the log is followed."""
 
     findings: tuple[Finding, ...] = ()
@@ -52,7 +52,7 @@ class Feed:
         self.said = EngineLogState()
         self._kind = kind
         self._reader = LogReader(rules, kind, mask=mask_text)
-        self._before = _Failed()
+        self._before = _FailedRuns()
         self._last_line_wall_s: float | None = None
         self._rules = FrameReader[tuple[int, LogLine]](self._read, now=now)
         """Reads the ring's lines, with their numbers."""
@@ -89,7 +89,7 @@ class Feed:
                 one serves, comes further than any before it, or tells of something itself.
         """
         said = self.said
-        before = self._before if is_restarted and not said.has_served else _Failed()
+        before = self._before if is_restarted and not said.has_served else _FailedRuns()
         has_come_further = before.phases is not None and not said.phases <= before.phases
         findings = self._read_findings(before) or (() if has_come_further else before.findings)
         return LogFacts(
@@ -104,7 +104,7 @@ class Feed:
             findings=findings,
         )
 
-    def _read_findings(self, before: _Failed) -> tuple[Finding, ...]:
+    def _read_findings(self, before: _FailedRuns) -> tuple[Finding, ...]:
         """Of this run; what runs before it failed by, too, since it was first seen."""
         first_s = {finding.rule: finding.since_wall_s for finding in before.findings}
         return tuple(
@@ -114,8 +114,8 @@ class Feed:
 
     def forget(self) -> None:
         """Reset the state read from the log, at the end of a run; the lines stay."""
-        before = _Failed() if self.said.has_served else self._before
-        self._before = _Failed(
+        before = _FailedRuns() if self.said.has_served else self._before
+        self._before = _FailedRuns(
             findings=tuple(_since_first_seen(finding) for finding in self._read_findings(before)) or before.findings,
             phases=(before.phases or frozenset()) | self.said.phases,
         )

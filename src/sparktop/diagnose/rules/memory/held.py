@@ -281,9 +281,9 @@ def _still_lost(lost: Finding | None, node: NodeView, sample: Sample) -> Finding
     least = (node.baseline.least_unaccounted_bytes if node.baseline else None) or 0
     if lost is None or unaccounted is None or unaccounted - least < TRAPPED_BYTES:
         return None
-    waited = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
+    remedies = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
     return replace(
-        lost, is_unseen=False, remedies=waited, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
+        lost, is_unseen=False, remedies=remedies, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
     )
 
 

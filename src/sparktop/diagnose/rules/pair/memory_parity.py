@@ -188,7 +188,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         if other_process
         else ""
     )
-    ends_it = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
+    closes_gap = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
     yield Remedy(
         title=f"Free memory on {name}: stop what runs there besides the engine{process_text}",
         steps=(
@@ -196,8 +196,8 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
             "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
         ),
         cost="those services' work",
-        action="end-holder" if ends_it else None,
-        pid=other_process.pid if other_process is not None and ends_it else None,
+        action="end-holder" if closes_gap else None,
+        pid=other_process.pid if other_process is not None and closes_gap else None,
     )
     sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
     share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
