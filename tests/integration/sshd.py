@@ -174,6 +174,11 @@ class Sshd:
                     found.append(pid)
         return found
 
+    def connection_pids(self) -> list[int]:
+        """One process for each connection: the listener's own children. Below them, each command is an sshd too until
+        it is executed."""
+        return _children(self.process.pid) if self.process is not None else []
+
     def kill_sessions(self, number: int = signal.SIGKILL) -> list[int]:
         """Signal every session process; the listener lives on."""
         pids = self.session_pids()

@@ -130,7 +130,7 @@ async def test_a_stopped_sshd_is_named_and_its_return_seen(sshd: Sshd) -> None:
 async def test_a_probe_that_is_killed_is_started_again_on_the_same_connection(sshd: Sshd) -> None:
     async with watching(sshd) as monitor:
         await until(monitor, is_live)
-        sessions = sshd.session_pids()
+        connections = sshd.connection_pids()
         first = monitor.state.nodes[0].sample
         assert first is not None
         for pid in probes(sshd):
@@ -139,7 +139,7 @@ async def test_a_probe_that_is_killed_is_started_again_on_the_same_connection(ss
         await until(
             monitor, lambda node: is_live(node) and node.sample is not None and node.sample.boot_s > first.boot_s + 0.6
         )
-        assert sshd.session_pids() == sessions
+        assert sshd.connection_pids() == connections
 
 
 async def test_without_python3_the_console_says_what_to_install(tmp_path: Path) -> None:
