@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import command_of, joins_ray, of_container
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
@@ -77,8 +77,8 @@ def other_ranks(rank: EngineRank, fleet: FleetState, *, where_they_meet: bool = 
     engines' process titles), and differ in the number of their rank, not in the model.
 
     Args:
-        where_they_meet: they don't differ either in the address at which they meet. A plan asks for it, lest it stops
-            another server's; a rule must do without, to find an address that is wrong.
+        where_they_meet: they don't differ either in the address at which they meet. A plan asks for it, so that it
+            doesn't stop another server's; a rule must do without, to find an address that is wrong.
     """
     if not is_rank_of_several(rank.engine, rank.node):
         return ()
