@@ -12,12 +12,13 @@ import shlex
 import tempfile
 import tomllib
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError
 
 INTERVAL_LIMITS_S = (0.25, 60.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement, State
+from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import EngineRank, names_in_order
 from sparktop.masking import mask_text
 from sparktop.model.bringup import Chapter, CheckState, Gauge

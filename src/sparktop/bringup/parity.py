@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from sparktop.bringup.access import memlock_ask
@@ -11,6 +10,7 @@ from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, pa
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
 from sparktop.bringup.memory import guards_ask, parse_guards, swap_ask, swap_text
 from sparktop.checks.node_facts import COMPONENTS
+from sparktop.dataclass import dataclass
 from sparktop.model.survey import Ask, FileText, Output
 from sparktop.operate.launch.gates.docker import toolkit_ask
 from sparktop.operate.launch.inputs.docker import (

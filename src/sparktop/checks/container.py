@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.change import INFINIBAND, MEMLOCK, Change
 from sparktop.model.finding import Remedy
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from ipaddress import IPv4Network
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import Interface
 
 _SCOPE = "DGX Sparks joined by cable"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GapReason, HostFacts
 

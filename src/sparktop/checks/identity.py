@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import Contact, LoginMethod, NodeView
 
 PRODUCT_FAMILY = "DGX Spark"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
+from sparktop.dataclass import dataclass
 
 _NO_RAY_SINCE = (26, 5)
 """NVIDIA's vLLM images have no Ray from 26.05 on (docs/facts/engines.md sections 5.3, 7)."""

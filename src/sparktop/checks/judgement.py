@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from sparktop.dataclass import dataclass
 from sparktop.model.finding import Remedy
 
 F = TypeVar("F")

@@ -6,9 +6,8 @@ and a case says which of the look-alikes of section 8 it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
+from sparktop.dataclass import dataclass
 
 _PLAYBOOKS = ("NVIDIA/dgx-spark-playbooks connect-two-sparks",)
 

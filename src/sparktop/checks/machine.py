@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import Memory
 
 GIB = 1 << 30

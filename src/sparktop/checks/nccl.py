@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from sparktop.checks.judgement import Judgement, State, check, failed, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import Interface, RdmaPort
 
 _SCOPE = "one engine over two nodes, vLLM or SGLang"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB
 
 _PLAYBOOKS = "NVIDIA/dgx-spark-playbooks connect-two-sparks"

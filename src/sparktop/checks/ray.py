@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.checks.judgement import Judgement, check, passed, unknown, warning
+from sparktop.dataclass import dataclass
 from sparktop.model.change import Change
 from sparktop.model.finding import Remedy
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from sparktop.checks.judgement import Judgement, check, note, passed, unknown, warning
+from sparktop.dataclass import dataclass
 
 _FLEET = ("anakronox/spark-fleet-updates, exercised on three live GB10",)
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.model.change import Change
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")

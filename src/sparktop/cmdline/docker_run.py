@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparktop.cmdline.container_body import host_options, with_options
@@ -12,6 +12,7 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.engine_flags import is_switch
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.source import Item, Word, hull, item_of
+from sparktop.dataclass import dataclass
 
 _SHORT_VALUED = {
     "a": "attach", "c": "cpu-shares", "e": "env", "h": "hostname", "l": "label", "m": "memory",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.engine_flags import LEVEL, Arity, canonical, is_flag, spec_of
 from sparktop.cmdline.source import Item, Word, hull
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 
 

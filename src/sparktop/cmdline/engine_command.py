@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from sparktop.cmdline.engine_argv import parsed, values_of
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.shell import commands
 from sparktop.cmdline.source import Word
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineKind
 
 DEFAULT_PORT: Mapping[EngineKind, int] = {EngineKind.VLLM: 8000, EngineKind.SGLANG: 30000}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparktop.cmdline.engine_argv import Flag, canonical_of, joined_words, parsed
 from sparktop.cmdline.engine_flags import LEVEL, Arity, is_flag, spec_of
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 
 

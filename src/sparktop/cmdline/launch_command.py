@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import joins_ray, server_in
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange, flag_edits
 from sparktop.cmdline.shell import Edit, ShellWord, Unclear, edited, script_at, simple_commands
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 
 _NO_ENGINE_PROGRAMS = frozenset({"echo", "printf", "grep", "pgrep", "pkill", "which", "pip", "uv", "curl"})

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from sparktop.cmdline.source import Word
 from sparktop.cmdline.variables import MAX_DEFAULTS, Takes, reference_at, takes
+from sparktop.dataclass import dataclass
 
 Variables = MutableMapping[str, Sequence[Word]]
 """Each variable's words: one for a plain variable, several for an array."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+
+from sparktop.dataclass import dataclass
 
 Span = tuple[int, int]
 """Offsets in a document's text: start, end (exclusive)."""

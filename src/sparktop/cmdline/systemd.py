@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline import source
 from sparktop.cmdline.source import Word
+from sparktop.dataclass import dataclass
 
 LIVE = "\ue000"
 LIVE_PERCENT = "\ue001"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose import container_exit
 from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.kernel import line as kernel_line

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose import rule_file
 from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, names
 from sparktop.diagnose.rule import Rule, RuleKind

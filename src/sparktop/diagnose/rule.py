@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from sparktop.checks.judgement import Check, Judgement, State
+from sparktop.dataclass import dataclass
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import cause_of
 from sparktop.documents.finding_tree import SIGNS, AttentionState, columns, cuts_brief, row_line, rows, unmarked
 from sparktop.model.event import Severity

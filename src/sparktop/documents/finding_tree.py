@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from rich.cells import cell_len
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ENGINE_DOWN, cause_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel.incident import counted, victim_text
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.model.event import KernelEvent, Severity

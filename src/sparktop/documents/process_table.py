@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import GpuProcess, Process
 from sparktop.text.lines import Line

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 from rich.cells import cell_len
 
+from sparktop.dataclass import dataclass
 from sparktop.documents.prospect import FIT_SIGNS, risk_lines, signed
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState

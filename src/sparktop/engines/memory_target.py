@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import CannotEdit
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import HOST_BYTES, MOST, most_share, overhead_of, reserve_bytes, share, words_for
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import AUTO

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import EngineRank, is_alive, teams
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Evidence, LogPlace

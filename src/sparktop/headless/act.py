@@ -8,12 +8,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.documents.run import printed_lines, step_line
 from sparktop.documents.step_text import masked, masked_lines

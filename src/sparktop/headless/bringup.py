@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.kept import Kept
 from sparktop.bringup.looking import look
 from sparktop.clock import Clock, SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.documents.bringup import as_data, as_html, as_markdown, chapter_lines, summary
 from sparktop.errors import ConfigError
 from sparktop.headless.act import MakeSession, OutputOptions, watched

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import find
 from sparktop.engines.ranks import is_alive
 from sparktop.errors import UsageError

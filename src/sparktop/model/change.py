@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
+
+from sparktop.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from sparktop.dataclass import dataclass
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 

@@ -6,9 +6,10 @@ Compared by identity (`eq=False`): a deep comparison of the picture on each publ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sparktop.dataclass import dataclass
 
 
 class GuardPhase(StrEnum):

@@ -7,9 +7,11 @@ Bodies, contents and environments may hold secrets: they are excluded from every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from sparktop.dataclass import dataclass
 
 
 class Privilege(StrEnum):

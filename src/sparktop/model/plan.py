@@ -8,10 +8,11 @@ by the one executor. Bodies and contents may hold secrets: they are excluded fro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from sparktop.dataclass import dataclass
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding, FindingKey
 from sparktop.model.operation import ImagePull, Operation, Transfer

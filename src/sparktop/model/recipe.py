@@ -8,9 +8,10 @@ for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
 Scalar = str | int | float | bool

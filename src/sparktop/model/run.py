@@ -6,9 +6,11 @@ Apart from the plan's own module, which a console needs only once somebody acts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from sparktop.dataclass import dataclass
 
 if TYPE_CHECKING:
     from sparktop.model.engine import EngineKind

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.model.guard import GuardState
 
 ROUNDS_AT_MOST = 5

@@ -6,12 +6,13 @@ A value that couldn't be read is None, and the reading's `gaps` says why under t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv4Network
 from types import MappingProxyType
 
+from sparktop.dataclass import dataclass
 from sparktop.model.guard import GuardState
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from sparktop.config import write_private
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView
 from sparktop.text.units import GIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparktop.cmdline.engine_command import (
     EngineCommand,
@@ -13,6 +13,7 @@ from sparktop.cmdline.engine_command import (
     of_process,
     version_of_image,
 )
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.engines import labels
 from sparktop.model.engine import (

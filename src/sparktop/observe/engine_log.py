@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.cmdline.engine_command import of_container
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
 from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.logs.reader import Lexicon, LogReader

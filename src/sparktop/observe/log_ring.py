@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
 
 CAPACITY = 50_000

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineMetrics, EngineRates
 
 RATE_SPAN_S = 4.0

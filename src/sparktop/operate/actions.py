@@ -8,10 +8,10 @@ raise Refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Request, Risk
 from sparktop.model.survey import Ask, Survey

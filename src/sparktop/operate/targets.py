@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import ranks
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change

@@ -19,11 +19,11 @@ import secrets
 import shlex
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.errors import ProbeError
 from sparktop.wire import LEASE_S
 

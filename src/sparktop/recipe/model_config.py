@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from sparktop.dataclass import dataclass
 
 Config = Mapping[str, Any]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.prospect import OnDisk
 from sparktop.recipe.model_config import ModelFacts, quantisation_of, shape_of
 

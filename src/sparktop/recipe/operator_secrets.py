@@ -10,10 +10,11 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from sparktop.config import config_home, resource_dir, shown
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe, SecretProblem
 

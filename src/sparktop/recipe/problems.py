@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 
 
 class ProblemKind(StrEnum):

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
 from sparktop.cmdline import shell
 from sparktop.cmdline.engine_command import server_at
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe, Scalar
 from sparktop.recipe.container_spec import CannotRender

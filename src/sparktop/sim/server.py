@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 import asyncssh
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.observe.watch import ForwardingWatch, Watch
 from sparktop.sim.loopback import LOOPBACK
 from sparktop.sim.node import DEMO_PASSWORD, LiveNode

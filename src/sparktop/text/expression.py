@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from sparktop.dataclass import dataclass
 
 SHORT_CHARS = 300
 """`re` searches texts up to this length; tests hold each of our expressions to what it may take on them."""

@@ -6,9 +6,11 @@ Markup is never parsed, so remote text can't style anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rich.cells import cell_len, set_cell_size
+
+from sparktop.dataclass import dataclass
 
 Run = tuple[str, str]
 """Text and its tone, a name of `theme.TONES`; "" is plain text."""

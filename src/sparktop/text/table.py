@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.text.lines import Line, joined
 
 GAP = "  "

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import Contact, Reach
 
 if TYPE_CHECKING:

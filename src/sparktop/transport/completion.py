@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
 from sparktop.bounds import json_of, whole_or_none
+from sparktop.dataclass import dataclass
 from sparktop.errors import LinkLost, TransportError
 from sparktop.sanitise import items, mapping
 from sparktop.transport.base import Transport

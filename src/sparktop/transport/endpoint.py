@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.errors import TransportError
 from sparktop.model.engine import EndpointState
 from sparktop.transport.base import Transport

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
 
 _FORMS = "A host is an alias of ~/.ssh/config, HOST, USER@HOST, USER@HOST:PORT, [IPV6]:PORT, or `local`."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from sparktop.clock import Clock
 from sparktop.config import write_private
+from sparktop.dataclass import dataclass
 from sparktop.documents.finding_tree import AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase

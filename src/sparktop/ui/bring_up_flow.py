@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from sparktop.clock import Clock
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 
 if TYPE_CHECKING:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from textual.binding import Binding, BindingType
+
+from sparktop.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from sparktop.dataclass import dataclass
 
 SIDE_BY_SIDE = 116
 """Terminal width in cells from which nodes are side by side."""

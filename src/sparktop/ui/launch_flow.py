@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from sparktop.clock import Clock
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 
 if TYPE_CHECKING:

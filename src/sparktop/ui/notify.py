@@ -13,10 +13,10 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import as_data, cause_of
 from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import line, xid
 from sparktop.diagnose.kernel.incident import SILENCE_S, describe, spans_on_one_clock
 from sparktop.diagnose.kernel.knowledge import KernelRule

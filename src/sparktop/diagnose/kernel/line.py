@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from sparktop.bounds import number_in
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import knowledge, xid
 from sparktop.diagnose.kernel.knowledge import KernelRule
 from sparktop.diagnose.logs.literals import Gate

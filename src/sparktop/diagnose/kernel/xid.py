@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import knowledge
 from sparktop.diagnose.kernel.knowledge import KernelRule
 from sparktop.model.event import Advice, Severity

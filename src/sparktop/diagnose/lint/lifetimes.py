@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sparktop.cmdline.source import Item
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.lint import Claim, change, lint, removed, renamed, replaced
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, at_least, is_at_most
 from sparktop.engines.images import STOCK

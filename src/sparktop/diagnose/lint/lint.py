@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.source import Document, Item, Span
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.change import Change

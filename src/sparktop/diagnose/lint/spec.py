@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.source import Document, Item, Span
+from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, numbers_of
 from sparktop.model.engine import EngineKind
 

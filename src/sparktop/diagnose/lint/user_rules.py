@@ -31,12 +31,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from sparktop.cmdline.source import Item
+from sparktop.dataclass import dataclass
 from sparktop.diagnose import rule_file
 from sparktop.diagnose.lint.lint import Claim, Edit, Lint, change, removed, replaced, with_flag, with_variable
 from sparktop.diagnose.lint.spec import LaunchSpec

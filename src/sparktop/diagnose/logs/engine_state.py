@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState, Progress
 from sparktop.model.telemetry import LogLine
 from sparktop.text.expression import Expression, expression

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, typed
 from sparktop.diagnose.logs.rule import LogRule

@@ -42,11 +42,11 @@ After a line that says that the engine was told to stop, only rules with `after_
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose import rule_file
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.errors import ConfigError

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from sparktop.dataclass import dataclass
 
 DEPTH = 5
 """At most this many wrappings inside one another: a quoted compose prefix around JSON."""

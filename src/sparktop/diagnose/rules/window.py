@@ -6,8 +6,8 @@ Times are on the operator's monotonic clock, like `FleetState.monotonic_s`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
 from sparktop.model.finding import Evidence, LogPlace
 from sparktop.model.fleet import FleetState, NodeView

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from sparktop.clock import Clock, SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
 from sparktop.headless.act import (
     MakeSession,

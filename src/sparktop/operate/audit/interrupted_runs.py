@@ -10,10 +10,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState

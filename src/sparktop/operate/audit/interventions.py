@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import Intervention
 from sparktop.model.run import RunState, StepState
 from sparktop.operate.audit.audit import (

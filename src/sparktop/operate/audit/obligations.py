@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import quote
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_argv import value_of
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.survey import DockerGet, Owed, Survey
 

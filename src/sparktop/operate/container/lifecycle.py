@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import quote
 
 from sparktop.cmdline.container_body import docker_run, one_line, secret_names, shown_line
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
 from sparktop.model.operation import DockerCall, Expect, Operation
 from sparktop.model.plan import AwaitGone, OnFailure, Remote, Step

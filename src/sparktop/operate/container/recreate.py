@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sparktop.cmdline.container_body import with_options
+from sparktop.dataclass import dataclass
 from sparktop.sanitise import items, mapping
 
 Json = Mapping[str, Any]

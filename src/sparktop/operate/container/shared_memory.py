@@ -8,8 +8,8 @@ has open or mapped.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege

@@ -10,12 +10,13 @@ import re
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.errors import SparktopError
 from sparktop.masking import MASK
 from sparktop.operate.secrets.redaction import Redactor

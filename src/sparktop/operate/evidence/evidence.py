@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, LinkState, NodeView

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
 from sparktop.engines.ranks import EngineRank, is_alive

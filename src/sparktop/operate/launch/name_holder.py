@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.operation import DockerCall, Expect, Operation

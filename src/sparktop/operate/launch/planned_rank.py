@@ -7,11 +7,12 @@ an older container has is taken from it only in the step that starts the new one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from sparktop.config import resource_dir, shown
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Operation
 from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, OnFailure, Remote, SmokeTest, Step

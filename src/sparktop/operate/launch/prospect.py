@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState, NodeView

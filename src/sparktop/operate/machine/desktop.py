@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.checks.host import LingerFacts, judge_linger
 from sparktop.checks.node_facts import engine_user_id
+from sparktop.dataclass import dataclass
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege, Signal

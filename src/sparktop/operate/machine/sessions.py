@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.plan.common_steps import key_values
 

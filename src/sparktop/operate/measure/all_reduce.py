@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.bounds import json_of
+from sparktop.dataclass import dataclass
 
 SIZE_BYTES = 1 << 30
 ROUNDS = 20

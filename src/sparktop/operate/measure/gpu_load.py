@@ -7,11 +7,11 @@ The matrices are random: equal numbers draw less power.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from sparktop import sanitise
 from sparktop.bounds import json_of
 from sparktop.checks.machine import NO_DEVICE
+from sparktop.dataclass import dataclass
 
 SIZE = 4096
 MARK = "SPARKTOP-GPU-LOAD "

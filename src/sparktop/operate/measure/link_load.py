@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.checks.link import BOTH_HEALTHY_GBPS, HALF_HEALTHY_GBPS, LATENCY_HEALTHY_US
+from sparktop.dataclass import dataclass
 from sparktop.model.plan import Half, MeasureLink
 from sparktop.model.survey import Answer, Ask, FileText, Output
 from sparktop.operate.measure import perftest

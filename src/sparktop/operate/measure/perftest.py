@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.plan import Half, MeasureLink
 
 FIRST_PORT = 18515

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_command import joins_ray, of_container
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Container, Engine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.operation import Privilege, Signal
 from sparktop.model.plan import Remote, Step
 from sparktop.model.survey import FileText, Survey

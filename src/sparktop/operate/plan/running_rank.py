@@ -4,10 +4,11 @@ on."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineState

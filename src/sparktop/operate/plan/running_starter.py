@@ -4,8 +4,9 @@ those that change it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import Target, held_bytes, memory_target
 from sparktop.model.plan import AwaitReady, OnFailure, SmokeTest, Step
 from sparktop.model.survey import Survey

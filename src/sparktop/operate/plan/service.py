@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Remote, Step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparktop import sanitise
@@ -17,6 +17,7 @@ from sparktop.cmdline.container_body import with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import CommandLine, changed
 from sparktop.cmdline.variables import filled
+from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, Expect, Operation

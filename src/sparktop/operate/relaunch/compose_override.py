@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import yaml
@@ -17,6 +17,7 @@ import yaml
 from sparktop.cmdline.launch_command import CommandLine
 from sparktop.cmdline.variables import escaped, references
 from sparktop.cmdline.yaml_nodes import values_of
+from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret, mask_text
 from sparktop.operate.relaunch.compose_project import Project
 from sparktop.operate.relaunch.compose_shell_values import environment_of

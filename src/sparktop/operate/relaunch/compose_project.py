@@ -10,13 +10,14 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import yaml
 
 from sparktop.cmdline.variables import env_file
 from sparktop.cmdline.yaml_nodes import values_of
+from sparktop.dataclass import dataclass
 from sparktop.model.survey import Ask, DockerGet, FileText, Output, Survey
 from sparktop.operate.relaunch.compose_shell_values import ShellValueUnknown, values_from_shell
 from sparktop.operate.relaunch.rank_change import RankChange

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import LEAST, STEP
 from sparktop.masking import is_secret
 from sparktop.model.change import AUTO, Change

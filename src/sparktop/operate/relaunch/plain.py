@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_command import joins_ray
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Operation
 from sparktop.model.plan import Difference, Request, Step

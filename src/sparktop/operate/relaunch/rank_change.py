@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import Target, literal_flags, memory_target
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import Change

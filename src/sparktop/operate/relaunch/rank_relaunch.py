@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparktop.cmdline.engine_flag_edits import FlagChange
+from sparktop.dataclass import dataclass
 from sparktop.model.plan import Difference, Request, Step
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.running_starter import RunningStarter

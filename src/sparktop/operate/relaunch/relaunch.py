@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparktop.cmdline.container_body import host_options, with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.diagnose.lint.read.running import RunningEngine, running_engine, spec_of
 from sparktop.engines.memory_target import gib_option

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.systemd import Unreadable
+from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Operation

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sparktop.cmdline import docker_run, systemd
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.systemd import Unreadable, quoted, split
+from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret, mask_text
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.operate.plan.common_steps import key_values

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState

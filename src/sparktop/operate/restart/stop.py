@@ -7,8 +7,8 @@ The restart policy stays: Docker leaves a container that was stopped by hand alo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_bytes
 from sparktop.engines.rank_order import missing
 from sparktop.model.fleet import FleetState

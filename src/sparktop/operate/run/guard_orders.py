@@ -10,9 +10,9 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.errors import LinkLost, TransportError
 from sparktop.model.operation import Expect, ImagePull, Signal, Transfer
 from sparktop.model.plan import Remote, Step, only_fetches

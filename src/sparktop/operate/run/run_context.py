@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import (
     AwaitMemory,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from sparktop.dataclass import dataclass
 from sparktop.model.operation import Expect, Transfer
 from sparktop.model.plan import Remote, Step, only_fetches
 from sparktop.model.run import Cause, Figures, StepState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.engines.pair import Pair, pair_of, state_of
 from sparktop.model.finding import Finding

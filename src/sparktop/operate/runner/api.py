@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
+from sparktop.dataclass import dataclass
 from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask
 from sparktop.transport.base import Transport

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ipaddress
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.engines.rank_order import find
 from sparktop.engines.ranks import is_alive

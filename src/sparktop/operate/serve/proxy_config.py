@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sparktop.dataclass import dataclass
 
 BODY_MB = 64
 LONGEST_S = 3600

@@ -10,11 +10,12 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sparktop.cmdline.container_body import docker_run
 from sparktop.cmdline.engine_argv import value_of
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, LoginMethod
 from sparktop.model.operation import Command
 from sparktop.model.plan import CheckLogin, Difference, Plan, Remote, Request, Risk, Step

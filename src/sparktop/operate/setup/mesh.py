@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, permutations
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
 from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 
 

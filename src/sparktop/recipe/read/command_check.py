@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 import yaml
 
 from sparktop.cmdline.engine_argv import has, value_of
 from sparktop.cmdline.yaml_nodes import text_at
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe
 from sparktop.recipe import parameters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import fields as dataclass_fields
 
+from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Expected, Muted, Need, Proof, Provenance, Requirement
 from sparktop.recipe.models import is_path, is_repo
 from sparktop.recipe.problems import ProblemKind, nearest, shown

@@ -6,13 +6,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import yaml
 
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import pairs
+from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Scalar
 from sparktop.recipe.problems import Problem, ProblemKind, nearest, shown
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 
 import yaml
 
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import UnreadableYaml, root_of
+from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.container_spec import CannotRender, NodeContext, Rendered
 from sparktop.recipe.operator_secrets import names_used

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sparktop import sanitise
 from sparktop.config import config_home, resource_dir, shown
+from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError, UsageError
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.problems import Problem

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.cmdline.engine_command import server_at
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters, template

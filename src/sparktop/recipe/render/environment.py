@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any
 
 from sparktop.cmdline.docker_run import bytes_of
+from sparktop.dataclass import dataclass
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext
 
 SHM_BYTES = 16 << 30

@@ -6,10 +6,11 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from sparktop.cmdline import engine_argv as flags
+from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Order
 from sparktop.recipe import template
 from sparktop.recipe.container_spec import CannotRender, Mount, NodeContext

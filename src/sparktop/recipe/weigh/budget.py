@@ -10,9 +10,10 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
 from sparktop.model.recipe import Order, Recipe

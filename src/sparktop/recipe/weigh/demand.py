@@ -9,8 +9,8 @@ before).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import (
     GRAPHS_BYTES,
     HOST_BYTES,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.weigh.settings import Settings, width_bytes

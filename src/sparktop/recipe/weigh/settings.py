@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.images import release_of, version_of
 from sparktop.engines.memory_needs import counts_graphs, turns_graphs_off
 from sparktop.model.engine import EngineKind

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import HOST_BYTES, NEVER_ABOVE, PROCESSES_BYTES, most_share, reserve_bytes
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, NodeBudget, Slice, SliceKind

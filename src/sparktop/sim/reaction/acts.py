@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import ContainerScript, DiskModel
 
 

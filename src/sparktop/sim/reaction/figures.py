@@ -6,8 +6,9 @@ The sums of spark.py hold: memory that GPU processes release becomes available a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import (
     ENGINE_TRACKS,
     NODE_TRACKS,

@@ -6,8 +6,9 @@ all of them have started after the last of them ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.reaction import startup
 from sparktop.sim.reaction.figures import (
     Moment,

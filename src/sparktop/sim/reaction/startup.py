@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import ContainerScript, EngineScript, LogEntry
 
 SHARES = ((0.0, 0.0), (0.06, 0.005), (0.2, 0.01), (0.72, 0.62), (0.76, 0.62), (0.785, 0.97), (0.95, 0.985), (1.0, 1.0))

@@ -6,10 +6,11 @@ Times are seconds of the scenario; times before its start are negative.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.tracks import Track
 
 NODE_TRACKS: Mapping[str, float] = {
@@ -104,8 +105,8 @@ class InterfaceScript:
 
     name: str
     addresses: tuple[str, ...] = ()
-    mtu: Track = Track.constant(1500)  # noqa: RUF009 (a frozen value)
-    up: Track = Track.constant(1)  # noqa: RUF009
+    mtu: Track = Track.constant(1500)
+    up: Track = Track.constant(1)
     speed_mbps: int = 10_000
 
 
@@ -128,7 +129,7 @@ class UnitScript:
     active: str = "active"
     sub: str = "running"
     result: str = "success"
-    restarts: Track = Track.constant(0)  # noqa: RUF009 (a frozen value)
+    restarts: Track = Track.constant(0)
     restart: str = "no"
     delay_s: float = 0.1
     main_pid: int | None = None
@@ -293,9 +294,9 @@ class ProcessScript:
     """Seconds after its container's start."""
     cgroup: str = ""
     wait_channel: str | None = None
-    resident_gib: Track = Track.constant(0.1)  # noqa: RUF009 (a frozen value)
-    shared_gib: Track = Track.constant(0.0)  # noqa: RUF009
-    swapped_gib: Track = Track.constant(0.0)  # noqa: RUF009
+    resident_gib: Track = Track.constant(0.1)
+    shared_gib: Track = Track.constant(0.0)
+    swapped_gib: Track = Track.constant(0.0)
     gpu_gib: Track | None = None
     gpu_kind: str = "C"
     gpu_name: str = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from sparktop.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

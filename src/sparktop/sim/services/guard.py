@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import select
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from sparktop.dataclass import dataclass
 from sparktop.probe.remote.guard.docker import DockerLine
 from sparktop.probe.remote.guard.guard import Guard
 from sparktop.probe.remote.outbox import Outbox

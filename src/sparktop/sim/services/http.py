@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import asyncssh
 import h11
 from asyncssh import SSHReader, SSHWriter
+
+from sparktop.dataclass import dataclass
 
 _BODY_BYTES = 1 << 20
 

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.reaction import acts
 from sparktop.sim.services.answers import captured
 from sparktop.sim.services.process import Machine, Ran

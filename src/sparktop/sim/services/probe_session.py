@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
+from sparktop.dataclass import dataclass
 from sparktop.probe.remote.desktop import SILENT_S
 from sparktop.probe.remote.host_facts import FACTS_S
 from sparktop.probe.remote.main import PAUSE_PRESSURE, PROTOCOL

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from sparktop.dataclass import dataclass
 from sparktop.probe.runner.journal import outcome_of
 from sparktop.probe.runner.main import outcome_line
 from sparktop.sim.reaction import acts

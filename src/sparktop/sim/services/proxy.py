@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import NodeScript
 
 SITES = ("/etc/nginx/sites-available/", "/etc/nginx/conf.d/")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
+from sparktop.dataclass import dataclass
 from sparktop.probe.runner.journal import TOO_LATE, Unable
 from sparktop.probe.runner.main import LEASE_S, PROTOCOL, Requests, fetches_only, outcome_line
 from sparktop.probe.runner.program import start_problem

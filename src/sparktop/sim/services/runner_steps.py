@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.probe.runner.fetch import ENDED, ENDED_PULL, FOLLOWS
 from sparktop.probe.runner.pull import Layers, as_reference
 from sparktop.probe.runner.step import POLL_S, Failed, StepWork

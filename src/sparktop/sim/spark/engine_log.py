@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import ENGINE_TRACKS, ContainerScript, EngineScript, LogEntry, Repeat
 from sparktop.sim.spark.spark import ITL_BUCKETS_S, TTFT_BUCKETS_S, Spark
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
 
+from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import (
     ContainerScript,
     EngineScript,

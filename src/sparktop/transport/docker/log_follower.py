@@ -13,10 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
 from sparktop.transport.docker.log_frames import Frames, SplitState, flush, lines_from_chunk
 

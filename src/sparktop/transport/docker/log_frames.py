@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
 
 MAX_PARTIAL_BYTES = 4 * sanitise.MAX_LINE_CHARS

@@ -20,11 +20,11 @@ import re
 import shutil
 import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sparktop import sanitise
+from sparktop.dataclass import dataclass
 from sparktop.errors import TransportError
 from sparktop.transport.targets import Target, parse_target
 

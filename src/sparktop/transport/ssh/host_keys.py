@@ -17,8 +17,10 @@ import hmac
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from sparktop.dataclass import dataclass
 
 DEFAULT_PORT = 22
 

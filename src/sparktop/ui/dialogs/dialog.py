@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -16,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
+from sparktop.dataclass import dataclass
 from sparktop.operate.actions import Option
 from sparktop.text.lines import BLANK, Line, hanging, wrapped
 from sparktop.ui.dialogs.page import SCROLLING, Answer, CoveringScreen

@@ -6,7 +6,6 @@ once even while a log floods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Generic, Self, TypeVar
 
 from rich.cells import cell_len
@@ -18,6 +17,7 @@ from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from sparktop.dataclass import dataclass
 from sparktop.text.lines import PAGE_CELLS, Line, framed
 from sparktop.ui.theme import styled, tones
 from sparktop.ui.widgets.line_widget import ScrollingLines

@@ -6,13 +6,13 @@ The lines are taken in order of importance while there is room; a large pane has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
+from sparktop.dataclass import dataclass
 from sparktop.documents.node_figures import (
     bandwidth_line,
     collectors,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.documents.node_figures import available_tone
 from sparktop.model.finding import Finding, Phase

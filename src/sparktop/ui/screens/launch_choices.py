@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from rich.cells import cell_len
 
+from sparktop.dataclass import dataclass
 from sparktop.documents.prospect import (
     gate_lines,
     picture_lines,

@@ -6,9 +6,10 @@ A draft is immutable: each choice makes a new draft, from which the Request to b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import permutations
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import ranks
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineKind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -12,6 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.head import NONE, Head
 from sparktop.model.telemetry import LogLine
 from sparktop.text.units import clock_time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -14,6 +13,7 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.timer import Timer
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.head import NONE, Head
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing, PausedLines

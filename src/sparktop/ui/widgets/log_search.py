@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sparktop.dataclass import dataclass
 from sparktop.observe.log_ring import PausedLines
 from sparktop.ui.widgets.log_paint import LogRow
 from sparktop.ui.widgets.search_query import Query

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.text.expression import BadExpression, Expression
 
 _ESCAPES = re.compile(r"\\.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sparktop.cmdline.docker_run import DockerRun, docker_run, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Document, Item, Word, item_of
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.model.engine import EngineKind

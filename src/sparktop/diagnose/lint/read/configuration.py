@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.cmdline.shell import UnclosedQuote
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import root_of
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.read.commands import Scope, read_script
 from sparktop.diagnose.lint.read.compose import is_compose, read_compose
 from sparktop.diagnose.lint.read.docker import read_dockerfile, read_inspect

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.cmdline.source import Document, Item, Word
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.read.commands import Scope, read_command
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import family_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import ending_of, endings, shell_name
 from sparktop.diagnose.ended_by import (
     doing,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from sparktop.cmdline.engine_command import command_of
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT, low_power_w, normal_power, spinning
 from sparktop.diagnose.rules.window import GpuStretch, highest, of_engine, seen

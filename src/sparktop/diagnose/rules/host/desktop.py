@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel.findings import knowledge_of
 from sparktop.diagnose.kernel.incident import counted, describe, victim_text
 from sparktop.diagnose.rule import live_rule

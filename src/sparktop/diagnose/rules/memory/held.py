@@ -8,10 +8,11 @@ is it unaccounted for against this machine's figure after boot (docs/facts/engin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import dropwhile
 
 from sparktop.cmdline.engine_command import command_of
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, of_engine, seen
 from sparktop.engines.images import release_of

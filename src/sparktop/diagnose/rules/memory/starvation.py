@@ -7,8 +7,8 @@ and MEM-02, docs/facts/gb10.md section 2. The measure is MemAvailable, not MemFr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT
 from sparktop.diagnose.rules.window import newest, of_engine, seen

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop.checks.judgement import Judgement
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.memory.held import largest_of_no_engine
 from sparktop.diagnose.rules.window import seen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparktop.checks.host import DiskFacts, judge_disk_room
+from sparktop.dataclass import dataclass
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.model.telemetry import Disk

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.diagnose.lint.read.configuration import read
 from sparktop.diagnose.lint.spec import LaunchSpec

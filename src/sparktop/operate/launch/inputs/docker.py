@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sparktop.checks.judgement import Judgement
 from sparktop.checks.parity import ImageFacts, judge_image_parity
 from sparktop.cmdline.engine_command import kind_of_image
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path

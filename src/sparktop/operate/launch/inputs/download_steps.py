@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2s
 from itertools import count
 
+from sparktop.dataclass import dataclass
 from sparktop.model.operation import Command, ImagePull, Operation, Transfer
 from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Download

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement, State
 from sparktop.cmdline.engine_command import DEFAULT_PORT
+from sparktop.dataclass import dataclass
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.prospect import Budget, Gate, GateState, Lever

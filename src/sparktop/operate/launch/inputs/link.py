@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.pair import addresses_of
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.survey import Ask, Output, Survey
