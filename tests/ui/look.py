@@ -46,7 +46,19 @@ def console(
         return watch
 
     names = tuple(view.name for view in state.nodes)
-    app = SparktopApp(start=start, node_names=names, clock=clock, theme=theme, operating=lambda: operating, **more)
+
+    async def operate() -> FakeOperating:
+        assert operating is not None
+        return operating
+
+    app = SparktopApp(
+        start=start,
+        node_names=names,
+        clock=clock,
+        theme=theme,
+        operating=operate if operating is not None else None,
+        **more,
+    )
     return app, watch
 
 

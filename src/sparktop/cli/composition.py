@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from sparktop.model.run import Run
     from sparktop.observe.monitor import Monitor
     from sparktop.observe.watch import Connections, Publish, Watch
+    from sparktop.operate.operations import Operations
     from sparktop.operate.run.operating import Operating
     from sparktop.operate.run.run_context import KeepMeasured
     from sparktop.operate.runner.api import AskSecret
+    from sparktop.operate.runner.connections import Lines
     from sparktop.transport.base import Connector, Prompter
     from sparktop.transport.ssh.host_keys import SeenHosts
 
@@ -117,41 +119,45 @@ def session(
     is_demo: bool = False,
     asks_more: bool = False,
 ) -> Session:
-    """A session of a Watch and operations through its connections; when read-only, it refuses to change a Spark.
+    """A session of a Watch, and of operations once they are wanted; when read-only, it refuses to change a Spark.
 
     `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
     A demo keeps no baselines, and its audit, its evidence and what it proves are in a folder of their own.
     """
-    from sparktop.cli.session import Session, seen_by
-    from sparktop.operate.audit.audit import Audit
-    from sparktop.operate.operations import Operations
-    from sparktop.operate.runner.connections import Lines
+    from sparktop.cli.session import LateOperations, Session, seen_by
 
     folder = _state_folder(is_demo=is_demo)
-    lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
-    operations = Operations(
-        picture=lambda: watch.state,
-        lines=lines,
-        read_only=config.read_only,
-        protected=config.protected,
-        audit=Audit(folder / "audit.jsonl"),
-        tell=lambda node, words: watch.tell(node, words),
-        evidence_folder=folder / "evidence",
-        keep_measured=keep_measured(proven_path(is_demo=is_demo)),
-        recalls=not is_demo,
-        connectors=connectors,
-    )
-    publish_to_both = seen_by(publish, operations.see)
+
+    def build() -> tuple[Lines, Operations]:
+        from sparktop.operate.audit.audit import Audit
+        from sparktop.operate.operations import Operations
+        from sparktop.operate.runner.connections import Lines
+
+        lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
+        return lines, Operations(
+            picture=lambda: watch.state,
+            lines=lines,
+            read_only=config.read_only,
+            protected=config.protected,
+            audit=Audit(folder / "audit.jsonl"),
+            tell=lambda node, words: watch.tell(node, words),
+            evidence_folder=folder / "evidence",
+            keep_measured=keep_measured(proven_path(is_demo=is_demo)),
+            recalls=not is_demo,
+            connectors=connectors,
+        )
+
+    late = LateOperations(build)
     watch = monitor(
         connectors,
-        publish_to_both,
+        seen_by(publish, late.see),
         config,
         own=own,
         learns=not is_demo,
-        connections=lines,
+        connections=late,
         audit=folder / "audit.jsonl",
     )
-    return Session(watch, operations, lines)
+    return Session(watch, late)
 
 
 def monitor(

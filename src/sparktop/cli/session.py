@@ -10,24 +10,84 @@ from typing import TYPE_CHECKING
 from sparktop import faults
 from sparktop.model.event import Severity
 from sparktop.model.fleet import Notice
-from sparktop.observe.watch import ForwardingWatch, Watch
+from sparktop.observe.watch import ForwardingWatch, OnFault, Watch
+from sparktop.transport.threads import in_thread
 
 if TYPE_CHECKING:
     from sparktop.model.fleet import FleetState
     from sparktop.operate.operations import Operations
     from sparktop.operate.runner.connections import Lines
+    from sparktop.transport.base import Transport
 
 LEAVING_S = 5.0
 """Seconds to wait for the operations to close; what hangs longer ends with the process."""
 
 
+class LateOperations:
+    """Operations, and the runners' connections, that are built once they are wanted: importing them takes the time
+    that the first figures would wait; implements `observe.watch.Connections`."""
+
+    def __init__(self, build: Callable[[], tuple[Lines, Operations]]) -> None:
+        """`build` imports and builds them; may be called in a thread."""
+        self._build = build
+        self._built: tuple[Lines, Operations] | None = None
+        self._open: dict[str, tuple[Transport, OnFault]] = {}
+
+    def built(self) -> Operations:
+        """The operations, built now if they are not; called on the event loop, where there is one."""
+        return self._built[1] if self._built is not None else self._take(self._build())
+
+    async def in_background(self) -> Operations:
+        """The operations, built in a thread if they are not."""
+        return self._built[1] if self._built is not None else self._take(await in_thread(self._build))
+
+    def _take(self, built: tuple[Lines, Operations]) -> Operations:
+        if self._built is None:
+            self._built = built
+            for node, (transport, fault) in self._open.items():
+                built[0].opened(node, transport, fault)
+        return self._built[1]
+
+    def opened(self, node: str, transport: Transport, fault: OnFault) -> None:
+        """See Connections; told to the runners' connections once there are any."""
+        self._open[node] = transport, fault
+        if self._built is not None:
+            self._built[0].opened(node, transport, fault)
+
+    def closed(self, node: str) -> None:
+        """See Connections."""
+        self._open.pop(node, None)
+        if self._built is not None:
+            self._built[0].closed(node)
+
+    def see(self, picture: FleetState) -> None:
+        """Give the operations a new picture."""
+        if self._built is not None:
+            self._built[1].see(picture)
+
+    async def aclose(self) -> None:
+        """Leave the operations, then their connections."""
+        if self._built is not None:
+            lines, operations = self._built
+            await operations.aclose()
+            await lines.aclose()
+
+
 class Session(ForwardingWatch):
     """A Watch that closes its operations and their connections when it is cancelled."""
 
-    def __init__(self, watch: Watch, operations: Operations, lines: Lines) -> None:
+    def __init__(self, watch: Watch, late: LateOperations) -> None:
         super().__init__(watch)
-        self._lines = lines
-        self.operations = operations
+        self._late = late
+
+    @property
+    def operations(self) -> Operations:
+        """The operations, built now if they are not."""
+        return self._late.built()
+
+    async def operations_in_background(self) -> Operations:
+        """The operations, built in a thread if they are not."""
+        return await self._late.in_background()
 
     async def run(self) -> None:
         watching = asyncio.ensure_future(self._watch.run())
@@ -37,8 +97,7 @@ class Session(ForwardingWatch):
         finally:
             try:
                 async with asyncio.timeout(LEAVING_S):
-                    await self.operations.aclose()
-                    await self._lines.aclose()
+                    await self._late.aclose()
             except TimeoutError:
                 pass  # what hangs ends with the process
             watching.cancel()

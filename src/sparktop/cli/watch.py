@@ -52,7 +52,7 @@ def console(words: list[str]) -> int:
             raise
         return sessions[0]
 
-    return _run_app(start, names, config, operating=lambda: sessions[0].operations if sessions else None)
+    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background())
 
 
 def console_arguments() -> ArgumentParser:
@@ -117,7 +117,7 @@ def demo(words: list[str]) -> int:
         config,
         title=f"demo: {scenario.title}",
         is_demo=True,
-        operating=lambda: sessions[0].operations if sessions else None,
+        operating=lambda: sessions[0].operations_in_background(),
     )
 
 
@@ -181,7 +181,7 @@ def _run_app(
     names: tuple[str, ...],
     config: Config,
     *,
-    operating: Callable[[], Operating | None],
+    operating: Callable[[], Awaitable[Operating]],
     title: str = "",
     is_demo: bool = False,
 ) -> int:

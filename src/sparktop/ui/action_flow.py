@@ -93,11 +93,10 @@ class ActionFlow:
         self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock, kept=proven)
         self.launching = LaunchFlow(ask=self._ask_screen, picture=picture, plan=self._plan_or_refusal, clock=clock)
 
-    def attach(self, operating: Operating | None) -> None:
+    def attach(self, operating: Operating) -> None:
         """Enable planning, and look in the audit for runs that an earlier console left interrupted."""
         self._operating = operating
-        if operating is not None:
-            self._app.run_worker(self._recall_cut_off(operating), name="cut-off", exit_on_error=False)
+        self._app.run_worker(self._recall_cut_off(operating), name="cut-off", exit_on_error=False)
 
     async def _recall_cut_off(self, operating: Operating) -> None:
         await self._cut_off.recall(operating)

@@ -112,15 +112,15 @@ class SparktopApp(App[int]):
         title: str = "",
         read_only: bool = False,
         protected: frozenset[str] = frozenset(),
-        operating: Callable[[], Operating | None] = lambda: None,
+        operating: Callable[[], Awaitable[Operating]] | None = None,
         theme: str = DARK.name,
         is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
         proven: Path | None = None,
     ) -> None:
-        """`operating` returns the planner and executor once the Watch is built; `attention` holds acknowledgements;
-        `proven` is the file of what bring-ups have proven, None: none is kept.
+        """`operating` builds the planner and executor, called once there are figures; `attention` holds
+        acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept.
 
         `is_ascii`: the terminal shows no more than ASCII.
 
@@ -195,10 +195,22 @@ class SparktopApp(App[int]):
 
     async def _complete(self) -> None:
         """Mount the rest of the console once figures are shown, or while they let wait for themselves."""
+        await self._figures_first()
+        await self.console_screen.complete()
+
+    async def _figures_first(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIGURES_FIRST_S):
                 await self._has_figures.wait()
-        await self.console_screen.complete()
+
+    async def _operate(self) -> None:
+        """Enable what acts, once figures are shown or let wait for themselves."""
+        await self._figures_first()
+        if self._operating is not None:
+            try:
+                self.acting.attach(await self._operating())
+            except Exception as error:  # noqa: BLE001 - the console watches all the same
+                self.notify(faults.named("what acts on the nodes", error), severity="error", markup=False)
 
     async def _observe(self) -> None:
         """Build the Watch and run it; on an error show it and keep the last fleet state on the screen."""
@@ -210,7 +222,7 @@ class SparktopApp(App[int]):
             gc.freeze()
             self.watch_running = watch
             self.console_screen.attach(watch)
-            self.acting.attach(self._operating())
+            self.run_worker(self._operate(), name="operate", exit_on_error=False)
             self.set_timer(SETTLED_S, _freeze_permanent_objects)
             await watch.run()
         except SparktopError as error:
@@ -236,8 +248,8 @@ class SparktopApp(App[int]):
         if self._state is not None:
             state = self._state
             self.console_screen.show(state)
-            if any(view.sample is not None for view in state.nodes):
-                self._has_figures.set()
+            if not self._has_figures.is_set() and any(view.sample is not None for view in state.nodes):
+                self.call_after_refresh(self._has_figures.set)
             self.console_screen.contain("runs", lambda: self.acting.see(state))
             self.console_screen.contain("notifications", lambda: self._notifier.follow(state))
 

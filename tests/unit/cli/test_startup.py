@@ -82,7 +82,9 @@ import sparktop.cli, sparktop.ui.app, sparktop.ui.prompter, sparktop.ui.panes.bo
 from sparktop.cli.composition import connectors, session
 from sparktop.config import Config
 from sparktop.diagnose.catalogue import read_ahead
-session(connectors(("spark1", "spark2"), None, ""), lambda state: None, Config(hosts=("spark1", "spark2")))
+made = session(connectors(("spark1", "spark2"), None, ""), lambda state: None, Config(hosts=("spark1", "spark2")))
+assert "sparktop.model.plan" not in sys.modules, "the first figures wait for what acts"
+made.operations
 read_ahead()
 print(*sys.modules)
 """

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.ui.look import clock_of_pictures
 from tests.ui.pictures import FakeWatch, idle
 
 from sparktop.cli.composition import session
-from sparktop.cli.session import Session, seen_by
+from sparktop.cli.session import LateOperations, Session, seen_by
 from sparktop.config import Config
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal, Request
@@ -35,13 +37,18 @@ class Order:
 
         return Closer()
 
+    def late(self) -> LateOperations:
+        late = LateOperations(lambda: (self.closer("lines"), self.closer("operations")))  # type: ignore[arg-type,return-value]
+        late.built()
+        return late
+
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 async def test_what_acts_is_left_before_its_connections_go(how: str) -> None:
     watch = FakeWatch(idle(clock_of_pictures()))
     watch.failure = ValueError("broken") if how == "failed" else None
     order = Order(watch)
-    made = Session(watch, order.closer("operations"), order.closer("lines"))  # type: ignore[arg-type]
+    made = Session(watch, order.late())
     running = asyncio.create_task(made.run())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -60,7 +67,7 @@ async def test_what_hangs_at_the_end_does_not_keep_the_watching(monkeypatch: pyt
     monkeypatch.setattr("sparktop.cli.session.LEAVING_S", 0.01)
     watch = FakeWatch(idle(clock_of_pictures()))
     order = Order(watch, hangs=True)
-    made = Session(watch, order.closer("operations"), order.closer("lines"))  # type: ignore[arg-type]
+    made = Session(watch, order.late())
     running = asyncio.create_task(made.run())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -68,6 +75,54 @@ async def test_what_hangs_at_the_end_does_not_keep_the_watching(monkeypatch: pyt
     with pytest.raises(asyncio.CancelledError):
         await running
     assert watch.has_ended
+
+
+class Parts:
+    """Stands in for the connections and for the operations, and notes what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def opened(self, node: str, *_: object) -> None:
+        self.told.append(f"{node} opened")
+
+    def closed(self, node: str) -> None:
+        self.told.append(f"{node} closed")
+
+    def see(self, picture: FleetState) -> None:
+        self.told.append(picture)
+
+
+async def test_what_acts_is_built_once_and_told_of_the_connections_that_are_open_then() -> None:
+    parts = Parts()
+    built: list[str] = []
+
+    def build() -> tuple[Any, Any]:
+        built.append(threading.current_thread().name)
+        return parts, parts
+
+    late = LateOperations(build)
+    for node in ("spark1", "spark2"):
+        late.opened(node, None, None)  # type: ignore[arg-type]
+    late.closed("spark1")
+    late.see(FleetState())
+    assert not built
+    assert await late.in_background() is parts
+    assert parts.told == ["spark2 opened"]
+    late.opened("spark1", None, None)  # type: ignore[arg-type]
+    late.closed("spark2")
+    late.see(picture := FleetState())
+    assert parts.told[1:] == ["spark1 opened", "spark2 closed", picture]
+    assert late.built() is await late.in_background() is parts
+    assert len(built) == 1
+    assert built != [threading.current_thread().name]
+
+
+async def test_what_acts_and_was_never_wanted_is_not_built_to_be_left() -> None:
+    def build() -> tuple[Any, Any]:
+        raise AssertionError
+
+    await LateOperations(build).aclose()
 
 
 def test_a_picture_is_seen_by_what_acts_before_it_is_shown() -> None:
