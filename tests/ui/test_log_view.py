@@ -530,14 +530,33 @@ async def test_it_wakes_up_only_while_it_is_shown_and_has_a_ring() -> None:
         view.set_ring(ring)
         assert view.is_polling
         view.display = False
-        await svg.settle(pilot, lambda: not view.is_polling)
-        assert view._poll_timer is not None
-        assert not view._poll_timer._active.is_set()
+        assert not view.is_polling
+        await svg.settle(pilot, lambda: not wakes_up(view))
         ring.extend(numbered(5, 1))
         view.display = True
         await svg.settle(pilot, lambda: view.is_polling and texts(view)[-1] == "line 5")
         ring.extend(numbered(6, 1))
         await svg.settle(pilot, lambda: texts(view)[-1] == "line 6")
+
+
+def wakes_up(view: LogView) -> bool:
+    return view._poll_timer is not None and view._poll_timer._active.is_set()
+
+
+class Untold(LogView):
+    """A view that isn't told that it is shown, as happens where its place is asked for before the first layout."""
+
+    def on_show(self, event: events.Show) -> None:
+        event.prevent_default()
+
+
+async def test_it_follows_also_where_it_is_not_told_that_it_is_shown() -> None:
+    view, ring = Untold(level_of=level_of), filled(5)
+    async with Stage(view).run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        view.set_ring(ring)
+        ring.extend(numbered(5, 1))
+        await svg.settle(pilot, lambda: texts(view)[-1] == "line 5")
 
 
 async def test_it_is_not_drawn_below_an_opaque_screen() -> None:

@@ -76,6 +76,9 @@ class Bottom(Container):
         self._fleet = fleet
         if self.log_pane is not None and self.kernel is not None:
             self.log_pane.note = Line() if self.kernel.display else self.kernel.note
+        for log in (self.log_pane, self.kernel):
+            if log is not None:
+                log.log_view.update_polling()
         for pane in self._fleet_panes:
             if contain is None:
                 pane.show(fleet)

@@ -157,7 +157,6 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._seen_version = -1
         self._drawn_s = 0.0
         self._is_placing = False
-        self._is_shown = False
         self._poll_timer: Timer | None = None
 
     # Hooks for LogView
@@ -193,7 +192,7 @@ class LogScroll(ScrollView, inherit_bindings=False):
         self._poll()
         if ring is None:
             self._scroll_to_row((0, 0))
-        self._update_polling()
+        self.update_polling()
 
     @property
     def is_following(self) -> bool:
@@ -233,24 +232,26 @@ class LogScroll(ScrollView, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._poll_timer = self.set_interval(POLL_S, self._poll, pause=True)
-        self._update_polling()
+        self.update_polling()
 
     def on_show(self) -> None:
-        self._is_shown = True
-        self._update_polling()
+        self.update_polling()
         self._poll()
 
     def on_hide(self) -> None:
-        self._is_shown = False
-        self._update_polling()
+        self.update_polling()
 
     @property
     def is_polling(self) -> bool:
-        """Whether to poll for new lines: only while shown, and with a ring."""
-        return self._is_shown and self.ring is not None
+        """Whether to poll for new lines: only while displayed, and with a ring."""
+        return self.ring is not None and self.is_attached and all(node.display for node in self.ancestors_with_self)
 
-    def _update_polling(self) -> None:
-        """Start or stop polling."""
+    def update_polling(self) -> None:
+        """Start or stop polling; also called with each picture.
+
+        Textual doesn't tell every widget that it is shown: on a busy start its place is asked for before the layout
+        that would tell it, and the log stood still.
+        """
         if self._poll_timer is None:
             return
         if self.is_polling:
