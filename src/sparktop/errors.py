@@ -58,6 +58,10 @@ class NoBanner(TransportError):
     """TCP answered but SSH did not: the host is up, its user space starved or stopped."""
 
 
+class TurnedAway(TransportError):
+    """TCP answered and was closed before SSH said anything: sshd is there and takes no connection now."""
+
+
 class AuthRefused(TransportError):
     """The host accepted none of the offered keys or passwords; retrying without a change won't help."""
 

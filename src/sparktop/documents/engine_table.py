@@ -230,7 +230,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(key=EngineColumn.RUN, rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),
     Column(key=EngineColumn.WAIT, rank=3, width=4, is_figure=True, cell=lambda r: _count_cell(_wait(r), "warning")),
     Column(key=EngineColumn.TOK_S, rank=1, width=6, is_figure=True, cell=_tokens_cell),
-    Column(key=EngineColumn.KV, rank=4, width=5, is_figure=True, cell=_kv_cell),
+    Column(key=EngineColumn.KV, rank=4, width=6, is_figure=True, cell=_kv_cell),
     Column(key=EngineColumn.PREFIX, rank=9, width=6, is_figure=True, cell=lambda r: _figure_cell(ratio(_prefix(r)))),
     Column(key=EngineColumn.TTFT, rank=6, width=7, is_figure=True, cell=_latency_cell("ttft_p50_s")),
     Column(key=EngineColumn.ITL, rank=8, width=7, is_figure=True, cell=_latency_cell("itl_p50_s")),

@@ -44,7 +44,7 @@ class Reach(StrEnum):
     UNTESTED = "untested"
     NO_NETWORK = "network gone"
     NO_HOST = "host gone"
-    NO_SSHD = "host up, sshd down"
+    NO_SSHD = "host up, no SSH"
     STARVED = "host up but starved"
     ANSWERS = "SSH answers"
 

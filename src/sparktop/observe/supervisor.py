@@ -20,6 +20,7 @@ from sparktop.errors import (
     PortClosed,
     ProbeError,
     TransportError,
+    TurnedAway,
     UnknownName,
 )
 from sparktop.model.fleet import LinkState, Reach
@@ -42,6 +43,7 @@ _PATIENT_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _REACHES: tuple[tuple[type[TransportError], Reach], ...] = (
     (NoBanner, Reach.STARVED),
     (PortClosed, Reach.NO_SSHD),
+    (TurnedAway, Reach.NO_SSHD),
     (UnknownName, Reach.UNTESTED),
     (NoNetwork, Reach.NO_NETWORK),
     (NoRoute, Reach.NO_HOST),

@@ -134,7 +134,7 @@ class Connector(Protocol):
         gets one long attempt and not many short ones).
 
         Raises:
-            NoRoute, PortClosed, NoBanner, AuthRefused, HostKeyRefused, TransportError: by stage.
+            NoRoute, PortClosed, NoBanner, TurnedAway, AuthRefused, HostKeyRefused, TransportError: by stage.
         """
 
     async def reach(self) -> tuple[Reach, str]:

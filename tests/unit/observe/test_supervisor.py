@@ -13,6 +13,7 @@ from sparktop.errors import (
     NoRoute,
     PortClosed,
     TransportError,
+    TurnedAway,
     UnknownName,
 )
 from sparktop.model.fleet import Reach
@@ -30,11 +31,12 @@ def test_a_starved_host_is_asked_at_most_twice_a_minute() -> None:
     assert min(backoff_s(NoBanner("x"), failures) for failures in range(1, 50)) >= 30.0
 
 
-def test_other_failures_back_off_to_half_a_minute() -> None:
-    waits = [backoff_s(LinkLost("x"), failures) for failures in range(1, 20)]
+@pytest.mark.parametrize("kind", [LinkLost, TurnedAway])
+def test_other_failures_back_off_to_half_a_minute(kind: type[TransportError]) -> None:
+    waits = [backoff_s(kind("x"), failures) for failures in range(1, 20)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (1.0, 30.0)
-    assert backoff_s(LinkLost("x"), 0) < 0.5  # it had been live: most often only the connection broke
+    assert backoff_s(kind("x"), 0) < 0.5  # it had been live: most often only the connection broke
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,7 @@ def test_other_failures_back_off_to_half_a_minute() -> None:
     [
         (NoBanner("x"), Reach.STARVED),
         (PortClosed("x"), Reach.NO_SSHD),
+        (TurnedAway("x"), Reach.NO_SSHD),
         (NoRoute("x"), Reach.NO_HOST),
         (NoNetwork("x"), Reach.NO_NETWORK),
         (UnknownName("x"), Reach.UNTESTED),

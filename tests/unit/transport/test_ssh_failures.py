@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncssh
 import pytest
 
-from sparktop.errors import AuthRefused, NoBanner, NoRoute, PortClosed, TransportError
+from sparktop.errors import AuthRefused, NoBanner, NoRoute, PortClosed, TransportError, TurnedAway
 from sparktop.transport.ssh.config import SshOptions
 from sparktop.transport.ssh.failures import failure, why_lost
 from sparktop.transport.ssh.login import Asker, Patience
@@ -26,9 +26,9 @@ def told(error: Exception, *, heard: bool = True, via: str | None = None) -> Tra
         (TimeoutError(), False, None, NoBanner, "SSH sent nothing within 90 s"),
         (TimeoutError(), True, None, TransportError, "did not finish the login within 90 s"),
         (TimeoutError(), False, "bastion", NoRoute, "through bastion"),
-        (ConnectionResetError(104, "x"), False, None, NoBanner, "closed it before"),
+        (ConnectionResetError(104, "x"), False, None, TurnedAway, "closed it before"),
         (ConnectionResetError(104, "x"), True, None, TransportError, "during the login"),
-        (asyncssh.ConnectionLost("Connection lost"), False, None, NoBanner, "closed it before"),
+        (asyncssh.ConnectionLost("Connection lost"), False, None, TurnedAway, "closed it before"),
         (asyncssh.PermissionDenied("no"), True, None, AuthRefused, "rejected every login method for nvidia: key /k"),
         (
             asyncssh.DisconnectError(2, "Too many authentication failures"),

@@ -8,7 +8,7 @@ import re
 import asyncssh
 
 from sparktop import sanitise
-from sparktop.errors import AuthRefused, NoBanner, NoRoute, PortClosed, TransportError
+from sparktop.errors import AuthRefused, NoBanner, NoRoute, PortClosed, TransportError, TurnedAway
 from sparktop.transport.ssh.config import SshOptions
 from sparktop.transport.ssh.login import Asker
 
@@ -48,9 +48,10 @@ def failure(
         )
     if isinstance(error, asyncssh.DisconnectError | OSError):
         if not heard_banner:
-            return NoBanner(
+            return TurnedAway(
                 f"{address} took the connection and closed it before sending anything ({_words(error)})",
-                hint="sshd is turning connections away (MaxStartups, a penalty after failed logins) or going down; "
+                hint="sshd is turning connections away (MaxStartups, a penalty after failed logins), can't fork, or is "
+                "going down; "
                 f"on the host: journalctl -u ssh -n 20. {_through(via)}".strip(),
             )
         return TransportError(
