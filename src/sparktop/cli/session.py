@@ -35,11 +35,11 @@ class LateOperations:
 
     def built(self) -> Operations:
         """The operations, built now if they are not; called on the event loop, where there is one."""
-        return self._built[1] if self._built is not None else self._take(self._build())
+        return self._take(self._built if self._built is not None else self._build())
 
     async def in_background(self) -> Operations:
         """The operations, built in a thread if they are not."""
-        return self._built[1] if self._built is not None else self._take(await in_thread(self._build))
+        return self._take(self._built if self._built is not None else await in_thread(self._build))
 
     def _take(self, built: tuple[Lines, Operations]) -> Operations:
         if self._built is None:

@@ -546,7 +546,7 @@ class ActionFlow:
                       "out of config.toml. x shows what can be done here", severity="warning")  # fmt: skip
             return False
         if self._operating is None:
-            self._notify("not connected yet: nothing can be planned before a node answers")
+            self._notify("still starting: press the key again in a moment")
             return False
         return not self._is_asking
 

@@ -27,6 +27,7 @@ def told(error: Exception, *, heard: bool = True, via: str | None = None) -> Tra
         (TimeoutError(), True, None, TransportError, "did not finish the login within 90 s"),
         (TimeoutError(), False, "bastion", NoRoute, "through bastion"),
         (ConnectionResetError(104, "x"), False, None, TurnedAway, "closed it before"),
+        (ConnectionResetError(104, "x"), False, "bastion", TransportError, "closed it before"),
         (ConnectionResetError(104, "x"), True, None, TransportError, "during the login"),
         (asyncssh.ConnectionLost("Connection lost"), False, None, TurnedAway, "closed it before"),
         (asyncssh.PermissionDenied("no"), True, None, AuthRefused, "rejected every login method for nvidia: key /k"),

@@ -48,7 +48,8 @@ def failure(
         )
     if isinstance(error, asyncssh.DisconnectError | OSError):
         if not heard_banner:
-            return TurnedAway(
+            kind = TransportError if via else TurnedAway  # what was closed may be the way there
+            return kind(
                 f"{address} took the connection and closed it before sending anything ({_words(error)})",
                 hint="sshd is turning connections away (MaxStartups, a penalty after failed logins), can't fork, or is "
                 "going down; "
