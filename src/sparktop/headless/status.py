@@ -95,7 +95,10 @@ MakeWatch = Callable[[Publish], Watch]
 async def status(
     make: MakeWatch, *, as_json: bool, watch: bool, timeout_s: float, interval_s: float, out: TextIO | None = None
 ) -> int:
-    """Print one snapshot, or with `watch` one per interval until interrupted; the exit code."""
+    """Print one snapshot, or with `watch` the newest once per interval, none twice, until interrupted; the exit code.
+
+    Raises what ends the watch.
+    """
     out = out or sys.stdout
     fresh = asyncio.Event()
     observation = make(lambda _: fresh.set())
@@ -103,6 +106,7 @@ async def status(
     try:
         await settled(observation, fresh, timeout_s)
         while True:
+            fresh.clear()
             state = observation.state
             if as_json:
                 print(json.dumps(as_data(state), indent=None if watch else 2, ensure_ascii=False), file=out, flush=True)
@@ -111,9 +115,21 @@ async def status(
             if not watch:
                 return exit_code(state)
             await asyncio.sleep(interval_s)
+            await _next_picture(fresh, running)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def _next_picture(fresh: asyncio.Event, running: asyncio.Task[None]) -> None:
+    """Wait for a picture that has not been printed, or raise what ended the watch."""
+    coming = asyncio.ensure_future(fresh.wait())
+    try:
+        await asyncio.wait((coming, running), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        coming.cancel()
+    if running.done():
+        await running
 
 
 async def settled(

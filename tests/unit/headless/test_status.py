@@ -185,6 +185,33 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_a_stream_waits_for_the_next_picture_and_raises_what_ends_the_watch() -> None:
+    class ThreePictures(StillWatch):
+        async def run(self) -> None:
+            for wall_s in (1.0, 2.0, 3.0):
+                self.state = replace(lost, wall_s=wall_s)
+                self._publish(self.state)
+                await asyncio.sleep(0.15)
+            raise ConnectionError("the watch has ended")
+
+    connecting, lost = (
+        FleetState(nodes=(view(state=state, sample=None),), wall_s=0.0, monotonic_s=11.0)
+        for state in (LinkState.CONNECTING, LinkState.LOST)
+    )
+    out = io.StringIO()
+    stream = status(
+        lambda publish: ThreePictures(connecting, publish),
+        as_json=True,
+        watch=True,
+        timeout_s=1,
+        interval_s=0.01,
+        out=out,
+    )
+    with pytest.raises(ConnectionError, match="the watch has ended"):
+        asyncio.run(stream)
+    assert [json.loads(line)["wall_s"] for line in out.getvalue().splitlines()] == [1.0, 2.0, 3.0]
+
+
 def test_a_terminal_gets_lines_broken_under_their_indentation(monkeypatch: pytest.MonkeyPatch) -> None:
     long = replace(
         FINDING, explanation="Both wait. " * 20, remedies=(Remedy(title="Do", steps=("docker stop x " * 12,)),)
