@@ -66,7 +66,7 @@ def trend_line(view: NodeView) -> Line:
 def empty_line(view: NodeView) -> Line:
     """ "empty in 0:07" while available memory falls; else empty."""
     empty_s = view.trend.time_to_empty_s if view.trend else None
-    if empty_s is None or empty_s > 3600:
+    if empty_s is None:
         return Line()
     return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
 

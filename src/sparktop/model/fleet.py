@@ -124,7 +124,7 @@ class Trend:
 
     bytes_per_s: float
     time_to_empty_s: float | None = None
-    """Only when falling faster than noise."""
+    """Only when falling faster than noise, and to nothing within minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

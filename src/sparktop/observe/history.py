@@ -144,6 +144,10 @@ NOISE_BYTES_PER_S = 60e6
 """Below this rate an idle desktop wanders by itself: no time to empty is estimated."""
 
 
+EMPTY_WITHIN_S = 300.0
+"""A fall of five seconds tells nothing of what is later than this: a request that begins takes its memory and stops."""
+
+
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     """The least-squares slope of (seconds, available bytes); None with fewer than three points or one second."""
     if len(points) < 3 or points[-1][0] - points[0][0] < 1.0:
@@ -160,8 +164,8 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     step = (last_v - before_v) / (last_t - before_t)
     if step < slope < 0:
         slope = (slope + step) / 2
-    to_empty = last_v / -slope if slope < -NOISE_BYTES_PER_S else None
-    return Trend(bytes_per_s=slope, time_to_empty_s=to_empty)
+    is_near = last_v <= -slope * EMPTY_WITHIN_S
+    return Trend(bytes_per_s=slope, time_to_empty_s=last_v / -slope if is_near and slope < -NOISE_BYTES_PER_S else None)
 
 
 PAGE_BYTES = 4096

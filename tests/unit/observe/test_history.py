@@ -87,6 +87,16 @@ def test_an_idle_wobble_and_a_recovery_have_no_time_to_empty() -> None:
     assert rising.time_to_empty_s is None
 
 
+def test_what_is_far_beyond_the_window_is_not_foretold() -> None:
+    slow = trend([(float(i), 27 * GB - i * 0.07 * GB) for i in range(6)])  # a request begins: empty in six minutes
+    assert slow is not None
+    assert slow.bytes_per_s < -60e6
+    assert slow.time_to_empty_s is None
+    loading = trend([(float(i), 27 * GB - i * 0.5 * GB) for i in range(6)])
+    assert loading is not None
+    assert loading.time_to_empty_s == pytest.approx(49, abs=2)
+
+
 def test_a_cut_ends_the_stretch_however_soon_the_next_value_comes() -> None:
     history = History()
     for second in range(4):
