@@ -17,11 +17,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparktop.clock import SystemClock
+from sparktop.engines.metrics import parse
+from sparktop.model.engine import EngineKind, EngineMetrics
 from sparktop.model.telemetry import Bye, Garbled, GpuReading, KernelLines, Message, ProcessTable, Sample
+from sparktop.observe.rates import Scrapes, advance
 from sparktop.probe import bundle
 from sparktop.sim.node import DEMO_PASSWORD
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import SimulatedNode, simulated
+from sparktop.sim.spark.engine_log import exposition
+from sparktop.sim.spark.spark import Spark
 from sparktop.transport.ssh.failures import why_lost
 from sparktop.wire.decode import decode
 from sparktop.wire.framing import Splitter, sequence_of
@@ -219,6 +224,24 @@ async def test_histograms_are_cumulative_and_end_in_their_count() -> None:
             assert counts == sorted(counts)
             assert buckets[-1].labels["le"] == "+Inf"
             assert counts[-1] == next(s.value for s in family.samples if s.name.endswith("_count")) > 0
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_the_first_request_takes_as_long_as_requests_take(node: int) -> None:
+    scenario = load("healthy")
+    spark = Spark(scenario, scenario.nodes[node], showing=0, began_wall_s=1.78e9)
+    engine = spark.script.engines[0]
+    kind = EngineKind(engine.kind)
+    scrapes = Scrapes()
+    seen_s = []
+    for second in range(90):
+        metrics = parse(exposition(spark, engine, float(second)), kind, 1.78e9 + second)
+        assert isinstance(metrics, EngineMetrics)
+        scrapes, rates = advance(scrapes, metrics)
+        if not rates.lifetime_latency:
+            seen_s.append(rates.ttft_p50_s)
+    assert seen_s
+    assert all(value is not None and 0.1 < value < 2.0 for value in seen_s)
 
 
 async def test_the_endpoint_answers_what_an_engine_answers() -> None:

@@ -165,9 +165,10 @@ class _Text:
         self, name: str, meaning: str, bounds: Sequence[float], counts: Sequence[float], total: float
     ) -> None:
         self.family("histogram", name, meaning)
+        # The first of few observations lies near the median, as most do: a bucket counts it at half its share.
+        count_of_all = float(math.floor(max(counts) + 0.25))
         for bound, count in zip(bounds, counts, strict=True):
-            self.sample(f"{name}_bucket", float(math.floor(count)), le=str(float(bound)))
-        count_of_all = float(math.floor(max(counts)))
+            self.sample(f"{name}_bucket", min(count_of_all, float(math.floor(count + 0.5))), le=str(float(bound)))
         self.sample(f"{name}_bucket", count_of_all, le="+Inf")
         self.sample(f"{name}_count", count_of_all)
         self.sample(f"{name}_sum", round(total, 6))
