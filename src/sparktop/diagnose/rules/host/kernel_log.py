@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
+from typing import NamedTuple
 
 from sparktop.diagnose.ended_by import successor
 from sparktop.diagnose.kernel import findings as kernel_findings
@@ -55,6 +56,11 @@ EASY_BYTES = 16 * GIB
 
 OVER_S = 60.0
 """Refusals this old are over where memory is to spare again."""
+
+
+STEADY_DIGITS = 1
+"""A node's boot on the operator's clock is told in tenths of a second: its samples are some milliseconds early or late,
+and what is told of a finding doesn't change with each."""
 
 
 _SCOPE = "every node whose kernel log can be read"
@@ -228,29 +234,46 @@ def _node_findings(node: NodeView, sample: Sample, fleet: FleetState) -> list[Fi
     relevances = ((event, relevance_of(event, node, now_boot_s)) for event in node.kernel_events)
     judged = [(event, rule_of(event), relevance) for event, relevance in relevances if relevance is not Relevance.OVER]
     current = {rule for _, rule, relevance in judged if relevance is Relevance.NOW}
-    relevant: list[KernelEvent] = []
-    spans: dict[str | None, tuple[float, float]] = {}
-    for event, rule, relevance in judged:
-        if relevance is Relevance.PAST and rule in current:
-            continue
-        relevant.append(_with_engine_name(event, node))
-        last_s = now_boot_s - (event.last_boot_s or now_boot_s)
-        first_s = spans[rule][0] if rule in spans else now_boot_s - (event.first_boot_s or 0.0)
-        spans[rule] = (first_s, last_s)
-    # Of independent causes the most recent comes first.
-    findings = sorted(
-        _findings(tuple(relevant), node.name), key=lambda finding: spans.get(finding.caused_by, spans[finding.rule])[1]
+    relevant = tuple(
+        _with_engine_name(event, node)
+        for event, rule, relevance in judged
+        if relevance is Relevance.NOW or rule not in current
     )
-    return [
-        _with_node_state(finding, node, sample, fleet, *spans[finding.rule], finding.rule in current)
-        for finding in findings
-    ]
+    placed = _findings(relevant, node.name, round(fleet.wall_s - now_boot_s, STEADY_DIGITS))
+    return [_with_node_state(one, node, sample, now_boot_s, one.finding.rule in current) for one in placed]
+
+
+class _Placed(NamedTuple):
+    """A finding of the kernel log with its place on the node's boot clock."""
+
+    finding: Finding
+    first_boot_s: float
+    last_boot_s: float
 
 
 @lru_cache(maxsize=16)
-def _findings(events: tuple[KernelEvent, ...], node: str) -> tuple[Finding, ...]:
-    """Cached: asked for every fleet state, while a kernel logs something relevant once an hour."""
-    return kernel_findings.findings(events, source=f"{node} kernel log", nodes=(node,))
+def _findings(events: tuple[KernelEvent, ...], node: str, booted_wall_s: float) -> tuple[_Placed, ...]:
+    """The findings with their times on the operator's clock, of independent causes the most recent first.
+
+    Cached: asked for every fleet state, while a kernel logs something relevant once an hour.
+    """
+    spans: dict[str | None, tuple[float, float]] = {}
+    for event in events:
+        rule, first_boot_s = rule_of(event), event.first_boot_s or 0.0
+        spans[rule] = (spans[rule][0] if rule in spans else first_boot_s, event.last_boot_s or 0.0)
+    findings = kernel_findings.findings(events, source=f"{node} kernel log", nodes=(node,))
+    placed = [
+        _Placed(
+            replace(
+                finding,
+                since_wall_s=booted_wall_s + spans[finding.rule][0],
+                caused_by=finding.caused_by or kernel_findings.live_cause(finding.rule) or None,
+            ),
+            *spans[finding.rule],
+        )
+        for finding in findings
+    ]
+    return tuple(sorted(placed, key=lambda one: -spans.get(one.finding.caused_by, spans[one.finding.rule])[1]))
 
 
 def _with_engine_name(event: KernelEvent, node: NodeView) -> KernelEvent:
@@ -258,27 +281,20 @@ def _with_engine_name(event: KernelEvent, node: NodeView) -> KernelEvent:
     return event if engine is None else replace(event, container=engine.name)
 
 
-def _with_node_state(
-    finding: Finding, node: NodeView, sample: Sample, fleet: FleetState, first_s: float, last_s: float, is_now: bool
-) -> Finding:
-    """The finding with its time on the operator's clock, severity and cause by the node's current state."""
-    brief = f"last {span(last_s)} ago" if first_s - last_s > GOES_ON_S else finding.brief
-    since_wall_s = fleet.wall_s - first_s
+def _with_node_state(placed: _Placed, node: NodeView, sample: Sample, now_boot_s: float, is_now: bool) -> Finding:
+    """The finding with its severity and cause by the node's current state."""
+    finding, last_s = placed.finding, now_boot_s - placed.last_boot_s
+    if placed.last_boot_s - placed.first_boot_s > GOES_ON_S:
+        finding = replace(finding, brief=f"last {span(last_s)} ago")
     if not is_now:
         return replace(
             finding,
-            since_wall_s=since_wall_s,
-            brief=brief,
             severity=Severity.INFO,
             title=f"Earlier, {span(last_s)} ago: {finding.title}",
             remedies=(),
             caused_by=None,
         )
-    live_cause = kernel_findings.live_cause(finding.rule) if finding.caused_by is None else ""
-    finding = replace(
-        finding, since_wall_s=since_wall_s, brief=brief, caused_by=finding.caused_by or live_cause or None
-    )
-    if live_cause:
+    if finding.caused_by and finding.caused_by == kernel_findings.live_cause(finding.rule):
         return finding
     if finding.rule == NO_MEMORY:
         return _with_memory_severity(finding, node, sample.memory.available_bytes, last_s)
