@@ -146,11 +146,11 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
             " ✖ Stop vllm-gptoss now: its first request eats spark1's memory  last seen",
         ),
         (
-            {"title": "Driver 580.159 is installed, but 580.142 still runs: reboot to load it"},
-            " ✖ Driver 580.159 is installed, but 580.142 still runs: reboot to load it",
+            {"title": "Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qwen36)"},
+            " ✖ spark1  Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qw…",
         ),
     ],
-    ids=["hint and time", "how sure", "hint", "node"],
+    ids=["hint and time", "how sure", "hint", "not its node"],
 )  # fmt: skip
 def test_what_is_wrong_is_told_whole_on_a_narrow_screen(
     clock: ManualClock, fields: dict[str, object], line: str

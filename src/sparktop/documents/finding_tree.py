@@ -216,22 +216,18 @@ def cuts_title(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
 
 
 def whole_titles(row: FindingRow, fleet: Sequence[str], now_wall_s: float) -> Iterator[Line]:
-    """The row without columns and figures, each time with less beside its title: time, how sure, nodes."""
+    """The row without columns and figures, each time with less beside its title: time, how sure.
+
+    Its node stays, rather than the title's end: the pane below may show the other one.
+    """
     word = word_text(row, says_sure=False)
     since = since_text(row, now_wall_s)
     short_word = "?" if word == Confidence.SUSPECTED else word
     tone = "warning" if word == Confidence.SUSPECTED else "quiet"
     nodes = cell_len(nodes_text(row.finding, fleet))
-    for names, told_word, told_since in (
-        (fleet, word, since),
-        (fleet, word, ""),
-        (fleet, short_word, ""),
-        ((), word, ""),
-        ((), short_word, ""),
-        ((), "", ""),
-    ):
+    for told_word, told_since in ((word, since), (word, ""), (short_word, ""), ("", "")):
         tail = Line.of("  ", (told_word, tone)) if told_word else Line()
-        yield _head(row, nodes, names) + tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
+        yield _head(row, nodes, fleet) + tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
 
 
 def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:

@@ -125,7 +125,7 @@ def test_a_loop_that_was_broken_between_two_runs_is_down_by_us() -> None:
 def test_what_served_is_missed_whoever_stopped_it() -> None:
     found = only(said(ended(143)))
     assert (found.severity, found.title) == (
-        Severity.CRITICAL, "vllm-qwen36 is down: stopped from outside (exit code 143); it had 2 requests",
+        Severity.CRITICAL, "vllm-qwen36 is down: stopped from outside; it had 2 requests",
     )  # fmt: skip
     by_log = replace(ended(0, served=None), log=LogFacts(has_served=True))
     assert only(said(by_log)).severity is Severity.WARNING

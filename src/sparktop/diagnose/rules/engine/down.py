@@ -264,9 +264,7 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
         return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
     container = missing.engine.container
     code = container.exit_code if container is not None and _has_exit_code(container) else None
-    how = {None: "its process exited", 0: "it exited without an error, or was stopped (exit code 0)"}.get(
-        code, f"stopped from outside (exit code {code})"
-    )
+    how = {None: "its process exited", 0: "it exited, or was stopped (exit code 0)"}.get(code, "stopped from outside")
     if container is not None and container.is_gone:
         how = "its container was removed"
         if container.auto_remove:

@@ -45,7 +45,7 @@ def driver_pending(fleet: FleetState) -> Iterator[Finding]:
         yield Finding(
             rule=judge_driver_pending.id,
             severity=SEVERITY[judgement.state],
-            title=f"Driver {installed} is installed, but {loaded} still runs: reboot to load it",
+            title=f"Driver {installed} waits for a reboot: {loaded} still runs",
             explanation=(
                 f"An update installed the NVIDIA driver {installed}, but the kernel module {loaded} is still loaded. "
                 + (
