@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktop.documents.step_text import abort_means, step_lines, typed_lines
-from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Privilege, Signal, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
 from sparktop.model.plan import (
     Act,
     AwaitBack,
@@ -93,9 +93,15 @@ NAMED = Expect(path=f"/containers/{ID}/json", equals={"Name": "/vllm"})
         (DockerCall(method="POST", path=f"/containers/{ID}/wait"), []),
         (DockerCall(method="POST", path="/containers/other/start"), ["docker start other"]),
         (DockerCall(method="POST", path="/networks/n/connect"), ["docker: POST /networks/n/connect"]),
+        (Command(argv=("dd", "if={content}", "of=/home/me/keys", "oflag=append"), content="a\n"),
+         ["dd if=… of=/home/me/keys oflag=append"]),
+        (Command(argv=("/usr/bin/install", "-T", "{content}", "/etc/x y"), content="a\n", privilege=Privilege.ROOT),
+         ["sudo /usr/bin/install -T … '/etc/x y'"]),
+        (Command(argv=("/usr/bin/cmp", "{content}", "/etc/x"), content="a\n"), []),
+        (Command(argv=("grep", "-qxF", "a", "/etc/x")), []),
     ],
 )  # fmt: skip
-def test_a_call_as_a_person_types_it(call: DockerCall, wanted: list[str]) -> None:
+def test_a_call_as_a_person_types_it(call: Operation, wanted: list[str]) -> None:
     step = Step(id="x", title="x", node="spark1", act=Remote(operations=(NAMED, call)))
     plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(step,))
     assert list(typed_lines(step, plan)) == wanted
