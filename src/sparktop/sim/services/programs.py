@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from sparktop.sim.reaction import acts
@@ -315,12 +316,17 @@ def _ps(call: Call) -> Ran:
 
 
 def _who(call: Call) -> Ran:
-    """A session at the screen where there is a desktop, and the console's own login."""
-    user, lines = call.spark.script.machine.user, []
+    """A session at the screen since the start where there is a desktop, and a login of nine minutes ago."""
+    user, lines, now_s = call.spark.script.machine.user, [], call.spark.wall_s(call.t)
     if probe_lines.compositor(call.spark, call.t) is not None:
-        lines.append(f"{user:8} :0           2026-11-17 09:12   ?          3620 (:0)\n")
-    lines.append(f"{user:8} pts/0        2026-11-21 02:58   .         21370 (192.168.20.5)\n")
+        at_screen = _minute(now_s - call.spark.boot_s(call.t) + 40)
+        lines.append(f"{user:8} :0           {at_screen}   ?          3620 (:0)\n")
+    lines.append(f"{user:8} pts/0        {_minute(now_s - 540)}   .         21370 (192.168.20.5)\n")
     return Ran(output="".join(lines))
+
+
+def _minute(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _loginctl(call: Call) -> Ran:
