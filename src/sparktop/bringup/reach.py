@@ -147,7 +147,10 @@ def _login(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(
         judgement,
         "by a password, at every connection",
-        *(by_action("install-key", f"Install {shown_key(key)}", key=key.fingerprint) for key in keys[:_KEYS_AT_MOST]),
+        *(
+            by_action("install-key", f"Install the key {shown_key(key)}", key=key.fingerprint)
+            for key in keys[:_KEYS_AT_MOST]
+        ),
     )
 
 

@@ -262,10 +262,13 @@ def _netplan(node: str, *settings: tuple[str, str]) -> tuple[str, ...]:
     )
 
 
+NO_ADDRESSES = "the cable has no addresses yet"
+
+
 def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
     side = cabled(seen, nodes[0])
     if not any(one.networks for one in side):
-        return skipped("the cable has no addresses yet" if side else "no cable is up")
+        return skipped(NO_ADDRESSES if side else "no cable is up")
     judgement = judge_jumbo({one.name: one.mtu for one in side})
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)
@@ -295,6 +298,9 @@ def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
         if name in _OF_RDMA and not all(end.hcas for end in ends):
             return skipped("RDMA doesn't lead to the other node yet")
+        sides = [cabled(seen, node) for node in nodes]
+        if name == "link" and all(sides) and not all(any(one.networks for one in side) for side in sides):
+            return skipped(NO_ADDRESSES)
         return from_gates(link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True), name)
 
     return look

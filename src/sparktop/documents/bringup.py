@@ -108,23 +108,20 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
 
 
 def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Line]:
-    """All of one check: what it found, what it looks at and why, what to do, its sources."""
+    """All of one check: what it found, what to do, what it looks at and why, its sources."""
     card = BY_ID[row.check]
     glyph, tone = SIGNS[row.state]
-    lines = [
-        Line.of((f"{glyph} {row.state}  ", tone), (card.title, "title")),
-        Line.of((about(row), "quiet")),
-    ]
+    lines = [Line.of((f"{glyph} {row.state}  ", tone), (card.title, "title"), (f"  {about(row)}", "quiet"))]
     lines += [BLANK, *wrapped(row.found or "nothing found", width, tone if row.is_problem else "value")]
     if row.is_kept and row.proven_wall_s is not None:
         lines += wrapped(f"{_since(row, now_wall_s)}, and nothing it depends on has changed", width, "quiet")
     if row.gauges:
         lines += [BLANK, *gauge_lines(row, width, indent=0)]
-    lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
     if row.remedies:
         lines += [BLANK]
     for remedy in row.remedies:
         lines += _remedy_lines(remedy, row, width, indent=0)
+    lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
     if row.is_kept and (again := measuring(row)) is not None:
         lines += [BLANK, *_entry("again", typed(again, row), width)]
     if card.root:

@@ -22,7 +22,6 @@ FAULTS = {
     ("access.linger", "spark1"),
     ("access.linger", "spark2"),
     ("addresses.plan", "spark1 spark2"),
-    ("rdma.link", "spark1 spark2"),
     ("parity.driver", "spark1 spark2"),
 }
 SETTLES_S = 90.0

@@ -27,7 +27,7 @@ def shown_key(key: PublicKey) -> str:
     if "/" in key.place:
         name = f"{key.place.rpartition('/')[2]}{f' ({key.comment})' if key.comment else ''}"
     else:
-        name = f"{key.comment or key.algorithm} from {key.place}"
+        name = f"{key.comment or key.algorithm} ({key.place})"
     return f"{name}, {key.fingerprint}"
 
 
