@@ -196,6 +196,7 @@ def test_a_full_kv_cache_is_told_while_requests_wait_for_it() -> None:
     stage = Stage("kv-full").run(100)
     deadline(stage, "engine.kv-cache-full", 40, 20)
     assert not stage.alarms(), "it is a limit, no fault"
+    assert stage.first("vllm.kv-cache-full") is None, "the log says it, too"
     stage.run(175)
     assert not stage.firing("engine.kv-cache-full")
 

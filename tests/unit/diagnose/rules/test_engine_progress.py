@@ -63,6 +63,17 @@ def test_a_kv_cache_that_requests_wait_for(fleet: FleetState, expected: list[str
     assert rules(fleet) == expected
 
 
+@pytest.mark.parametrize(
+    ("has_metrics", "expected"), [(True, ["engine.kv-cache-full"]), (False, ["vllm.kv-cache-full"])]
+)
+def test_a_full_kv_cache_is_told_once(has_metrics: bool, expected: list[str]) -> None:
+    told = Finding(rule="vllm.kv-cache-full", severity=Severity.INFO, title="The KV cache is full", subject="?")
+    serving = full(log=LogFacts(findings=(told,)))
+    fleet = picture(node(engines=(serving if has_metrics else replace(serving, metrics=None),)))
+    assert rules(fleet) == expected
+    assert not has_metrics or claims(RULES, fleet)[0].brief == "KV cache 100 %, 9 waiting, 40 running"
+
+
 def loading(still_s: float = 400.0, **more: Any) -> Engine:
     log = LogFacts(phase="weights", moved_wall_s=WALL_S - still_s, last_line_wall_s=WALL_S - still_s)
     progress = Progress(phase="weights", done=12, total=37)

@@ -17,7 +17,7 @@ from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineSt
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, live_engines
-from sparktop.text.units import gib
+from sparktop.text.units import gib, percent
 
 FULL_RATIO = 0.98
 HELD_S = 20.0
@@ -83,6 +83,8 @@ LACKS_MEMORY = frozenset(
     )
 )
 """Log rules of a start that found less memory than it needs: another program may hold it."""
+OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
+"""Log rules that say what `kv_cache_full` says of an engine whose metrics are read."""
 _WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
 
 
@@ -98,7 +100,7 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
             ):
                 continue
             for finding in engine.log.findings:
-                if not is_told(finding.rule):
+                if not is_told(finding.rule) or (finding.rule in OF_A_FULL_CACHE and engine.metrics is not None):
                     continue
                 logged_s = finding.since_wall_s or min(
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
@@ -255,7 +257,7 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
     sources=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
     hold_s=30.0,
     clear_s=15.0,
-    follows=("vllm.kv-cache-full", "vllm.preemption", "sglang.kv-pool-full"),
+    follows=("vllm.preemption", "sglang.kv-pool-full"),
 )
 def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
     """engine.kv-cache-full: 98 % of the KV cache in use and requests waiting for it, for 30 s."""
@@ -267,7 +269,7 @@ def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
 
 def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Finding:
     waiting, running = metrics.waiting or 0, metrics.running or 0
-    figures = f"KV cache {metrics.kv_cache_ratio:.0%}, {waiting:.0f} waiting, {running:.0f} running"
+    figures = f"KV cache {percent(100 * (metrics.kv_cache_ratio or 0.0))}, {waiting:.0f} waiting, {running:.0f} running"
     larger = Remedy(
         title="Enlarge the cache: store it in FP8",
         steps=("--kv-cache-dtype fp8 (SGLang: fp8_e4m3)",),
