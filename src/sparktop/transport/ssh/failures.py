@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -81,6 +82,8 @@ def why_lost(error: Exception | None) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
+        return "it was gone at once"  # the system says: transport endpoint is not connected
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
     return sanitise.line(str(error), limit=200).lower() or "no reason given"
