@@ -6,7 +6,7 @@ from __future__ import annotations
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
-from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
+from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
 from sparktop.model.guard import GuardPhase
 from sparktop.text.units import duration
 
@@ -14,6 +14,8 @@ CLOCK_SLACK_S = 3.0
 """Docker's stamp of an end against the console's stamps of the step that ended it."""
 REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
 """An engine that ended so long before a boot, or this soon after it, ended with the machine."""
+REBOOT_LASTS_S = 1200.0
+"""A console waits 15 min for a node to come back; a later boot is another one."""
 SAME_END_S = 30.0
 """The guard's kill against Docker's stamp of the end."""
 BREAKS_LOOP = "break-restart-loop"
@@ -72,13 +74,24 @@ def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Interventio
     for one in reversed(fleet.interventions):
         if one.node != node.name or not (one.is_reboot or _is_of(one, engine)):
             continue
-        # A step that checks what it has stopped may end before the stop is stamped; a reboot goes on after its step.
-        until_s = fleet.wall_s if one.is_reboot or one.ended_wall_s is None else one.ended_wall_s
+        # A step that checks what it has stopped may end before the stop is stamped.
+        if one.is_reboot:
+            until_s = _rebooted_until(one, node, fleet)
+        else:
+            until_s = fleet.wall_s if one.ended_wall_s is None else one.ended_wall_s
         if one.began_wall_s - CLOCK_SLACK_S <= ended_here_s <= until_s + CLOCK_SLACK_S:
             return one
         if one.action == BREAKS_LOOP and ended_here_s < one.began_wall_s:
             return one
     return None
+
+
+def _rebooted_until(reboot: Intervention, node: NodeView, fleet: FleetState) -> float:
+    """Until when an engine's end belongs to a reboot: the boot after it, else the time that going down takes."""
+    booted_s = None if node.sample is None else fleet.wall_s - boot_s_now(node, node.sample, fleet)
+    if booted_s is None or booted_s < reboot.began_wall_s - CLOCK_SLACK_S:
+        return reboot.began_wall_s + REBOOT_BEFORE_S
+    return min(booted_s + REBOOT_AFTER_S, reboot.began_wall_s + REBOOT_LASTS_S)
 
 
 def ended_by_guard(node: NodeView, engine: Engine) -> bool:

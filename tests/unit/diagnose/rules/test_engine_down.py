@@ -155,6 +155,26 @@ def test_an_engine_that_ended_with_the_machine_is_down_since_the_reboot() -> Non
     assert found.title == "vllm-qwen36 is down since your reboot; it had 2 requests"
 
 
+@pytest.mark.parametrize(
+    ("began_ago_s", "up_s", "title"),
+    [
+        (60.0, 20.0, "vllm-qwen36 is down since your reboot; it had 2 requests"),
+        (60.0, 4 * 86400.0, "vllm-qwen36 is down since your reboot; it had 2 requests"),
+        (3600.0, 4 * 86400.0, "vllm-qwen36 is down: stopped from outside; it had 2 requests"),
+        (86400.0, 86340.0, "vllm-qwen36 is down: stopped from outside; it had 2 requests"),
+        (86400.0, 7200.0, "vllm-qwen36 is down: stopped from outside; it had 2 requests"),
+    ],
+    ids=["with it", "while it goes down", "it never went down", "a day after it", "and after another one"],
+)
+def test_a_reboot_of_ours_ends_only_what_ended_with_it(began_ago_s: float, up_s: float, title: str) -> None:
+    (node,) = fleet(ended(143)).nodes
+    assert node.sample is not None
+    node = replace(node, sample=replace(node.sample, boot_s=up_s))
+    began_s = WALL_S - began_ago_s
+    ours = Intervention(node="spark1", action="reboot", began_wall_s=began_s, ended_wall_s=began_s + 5)
+    assert only(claims(rules_on("restart", "engine"), picture(node, interventions=(ours,)))).title == title
+
+
 def test_what_a_running_engine_replaces_is_not_missed() -> None:
     again = engine(container=container(container_id="a" * 64))
     assert not said(ended(137), again), "of the same name"
