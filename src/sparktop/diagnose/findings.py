@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding
 
 ENGINE_DOWN = "engine.down"
@@ -17,7 +18,7 @@ Key = tuple[str, tuple[str, ...], str]
 
 
 def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple[Finding, ...]:
-    """The findings, worst first, each consequence after its cause; equals keep their order.
+    """The findings, worst first, each consequence after its cause; equals keep their order, notes are newest first.
 
     A finding whose cause is missing, or that is part of a circle of causes, counts as a root.
 
@@ -46,11 +47,15 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
             return [finding]
         return [finding, *(member for effect in sorted(consequences, key=_rank) for member in family(effect))]
 
-    # A root is as bad as the worst of its consequences.
     places = {key: place for place, key in enumerate(before)}
-    return sorted(
-        map(family, roots), key=lambda members: (*min(map(_rank, members)), places.get(members[0].key, len(places)))
-    )
+
+    def place(members: Sequence[Finding]) -> tuple[float, ...]:
+        rank = min(map(_rank, members))  # a root is as bad as the worst of its consequences
+        if rank[0] == -Severity.INFO.weight:
+            return (*rank, -(members[0].since_wall_s or 0.0))  # no top line shows it: the newest is news
+        return (*rank, places.get(members[0].key, len(places)))
+
+    return sorted(map(family, roots), key=place)
 
 
 def cause_of(finding: Finding, findings: Sequence[Finding]) -> Finding | None:

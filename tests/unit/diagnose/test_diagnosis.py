@@ -225,6 +225,13 @@ def test_a_confirmed_one_comes_before_a_suspected_one() -> None:
     assert rules(ordered([doubtful, finding("c.d", Severity.CRITICAL)])) == ["c.d", "a.b"]
 
 
+def test_of_notes_the_newest_is_first() -> None:
+    old = replace(finding("moe.old", Severity.INFO), since_wall_s=100.0)
+    new = replace(finding("kv.new", Severity.INFO), since_wall_s=900.0)
+    wrong = replace(finding("a.wrong", Severity.WARNING), since_wall_s=50.0)
+    assert rules(ordered([old, wrong, new], before=(old.key,))) == ["a.wrong", "kv.new", "moe.old"]
+
+
 def test_a_root_keeps_its_place_until_something_worse_or_surer_comes() -> None:
     first, second = Scripted("a.first"), Scripted("a.second")
     diagnosis = Diagnosis([first.rule, second.rule])
