@@ -18,9 +18,10 @@ Key = tuple[str, tuple[str, ...], str]
 
 
 def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple[Finding, ...]:
-    """The findings, worst first, each consequence after its cause; equals keep their order, notes are newest first.
+    """The findings, worst first, each consequence after its cause.
 
-    A finding whose cause is missing, or that is part of a circle of causes, counts as a root.
+    Of equals, what has had consequences is first; else they keep their order, of notes the newest is first. A finding
+    whose cause is missing, or that is part of a circle of causes, counts as a root.
 
     Args:
         before: keys of the roots as they were shown last: one keeps its place unless something worse or surer comes.
@@ -53,7 +54,8 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
         rank = min(map(_rank, members))  # a root is as bad as the worst of its consequences
         if rank[0] == -Severity.INFO.weight:
             return (*rank, -(members[0].since_wall_s or 0.0))  # no top line shows it: the newest is news
-        return (*rank, places.get(members[0].key, len(places)))
+        has_followed = 0 if members[1:] else 1  # what has had consequences comes before what may have some
+        return (*rank, has_followed, places.get(members[0].key, len(places)))
 
     return sorted(map(family, roots), key=place)
 

@@ -225,6 +225,11 @@ def test_a_confirmed_one_comes_before_a_suspected_one() -> None:
     assert rules(ordered([doubtful, finding("c.d", Severity.CRITICAL)])) == ["c.d", "a.b"]
 
 
+def test_what_has_had_consequences_comes_before_what_may_have_some() -> None:
+    may, cause, effect = finding("a.may"), finding("b.cause"), finding("c.effect", cause="b.cause")
+    assert rules(ordered([may, cause, effect], before=(may.key,))) == ["b.cause", "c.effect", "a.may"]
+
+
 def test_of_notes_the_newest_is_first() -> None:
     old = replace(finding("moe.old", Severity.INFO), since_wall_s=100.0)
     new = replace(finding("kv.new", Severity.INFO), since_wall_s=900.0)
