@@ -57,7 +57,7 @@ def test_a_password_becomes_a_key_and_can_be_taken_off_again(spark: NewSpark) ->
     spark.write(spark.authorized_keys, "# mine\nssh-ed25519 AAAAold other", mode=0o664)  # without a last line break
     said = with_password("bringup", "spark1", "--only", "reach")
     assert "by a password, at every connection" in said
-    assert f"Install id_ed25519.pub (id_ed25519), {_fingerprint(key)}" in said
+    assert f"Install the key id_ed25519.pub (id_ed25519), {_fingerprint(key)}" in said
 
     said = with_password("act", "install-key", "spark1", "--yes")
     assert "Log in to spark1 with the key alone" in said
