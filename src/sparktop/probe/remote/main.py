@@ -27,7 +27,7 @@ from sparktop.probe.remote.host_facts import FACTS_S, host_facts
 from sparktop.probe.remote.kernel_log import kernel_child
 from sparktop.probe.remote.nvml import nvml_child
 from sparktop.probe.remote.outbox import Outbox, encode
-from sparktop.probe.remote.pace import Pace
+from sparktop.probe.remote.pace import Pace, beat_s
 from sparktop.probe.remote.parsers import parse_cpu, parse_load, parse_meminfo, parse_pressure, parse_vmstat
 from sparktop.probe.remote.scanner import scanner_child
 from sparktop.probe.remote.system import CLAIM, EVENT, STATE_FOLDERS, boottime
@@ -133,7 +133,7 @@ class Probe:
                     self.outbox.acknowledge(int(message["ack"]))
                 elif "interval" in message:
                     self.pace.interval_s = min(60.0, max(0.1, float(message["interval"])))
-                    self.tick_at = min(self.tick_at, time.monotonic() + self.pace.interval_s)
+                    self.tick_at = min(self.tick_at, self.next_tick(self.pace.interval_s))
                 elif "facts" in message:
                     self.facts_at = self.scanner.due_at = 0.0
                 elif "guard" in message:
@@ -315,7 +315,7 @@ class Probe:
             self.leave("/proc/meminfo can't be read here")
         gc.freeze()
         gc.disable()
-        self.tick_at = time.monotonic() + self.pace.interval_s
+        self.tick_at = self.next_tick(self.pace.interval_s)
         self.sample(time.monotonic())
         for worker in self.workers[:3]:  # the desktop's child is started when there is a desktop
             self.start(worker)
@@ -377,10 +377,12 @@ class Probe:
         else:
             self.sample(now)
             self.pace.took(time.monotonic() - now)
-        interval = self.pace.next_s(boottime())
-        self.tick_at += interval
-        if self.tick_at <= now:  # fell behind: go on from here, don't catch up
-            self.tick_at = now + interval
+        self.tick_at = self.next_tick(self.pace.next_s(boottime()))
+
+    @staticmethod
+    def next_tick(interval_s: float) -> float:
+        """When the next sample is due, on the monotonic clock."""
+        return time.monotonic() + beat_s(interval_s, time.time())
 
 
 def main(packed: bytes, digest: str, nonce: str, interval_s: float, lease_s: float) -> NoReturn:

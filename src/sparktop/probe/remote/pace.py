@@ -6,6 +6,15 @@ FAST_S = 0.25
 """Seconds between samples while memory moves."""
 
 
+def beat_s(interval_s: float, wall_s: float) -> float:
+    """Seconds to the next multiple of the interval on the wall clock; at least half an interval.
+
+    Nodes whose clocks agree sample at the same moment: a picture compares like with like, and is drawn once.
+    """
+    left_s = interval_s - wall_s % interval_s
+    return left_s if left_s >= interval_s / 2 else left_s + interval_s
+
+
 class Pace:
     """Seconds to the next sample: fewer while memory is low and moving or falls fast, more while sampling is slow."""
 
