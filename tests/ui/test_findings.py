@@ -149,10 +149,15 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
             {"title": "Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qwen36)"},
             " ✖ spark1  Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qw…",
         ),
+        (
+            {"title": "The desktop may be frozen: its GPU doesn't answer the driver any more",
+             "confidence": Confidence.SUSPECTED},
+            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver any…  ?",
+        ),
     ],
-    ids=["hint and time", "how sure", "hint", "not its node"],
+    ids=["hint and time", "how sure", "hint", "node", "suspected"],
 )  # fmt: skip
-def test_what_is_wrong_is_told_whole_on_a_narrow_screen(
+def test_a_narrow_screen_keeps_what_is_wrong_where_and_how_sure(
     clock: ManualClock, fields: dict[str, object], line: str
 ) -> None:
     told = finding("a.a", brief="96 % SM at 15 W", since_wall_s=clock.wall() - 70, **fields)

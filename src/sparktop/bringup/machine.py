@@ -94,7 +94,7 @@ def _cuda(seen: Seen, nodes: Nodes) -> Outcome:
     found = {
         "": "cuInit(0) = 0",
         "missing": "there is no libcuda.so.1",
-        "dead-engine": "cuInit(0) = 100: NVML lists the GPU, but no program can use it",
+        "dead-engine": "cuInit(0) = 100: NVML lists the GPU, but no CUDA program can use it",
         "error": f"cuInit(0) = {text}",
     }[judgement.case]
     remedies = {

@@ -103,7 +103,7 @@ def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
     packages = (seen.text(_packages_ask(nodes[0])) or "").split() if seen.text(flag) is not None else None
     judgement = judge_reboot_due(packages)
     names = ", ".join(dict.fromkeys(packages or ())) or "packages"
-    found = f"waiting for a reboot: {names}" if judgement.is_problem else "no reboot is due"
+    found = f"a reboot is due for {names}" if judgement.is_problem else "no reboot is due"
     return judged(judgement, found, by_action("reboot", f"Reboot {nodes[0]}"))
 
 

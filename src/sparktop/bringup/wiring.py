@@ -262,13 +262,13 @@ def _netplan(node: str, *settings: tuple[str, str]) -> tuple[str, ...]:
     )
 
 
-NO_ADDRESSES = "the cable has no addresses yet"
+_NO_ADDRESSES = "the cable has no addresses yet"
 
 
 def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
     side = cabled(seen, nodes[0])
     if not any(one.networks for one in side):
-        return skipped(NO_ADDRESSES if side else "no cable is up")
+        return skipped(_NO_ADDRESSES if side else "no cable is up")
     judgement = judge_jumbo({one.name: one.mtu for one in side})
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)
@@ -298,12 +298,16 @@ def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
         if name in _OF_RDMA and not all(end.hcas for end in ends):
             return skipped("RDMA doesn't lead to the other node yet")
-        sides = [cabled(seen, node) for node in nodes]
-        if name == "link" and all(sides) and not all(any(one.networks for one in side) for side in sides):
-            return skipped(NO_ADDRESSES)
         return from_gates(link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True), name)
 
     return look
+
+
+def _link(seen: Seen, nodes: Nodes) -> Outcome:
+    first, second = facing(seen, nodes)
+    if first and second and judge_addresses(AddressFacts(first=first, second=second)).case == "none":
+        return skipped(_NO_ADDRESSES)
+    return _of_gate("link")(seen, nodes)
 
 
 def route_ask(node: str) -> Output:
@@ -588,7 +592,7 @@ CARDS = (
         looks_at="RDMA ports and their networks, both nodes",
         why="Without it NCCL falls back to sockets: 16 instead of 196 Gb/s, without an error.",
         sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks",),
-        look=_of_gate("link"),
+        look=_link,
         asks=_pair_asks,
         scope=Scope.PAIR,
     ),

@@ -24,7 +24,8 @@ def ordered(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> tuple
     whose cause is missing, or that is part of a circle of causes, counts as a root.
 
     Args:
-        before: keys of the roots as they were shown last: one keeps its place unless something worse or surer comes.
+        before: keys of the roots as they were shown last: one keeps its place unless something worse or surer comes,
+            a note unless a new one comes.
     """
     return tuple(chain.from_iterable(families(findings, before=before)))
 
@@ -52,8 +53,8 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
 
     def place(members: Sequence[Finding]) -> tuple[float, ...]:
         rank = min(map(_rank, members))  # a root is as bad as the worst of its consequences
-        if rank[0] == -Severity.INFO.weight:
-            return (*rank, -(members[0].since_wall_s or 0.0))  # no top line shows it: the newest is news
+        if rank[0] == -Severity.INFO.weight:  # no top line shows it: the newest is news
+            return (*rank, places.get(members[0].key, -1), -(members[0].since_wall_s or 0.0))
         has_followed = 0 if members[1:] else 1  # what has had consequences comes before what may have some
         return (*rank, has_followed, places.get(members[0].key, len(places)))
 

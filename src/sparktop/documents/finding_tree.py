@@ -215,19 +215,22 @@ def cuts_title(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
     return _head(row, to.nodes, fleet).width > _room(row, to)
 
 
-def whole_titles(row: FindingRow, fleet: Sequence[str], now_wall_s: float) -> Iterator[Line]:
-    """The row without columns and figures, each time with less beside its title: time, how sure.
+def whole_titles(row: FindingRow, fleet: Sequence[str], now_wall_s: float) -> Iterator[tuple[Line, Line]]:
+    """(the row without columns and figures, what stands beside it), each time with less of that: time, how sure.
 
-    Its node stays, rather than the title's end: the pane below may show the other one.
+    Where even the last is too wide, the title's end goes: not its node, as the pane below may show the other one, nor
+    that it is suspected.
     """
     word = word_text(row, says_sure=False)
     since = since_text(row, now_wall_s)
     short_word = "?" if word == Confidence.SUSPECTED else word
     tone = "warning" if word == Confidence.SUSPECTED else "quiet"
     nodes = cell_len(nodes_text(row.finding, fleet))
-    for told_word, told_since in ((word, since), (word, ""), (short_word, ""), ("", "")):
+    head = _head(row, nodes, fleet)
+    least_word = short_word if word == Confidence.SUSPECTED else ""
+    for told_word, told_since in ((word, since), (word, ""), (short_word, ""), (least_word, "")):
         tail = Line.of("  ", (told_word, tone)) if told_word else Line()
-        yield _head(row, nodes, fleet) + tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
+        yield head, tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
 
 
 def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:

@@ -115,21 +115,21 @@ async def status(
             if not watch:
                 return exit_code(state)
             await asyncio.sleep(interval_s)
-            await _next_picture(fresh, running)
+            await next_picture(fresh, running)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _next_picture(fresh: asyncio.Event, running: asyncio.Task[None]) -> None:
-    """Wait for a picture that has not been printed, or raise what ended the watch."""
+async def next_picture(fresh: asyncio.Event, running: asyncio.Task[None]) -> None:
+    """Wait for a picture after `fresh` was cleared, or raise what ended the watch."""
     coming = asyncio.ensure_future(fresh.wait())
     try:
         await asyncio.wait((coming, running), return_when=asyncio.FIRST_COMPLETED)
     finally:
         coming.cancel()
     if running.done():
-        await running
+        running.result()
 
 
 async def settled(

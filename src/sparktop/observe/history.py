@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -164,8 +165,8 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     step = (last_v - before_v) / (last_t - before_t)
     if step < slope < 0:
         slope = (slope + step) / 2
-    is_near = last_v <= -slope * EMPTY_WITHIN_S
-    return Trend(bytes_per_s=slope, time_to_empty_s=last_v / -slope if is_near and slope < -NOISE_BYTES_PER_S else None)
+    to_empty_s = last_v / -slope if slope < -NOISE_BYTES_PER_S else math.inf
+    return Trend(bytes_per_s=slope, time_to_empty_s=to_empty_s if to_empty_s <= EMPTY_WITHIN_S else None)
 
 
 PAGE_BYTES = 4096

@@ -221,7 +221,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
     (
         "release.reboot",
         WARNING,
-        "waiting for a reboot: linux-base, libc6",
+        "a reboot is due for linux-base, libc6",
         Given(
             {
                 "/run/reboot-required": "*** System restart required ***\n",
@@ -254,7 +254,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
     ("machine.gpu", FAILED, "No devices were found", Given({SMI: "No devices were found\n"}, view(**NO_GPU))),
     ("machine.gpu", FAILED, "there is no nvidia-smi", Given({SMI: MISSING}, view(**NO_GPU))),
     ("machine.gpu", UNKNOWN, "ended with 124", Given({SMI: 124}, view(**NO_GPU))),
-    ("machine.cuda", FAILED, "no program can use it", on(CU_INIT, "100\n")),
+    ("machine.cuda", FAILED, "no CUDA program can use it", on(CU_INIT, "100\n")),
     ("machine.cuda", FAILED, "cuInit(0) = 999", on(CU_INIT, "999\n")),
     ("machine.cuda", FAILED, "there is no libcuda", on(CU_INIT, "missing\n")),
     ("machine.cuda", UNKNOWN, "ended with 124", on(CU_INIT, 124)),

@@ -234,7 +234,9 @@ def test_of_notes_the_newest_is_first() -> None:
     old = replace(finding("moe.old", Severity.INFO), since_wall_s=100.0)
     new = replace(finding("kv.new", Severity.INFO), since_wall_s=900.0)
     wrong = replace(finding("a.wrong", Severity.WARNING), since_wall_s=50.0)
+    assert rules(ordered([old, wrong, new])) == ["a.wrong", "kv.new", "moe.old"]
     assert rules(ordered([old, wrong, new], before=(old.key,))) == ["a.wrong", "kv.new", "moe.old"]
+    assert rules(ordered([old, new], before=(old.key, new.key))) == ["moe.old", "kv.new"], "times waver: no swap"
 
 
 def test_a_root_keeps_its_place_until_something_worse_or_surer_comes() -> None:

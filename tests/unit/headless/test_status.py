@@ -77,19 +77,18 @@ class StillWatch:
         return False
 
 
+def printed(
+    out: io.StringIO, state: FleetState, *, as_json: bool, watch: bool = False, kind: type[StillWatch] = StillWatch
+) -> int:
+    made = status(
+        lambda publish: kind(state, publish), as_json=as_json, watch=watch, timeout_s=0.2, interval_s=0.01, out=out
+    )
+    return asyncio.run(made)
+
+
 def snapshot(state: FleetState, *, as_json: bool, kind: type[StillWatch] = StillWatch) -> tuple[int, str]:
     out = io.StringIO()
-    code = asyncio.run(
-        status(
-            lambda publish: kind(state, publish),
-            as_json=as_json,
-            watch=False,
-            timeout_s=0.2,
-            interval_s=1.0,
-            out=out,
-        )
-    )
-    return code, out.getvalue()
+    return printed(out, state, as_json=as_json, kind=kind), out.getvalue()
 
 
 def as_text(state: FleetState, *, is_snapshot: bool = False) -> str:
@@ -199,16 +198,8 @@ def test_a_stream_waits_for_the_next_picture_and_raises_what_ends_the_watch() ->
         for state in (LinkState.CONNECTING, LinkState.LOST)
     )
     out = io.StringIO()
-    stream = status(
-        lambda publish: ThreePictures(connecting, publish),
-        as_json=True,
-        watch=True,
-        timeout_s=1,
-        interval_s=0.01,
-        out=out,
-    )
     with pytest.raises(ConnectionError, match="the watch has ended"):
-        asyncio.run(stream)
+        printed(out, connecting, as_json=True, watch=True, kind=ThreePictures)
     assert [json.loads(line)["wall_s"] for line in out.getvalue().splitlines()] == [1.0, 2.0, 3.0]
 
 

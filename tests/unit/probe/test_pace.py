@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktop.probe.remote.pace import FAST_S, Pace, beat_s
+from sparktop.probe.remote.pace import FAST_S, Pace, until_beat_s
 
 TOTAL = 127_535_276
 
@@ -66,6 +66,6 @@ def test_a_sample_that_takes_long_slows_sampling_until_three_were_quick() -> Non
     ids=["on the beat", "just after it", "between", "just before it", "fast", "slow"],
 )
 def test_nodes_whose_clocks_agree_sample_at_the_same_moment(interval_s: float, wall_s: float, expected: float) -> None:
-    found = beat_s(interval_s, wall_s)
+    found = until_beat_s(interval_s, wall_s)
     assert found == pytest.approx(expected, abs=1e-4)
     assert interval_s / 2 <= found <= 1.5 * interval_s

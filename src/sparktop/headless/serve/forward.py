@@ -7,7 +7,7 @@ import asyncio
 from sparktop.engines.ranks import is_alive
 from sparktop.errors import UsageError
 from sparktop.headless.act import check_engines_known, check_links, nearest
-from sparktop.headless.status import MakeWatch, settled
+from sparktop.headless.status import MakeWatch, next_picture, settled
 from sparktop.headless.terminal import say
 from sparktop.model.fleet import FleetState, LinkState
 
@@ -29,14 +29,11 @@ async def forward(make: MakeWatch, engine: str, port: int, *, timeout_s: float) 
         state = LinkState.LIVE
         while not watching.done():
             fresh.clear()
-            waiting = asyncio.ensure_future(fresh.wait())
-            await asyncio.wait((waiting, watching), return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+            await next_picture(fresh, watching)
             link = watch.state.nodes[0].link
             if link.state is not state:
                 state = link.state
                 say(f"{node}: {link.state}{f', {link.reason}' if link.reason else ''}")
-        watching.result()
         return 0
     finally:
         watching.cancel()

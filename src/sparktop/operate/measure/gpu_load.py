@@ -109,5 +109,5 @@ def _failure(function: object, code: object) -> str:
     """Why a call of CUDA or cuBLAS failed."""
     said = f"{sanitise.name(str(function))} failed with {sanitise.name(str(code))}"
     if function == "cuInit" and code == NO_DEVICE:
-        return f"{said}: the GPU's CUDA engine is dead, and a plain reboot cures that"
+        return f"{said}: no CUDA program can use the GPU, and a plain reboot cures that"
     return said

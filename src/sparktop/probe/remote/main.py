@@ -27,7 +27,7 @@ from sparktop.probe.remote.host_facts import FACTS_S, host_facts
 from sparktop.probe.remote.kernel_log import kernel_child
 from sparktop.probe.remote.nvml import nvml_child
 from sparktop.probe.remote.outbox import Outbox, encode
-from sparktop.probe.remote.pace import Pace, beat_s
+from sparktop.probe.remote.pace import Pace, until_beat_s
 from sparktop.probe.remote.parsers import parse_cpu, parse_load, parse_meminfo, parse_pressure, parse_vmstat
 from sparktop.probe.remote.scanner import scanner_child
 from sparktop.probe.remote.system import CLAIM, EVENT, STATE_FOLDERS, boottime
@@ -382,7 +382,7 @@ class Probe:
     @staticmethod
     def next_tick(interval_s: float) -> float:
         """When the next sample is due, on the monotonic clock."""
-        return time.monotonic() + beat_s(interval_s, time.time())
+        return time.monotonic() + until_beat_s(interval_s, time.time())
 
 
 def main(packed: bytes, digest: str, nonce: str, interval_s: float, lease_s: float) -> NoReturn:

@@ -6,7 +6,7 @@ FAST_S = 0.25
 """Seconds between samples while memory moves."""
 
 
-def beat_s(interval_s: float, wall_s: float) -> float:
+def until_beat_s(interval_s: float, wall_s: float) -> float:
     """Seconds to the next multiple of the interval on the wall clock; at least half an interval.
 
     Nodes whose clocks agree sample at the same moment: a picture compares like with like, and is drawn once.

@@ -83,7 +83,7 @@ def why_lost(error: Exception | None) -> str:
 
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
-        return "it was gone at once"  # the system says: transport endpoint is not connected
+        return "no reason given"  # found gone when it was to be used
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
     return sanitise.line(str(error), limit=200).lower() or "no reason given"

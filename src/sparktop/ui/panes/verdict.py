@@ -306,15 +306,17 @@ def blindness(nodes: Sequence[NodeView]) -> str:
     return "; ".join(texts)
 
 
-def _whole(width: int, texts: Sequence[Line], hint_lines: Sequence[Line]) -> Line:
+def _whole(width: int, texts: Sequence[tuple[Line, Line]], hint_lines: Sequence[Line]) -> Line:
     """The first of the texts that fits beside one of the hints, the first hint only beside what is first or second."""
     first_hint, least_hint = hint_lines[0], hint_lines[-1]
     pairs = [*((text, first_hint) for text in texts[:2]), *((text, least_hint) for text in texts)]
-    for text, hint in pairs:
-        line = Line.of(" ") + text
+    for (head, beside), hint in pairs:
+        line = Line.of(" ") + head + beside
         if line.width + (hint.width + 2 if hint.runs else 0) <= width:
             return spread(width, line, hint)
-    return spread(width, Line.of(" ") + texts[-1], least_hint)
+    head, beside = texts[-1]
+    room = width - beside.width - (least_hint.width + 2 if least_hint.runs else 0)
+    return spread(width, (Line.of(" ") + head).cut(room) + beside, least_hint)
 
 
 def _with_age(finding: Finding, now_wall_s: float) -> str:

@@ -188,4 +188,4 @@ def test_a_dead_engine_is_named(libraries: Path) -> None:
     )
     assert out.returncode == 1
     reading = parse_load(out.stdout, "timeout exited with 1")
-    assert reading.problem == "cuInit failed with 100: the GPU's CUDA engine is dead, and a plain reboot cures that"
+    assert reading.problem == "cuInit failed with 100: no CUDA program can use the GPU, and a plain reboot cures that"
