@@ -19,6 +19,9 @@ START_LIMIT_S = 120.0
 """Under memory pressure a process starts slowly, and does start (docs/facts/reliability.md section 0)."""
 RESTARTS_AT_MOST = 5
 """How many probes may end without a greeting on one connection before it is given up."""
+ACK_DELAY_S = 0.02
+"""The parts of one sample come within some 10 ms: one acknowledgement is for all. A write costs the console and the
+node two packets, as asyncssh sends an empty one before each."""
 
 Heard = Callable[[Message, float], None]
 
@@ -42,6 +45,12 @@ class ProbeSession:
         self._listener: asyncio.Task[bool] | None = None
         self._replaced = False
         self._writes: set[asyncio.Task[None]] = set()
+        self._newest = 0
+        """The newest message's sequence number."""
+        self._ack: asyncio.TimerHandle | None = None
+        """Its acknowledgement, on its way."""
+        self._silent = True
+        """Nothing was sent to the probe since the last turn of its heartbeat."""
 
     def set_interval(self, seconds: float) -> None:
         """Set the sample interval of the running probe, and of later ones."""
@@ -89,6 +98,9 @@ class ProbeSession:
             finally:
                 self._channel = None
                 beat.cancel()
+                if self._ack is not None:
+                    self._ack.cancel()
+                    self._ack = None
                 await channel.close()
             if fruitless >= RESTARTS_AT_MOST:
                 raise ProbeError("the probe starts and ends at once", hint=channel.error_tail())
@@ -115,20 +127,23 @@ class ProbeSession:
 
     def _take(self, lines: list[bytes | Garbled]) -> None:
         arrived_s = self._clock.monotonic()
-        newest: int | None = None
         for line in lines:
             if isinstance(line, Garbled):
                 self._heard(line, arrived_s)
                 continue
             sequence = sequence_of(line)
-            newest = newest if sequence is None else sequence
+            if sequence is not None:
+                self._newest = sequence
+                self._ack = self._ack or asyncio.get_running_loop().call_later(ACK_DELAY_S, self._acknowledge)
             message = decode(line)
             if isinstance(message, Hello):
                 self._greet(message)
             if message is not None:
                 self._heard(message, arrived_s)
-        if newest is not None:
-            self._tell({"ack": newest})
+
+    def _acknowledge(self) -> None:
+        self._ack = None
+        self._tell({"ack": self._newest})
 
     def _greet(self, hello: Hello) -> None:
         if hello.protocol != wire.PROTOCOL:
@@ -137,10 +152,13 @@ class ProbeSession:
 
     async def _beat(self) -> None:
         while True:
+            self._silent = True
             await asyncio.sleep(wire.HEARTBEAT_S)
-            self._tell({"beat": 1})
+            if self._silent:
+                self._tell({"beat": 1})
 
     def _tell(self, words: Mapping[str, object]) -> None:
+        self._silent = False
         if self._channel is not None:
             task = asyncio.create_task(self._write(self._channel, json.dumps(dict(words)).encode() + b"\n"))
             self._writes.add(task)

@@ -1,150 +1,105 @@
-"""What the console and `act` are composed of: watching and acting end together, acting first."""
+"""What the console says to a probe: one acknowledgement for a sample's parts, and a heartbeat into silence."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from pathlib import Path
-from typing import Any
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from tests.ui.look import clock_of_pictures
-from tests.ui.pictures import FakeWatch, idle
 
-from sparktop.cli.composition import session
-from sparktop.cli.session import LateOperations, Session, seen_by
-from sparktop.config import Config
-from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.clock import SystemClock
+from sparktop.observe import probe_session
+from sparktop.observe.probe_session import ProbeSession
 
 
-class Order:
-    """Remembers what was closed, and whether the watching still ran then."""
-
-    def __init__(self, watch: FakeWatch, *, hangs: bool = False) -> None:
-        self.watch = watch
-        self.seen: list[tuple[str, bool]] = []
-        self.hangs = hangs
-
-    def closer(self, name: str) -> object:
-        order = self
-
-        class Closer:
-            async def aclose(self) -> None:
-                order.seen.append((name, order.watch.has_ended))
-                if order.hangs:
-                    await asyncio.Event().wait()
-
-        return Closer()
-
-    def late(self) -> LateOperations:
-        late = LateOperations(lambda: (self.closer("lines"), self.closer("operations")))  # type: ignore[arg-type,return-value]
-        late.built()
-        return late
-
-
-@pytest.mark.parametrize("how", ["cancelled", "failed"])
-async def test_what_acts_is_left_before_its_connections_go(how: str) -> None:
-    watch = FakeWatch(idle(clock_of_pictures()))
-    watch.failure = ValueError("broken") if how == "failed" else None
-    order = Order(watch)
-    made = Session(watch, order.late())
-    running = asyncio.create_task(made.run())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    if how == "cancelled":
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-    else:
-        with pytest.raises(ValueError, match="broken"):
-            await running
-    assert order.seen == [("operations", how == "failed"), ("lines", how == "failed")]
-    assert watch.has_ended
-
-
-async def test_what_hangs_at_the_end_does_not_keep_the_watching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktop.cli.session.LEAVING_S", 0.01)
-    watch = FakeWatch(idle(clock_of_pictures()))
-    order = Order(watch, hangs=True)
-    made = Session(watch, order.late())
-    running = asyncio.create_task(made.run())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert watch.has_ended
-
-
-class Parts:
-    """Stands in for the connections and for the operations, and notes what they are told."""
+class ScriptedChannel:
+    """Stands in for a probe's channel: says what the test puts, and notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.says: asyncio.Queue[bytes] = asyncio.Queue()
+        self.told: list[dict[str, object]] = []
+        self.was_told = asyncio.Event()
+        self.was_sent = asyncio.Event()
+        """The probe itself was written to the channel."""
 
-    def opened(self, node: str, *_: object) -> None:
-        self.told.append(f"{node} opened")
+    async def read(self) -> bytes:
+        return await self.says.get()
 
-    def closed(self, node: str) -> None:
-        self.told.append(f"{node} closed")
+    async def write(self, data: bytes) -> None:
+        if data.startswith(b"{"):
+            self.told.append(json.loads(data))
+            self.was_told.set()
+        else:
+            self.was_sent.set()
 
-    def see(self, picture: FleetState) -> None:
-        self.told.append(picture)
+    def error_tail(self) -> str:
+        return ""
 
+    async def exit_status(self) -> int | None:
+        return None
 
-async def test_what_acts_is_built_once_and_told_of_the_connections_that_are_open_then() -> None:
-    parts = Parts()
-    built: list[str] = []
-
-    def build() -> tuple[Any, Any]:
-        built.append(threading.current_thread().name)
-        return parts, parts
-
-    late = LateOperations(build)
-    for node in ("spark1", "spark2"):
-        late.opened(node, None, None)  # type: ignore[arg-type]
-    late.closed("spark1")
-    late.see(FleetState())
-    assert not built
-    assert await late.in_background() is parts
-    assert parts.told == ["spark2 opened"]
-    late.opened("spark1", None, None)  # type: ignore[arg-type]
-    late.closed("spark2")
-    late.see(picture := FleetState())
-    assert parts.told[1:] == ["spark1 opened", "spark2 closed", picture]
-    assert late.built() is await late.in_background() is parts
-    assert len(built) == 1
-    assert built != [threading.current_thread().name]
+    async def close(self) -> None: ...
 
 
-async def test_what_acts_and_was_never_wanted_is_not_built_to_be_left() -> None:
-    def build() -> tuple[Any, Any]:
-        raise AssertionError
+class ScriptedTransport:
+    def __init__(self, channel: ScriptedChannel) -> None:
+        self.channel = channel
 
-    await LateOperations(build).aclose()
-
-
-def test_a_picture_is_seen_by_what_acts_before_it_is_shown() -> None:
-    told: list[str] = []
-    publish = seen_by(lambda _: told.append("shown"), lambda _: told.append("seen"))
-    publish(FleetState())
-    assert told == ["seen", "shown"]
+    async def run(self, argv: Sequence[str]) -> ScriptedChannel:
+        nonce = argv[6]
+        self.channel.says.put_nowait(f"SPARKTOP {nonce}\n".encode())
+        return self.channel
 
 
-async def test_a_read_only_session_refuses_and_a_demo_keeps_its_audit_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    made = session([], lambda _: None, Config(read_only=True), is_demo=True)
-    assert made.operations.is_read_only
-    answer = await made.operations.plan(Request(action="drop-caches", nodes=("spark1",)))
-    assert isinstance(answer, Refusal)
-    assert not isinstance(answer, Plan)
-    assert "read" in answer.reason
-    assert made.operations._context.audit.path == tmp_path / "sparktop/demo/audit.jsonl"
-    real = session([], lambda _: None, Config(protected=("spark1",)))
-    assert real.operations._context.audit.path == tmp_path / "sparktop/audit.jsonl"
-    barred = await real.operations.plan(Request(action="drop-caches", nodes=("spark1",)))
-    assert isinstance(barred, Refusal)
-    assert "protected" in barred.reason
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[ScriptedChannel]:
+    channel = ScriptedChannel()
+    session = ProbeSession(
+        ScriptedTransport(channel),  # type: ignore[arg-type]
+        lambda message, at_s: None,
+        clock=SystemClock(),
+        interval_s=1.0,
+    )
+    task = asyncio.create_task(session.run())
+    try:
+        async with asyncio.timeout(20):
+            await channel.was_sent.wait()
+            yield channel
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_the_parts_of_a_sample_get_one_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_session, "ACK_DELAY_S", 1.0)  # however slow this machine is, all is read within it
+    async with running() as channel:
+        for seq in (4, 5, 6):
+            channel.says.put_nowait(b'{"seq":%d,"t":"later"}\n' % seq)
+        await channel.was_told.wait()
+        assert channel.told == [{"ack": 6}]
+        channel.was_told.clear()
+        channel.says.put_nowait(b'{"seq":7,"t":"later"}\n')
+        await channel.was_told.wait()
+        assert channel.told[1:] == [{"ack": 7}]
+
+
+async def test_a_heartbeat_goes_into_silence_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, turns = asyncio.sleep, asyncio.Semaphore(0)
+
+    async def turn(delay_s: float) -> None:
+        await turns.acquire()
+
+    monkeypatch.setattr("sparktop.observe.probe_session.asyncio.sleep", turn)
+    async with running() as channel:
+        channel.says.put_nowait(b'{"seq":1,"t":"later"}\n')
+        await channel.was_told.wait()
+        turns.release()  # the heartbeat's first turn, in which something was said
+        await sleep(0.05)
+        assert channel.told == [{"ack": 1}]
+        turns.release()
+        while {"beat": 1} not in channel.told:
+            await sleep(0.01)
+        assert channel.told == [{"ack": 1}, {"beat": 1}]
