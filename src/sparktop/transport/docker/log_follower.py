@@ -73,7 +73,9 @@ class Pump:
         self._now = now
         self._after_wall_s = after_wall_s
         self._lock = threading.Lock()
-        self._records: deque[tuple[int, bytes]] = deque()
+        # Two queues for the records' two parts: 20,000 pairs would each be looked at by every collection of garbage.
+        self._streams: deque[int] = deque()
+        self._pieces: deque[bytes] = deque()
         self._bytes = 0
         self._dropped = 0
         self._scheduled = False
@@ -86,10 +88,12 @@ class Pump:
     def put(self, stream: int, data: bytes) -> None:
         """Add one record; called in the thread."""
         with self._lock:
-            self._records.append((stream, data))
+            self._streams.append(stream)
+            self._pieces.append(data)
             self._bytes += len(data)
-            while len(self._records) > PENDING_RECORDS or self._bytes > PENDING_BYTES:
-                _, oldest = self._records.popleft()
+            while len(self._pieces) > PENDING_RECORDS or self._bytes > PENDING_BYTES:
+                oldest = self._pieces.popleft()
+                self._streams.popleft()
                 self._bytes -= len(oldest)
                 self._dropped += max(1, oldest.count(b"\n"))
             if self._scheduled or self._closed:
@@ -102,7 +106,7 @@ class Pump:
 
     async def finish(self) -> None:
         """Deliver pending lines, then unfinished ones."""
-        while self._records and not self._closed:
+        while self._pieces and not self._closed:
             self._deliver()
             await asyncio.sleep(BATCH_S if self._taker_is_busy else 0)
         unfinished: list[LogLine] = []
@@ -116,12 +120,13 @@ class Pump:
         """Deliver nothing more."""
         with self._lock:
             self._closed = True
-            self._records.clear()
+            self._streams.clear()
+            self._pieces.clear()
 
     def _drain(self) -> None:
         self._deliver()
         with self._lock:
-            self._scheduled = bool(self._records) and not self._closed
+            self._scheduled = bool(self._pieces) and not self._closed
             again = self._scheduled
         if again:
             self._loop.call_later(BATCH_S, self._drain)
@@ -146,9 +151,9 @@ class Pump:
         size = 0
         for _ in range(BATCH_RECORDS):
             with self._lock:
-                if not self._records or size >= BATCH_BYTES:
+                if not self._pieces or size >= BATCH_BYTES:
                     break
-                stream, data = self._records.popleft()
+                stream, data = self._streams.popleft(), self._pieces.popleft()
                 self._bytes -= len(data)
             size += len(data)
             lines += self._split(stream, data)
