@@ -43,12 +43,6 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
         else:
             children.setdefault(id(cause), []).append(finding)
 
-    def family(finding: Finding) -> list[Finding]:
-        consequences = children.get(id(finding))
-        if consequences is None:
-            return [finding]
-        return [finding, *(member for effect in sorted(consequences, key=_rank) for member in family(effect))]
-
     places = {key: place for place, key in enumerate(before)}
 
     def place(members: Sequence[Finding]) -> tuple[float, ...]:
@@ -58,7 +52,12 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
         has_followed = 0 if members[1:] else 1  # what has had consequences comes before what may have some
         return (*rank, has_followed, places.get(members[0].key, len(places)))
 
-    return sorted(map(family, roots), key=place)
+    return sorted((_family(root, children) for root in roots), key=place)
+
+
+def _family(finding: Finding, children: Mapping[int, Sequence[Finding]]) -> list[Finding]:
+    effects = sorted(children.get(id(finding), ()), key=_rank)
+    return [finding, *(member for effect in effects for member in _family(effect, children))]
 
 
 def cause_of(finding: Finding, findings: Sequence[Finding]) -> Finding | None:

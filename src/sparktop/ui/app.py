@@ -30,6 +30,7 @@ from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS, Command, bindings, key_name
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.notify import Notifier, NotifyOptions
+from sparktop.ui.strips import free_undivided_strips
 from sparktop.ui.terminal_driver import TerminalDriver
 from sparktop.ui.theme import DARK, LIGHT, THEMES, AsciiFilter, named_theme, variable_defaults
 
@@ -127,6 +128,7 @@ class SparktopApp(App[int]):
         Raises:
             ConfigError: there is no such theme.
         """
+        free_undivided_strips()
         super().__init__(driver_class=TerminalDriver)
         for shipped_theme in THEMES:
             self.register_theme(shipped_theme)
