@@ -209,4 +209,5 @@ def _run_app(
         attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
         proven=proven_path(is_demo=is_demo),
     )
-    return app.run() or 0
+    exit_code = app.run()
+    return 1 if exit_code is None else exit_code  # None: it ended by a fault, which it has printed

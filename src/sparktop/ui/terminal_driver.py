@@ -50,7 +50,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Dispatch the events of what is typed, until the input is disabled or at its end."""
-        parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")().decode
+        parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
         heard_s = time.monotonic()
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import interruptible
@@ -16,6 +17,8 @@ from tests.support import interruptible
 from sparktop.cli import main
 from sparktop.cli.commands import BY_NAME, COMMANDS, split
 from sparktop.cli.session import seen_by
+from sparktop.cli.watch import _run_app
+from sparktop.config import Config
 from sparktop.model.fleet import FleetState
 
 
@@ -84,6 +87,19 @@ def test_a_host_may_be_called_as_a_command_is_or_nearly(tmp_path: Path, monkeypa
     monkeypatch.setattr("sparktop.cli.watch._snapshot", lambda config, **_: len(config.hosts))
     assert main(["-F", str(file), "stattus"]) == 1
     assert main(["--", "status", "demo"]) == 2
+
+
+@pytest.mark.parametrize(("result", "code"), [(None, 1), (0, 0), (3, 3)])
+def test_a_console_that_ends_by_a_fault_has_an_exit_code(
+    result: int | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktop.cli.interpreter.prepare_for_console", lambda: None)
+    monkeypatch.setattr("sparktop.ui.app.SparktopApp.run", lambda _: result)
+
+    async def unused(*_: object) -> Any:
+        raise AssertionError
+
+    assert _run_app(unused, ("spark1",), Config(hosts=("spark1",)), operating=unused) == code
 
 
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
