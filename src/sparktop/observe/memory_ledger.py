@@ -176,8 +176,11 @@ def bandwidth(gpu: Gpu | None, engines: Sequence[Engine]) -> Bandwidth:
             estimate += speed * weights / running
             has_estimate = True
     reason = "n/a on GB10" if gpu.is_gb10 else "no counter"
+    peak = GB10_PEAK_BYTES_PER_S if gpu.is_gb10 else None
+    if peak is not None and estimate > peak:
+        has_estimate = False  # a token costs less than a read of all weights: speculative decoding, other weights
     return Bandwidth(
         estimated_bytes_per_s=estimate if has_estimate else None,
-        peak_bytes_per_s=GB10_PEAK_BYTES_PER_S if gpu.is_gb10 else None,
+        peak_bytes_per_s=peak,
         reason=reason,
     )

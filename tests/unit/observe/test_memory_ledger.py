@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.model.engine import Engine, EngineKind
+from sparktop.model.engine import Engine, EngineKind, EngineRates, EngineState
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
 from sparktop.observe.memory_ledger import active_bytes, bandwidth, ledger
 
@@ -109,3 +110,17 @@ def test_bandwidth_on_gb10_is_never_a_counter() -> None:
     assert told.estimated_bytes_per_s is None
     assert told.reason == "n/a on GB10"
     assert bandwidth(None, []).reason
+
+
+@pytest.mark.parametrize(("tokens_per_s", "estimate"), [(14.0, 14.0 * 16e9), (31.0, None)])
+def test_an_estimate_above_what_the_memory_can_do_is_none(tokens_per_s: float, estimate: float | None) -> None:
+    """31 tokens/s of a dense model of 16 GB would read 496 GB/s of the 273: it doesn't read all of it for each."""
+    engine = Engine(
+        key="vllm",
+        kind=EngineKind.VLLM,
+        name="vllm",
+        state=EngineState.SERVING,
+        model="meta-llama/Llama-3.1-8B-Instruct",
+        rates=EngineRates(generation_tokens_per_s=tokens_per_s),
+    )
+    assert bandwidth(gb10().gpus[0], [engine]).estimated_bytes_per_s == estimate

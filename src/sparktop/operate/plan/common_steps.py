@@ -68,8 +68,8 @@ def stays_note(request: Request, picture: FleetState) -> str:
     name = "its engine" if engine is None else engine.name
     container = engine.container if engine is not None and engine.restarts else None
     if container is not None and container.restart_policy in RESTARTING_POLICIES:
-        return f"Docker keeps restarting {name}: what its log tells stays shown until a start comes further."
-    return f"What {name}'s log tells stays shown until {name} starts again: restart it afterwards."
+        return f"Docker keeps restarting {name}: findings from its log stay until a start gets further."
+    return f"Findings from {name}'s log stay until {name} starts again: restart it afterwards."
 
 
 def _is_from_a_log(request: Request) -> bool:

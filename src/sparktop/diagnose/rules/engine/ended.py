@@ -200,7 +200,7 @@ STARTING = (EngineState.UNKNOWN, EngineState.STARTING, EngineState.LOADING, Engi
 
 @live_rule(
     "restart.too-soon",
-    "Started before the last run's memory was free",
+    "Started before memory was free",
     Severity.WARNING,
     scope="any engine in a container",
     sources=_SOURCES,
@@ -227,11 +227,11 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
             yield Finding(
                 rule="restart.too-soon",
                 severity=Severity.WARNING,
-                title=f"{engine.name} started {gap_s:.0f} s after its last run, before that run's memory was free",
+                title=f"{engine.name} started {gap_s:.0f} s after its last run, before memory was free",
                 explanation=(
                     f"It asks for {needed_bytes / GIB:.0f} GiB, and {available_bytes / GIB:.0f} GiB were available "
-                    "when it started: the previous run's memory wasn't free yet. It will measure too little memory, "
-                    "or be killed with exit code 137."
+                    "when it started: memory of the previous run, or of a process that ended then, wasn't free yet. It "
+                    "may measure too little memory, or be killed with exit code 137."
                 ),
                 distinction=(
                     "Memory that never becomes free is another finding; here the pause before the start was too short.",
