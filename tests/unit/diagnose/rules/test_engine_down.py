@@ -10,7 +10,7 @@ from tests.pictures_support import WALL_S, claims, container, engine, idle_node,
 
 from sparktop.diagnose.ended_by import known_ending
 from sparktop.documents.engine_table import engine_rows, state_cell
-from sparktop.model.change import Change
+from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import Engine, EngineState, LogFacts, Served
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
@@ -222,6 +222,15 @@ def test_the_remedy_of_a_lesser_problem_stands_behind_the_start(is_gone: bool) -
     assert titles == [EAGER.title, "Start it again", monitor.title]
     later = replace(before, findings=(found,))
     assert only(claims(rules_on("restart", "engine"), later)).remedies == found.remedies
+
+
+def test_the_remedy_of_memory_short_on_the_whole_node_is_its_only_engines() -> None:
+    smaller = replace(EAGER, title="Reduce the engine's share", change=SMALLER_SHARE)
+    short = replace(SPIKE, rule="memory.pressure", severity=Severity.WARNING, subject="", remedies=(smaller,))
+    found = only(said(ended(137), interventions=(stop(),), findings=(short,)))
+    assert [remedy.title for remedy in found.remedies] == ["Start it again", smaller.title]
+    elsewhere = replace(short, nodes=("spark2",))
+    assert len(only(said(ended(137), interventions=(stop(),), findings=(elsewhere,))).remedies) == 1
 
 
 def test_a_removed_container_is_launched_by_hand() -> None:

@@ -267,6 +267,8 @@ def test_a_small_machine_is_measured_by_shares() -> None:
     [
         ({"psi_full": 34.0}, True),
         ({"swap_bytes_per_s": 180e6}, True),
+        ({"swap_bytes_per_s": 180e6, "memory": memory(108.0)}, False),  # read back: the engine was stopped
+        ({"swap_bytes_per_s": 180e6, "memory": memory(108.0), "psi_full": 12.0}, True),
         ({"psi_full": 2.0}, False),
         ({"psi_full": 0.0, "psi_some": 40.0}, False),
         ({"swap_bytes_per_s": 3e6, "swap_gib": 6.0}, False),

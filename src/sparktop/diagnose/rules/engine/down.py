@@ -158,7 +158,11 @@ def _is_relaunch(remedy: Remedy) -> bool:
 
 
 def _is_about(finding: Finding, node: NodeView, engine: Engine) -> bool:
-    return node.name in finding.nodes and engine.name in (finding.engine, finding.subject)
+    if node.name not in finding.nodes:
+        return False
+    if finding.engine or finding.subject:
+        return engine.name in (finding.engine, finding.subject)
+    return len(node.engines) == 1  # memory that was short on its node: the same start would make it short again
 
 
 def _start_again(missing: Down) -> tuple[Remedy, ...]:

@@ -20,6 +20,8 @@ SMALL_MACHINE_BYTES = 64 * GIB
 _HOLDERS = ("engine", "gpu", "desktop", "processes", "shared", "huge", "kernel", "unaccounted")
 PRESSURE_PERCENT = 10.0
 SWAP_STORM_BYTES_PER_S = 20e6
+ROOMY_SHARE = 0.5
+"""With so much available, what moves is read back from swap after a shortage."""
 SWAP_INFO_BYTES = 1 * GIB
 SWAP_WARNING_BYTES = 4 * GIB
 
@@ -108,10 +110,11 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
     for node, sample in current_nodes(fleet):
         psi, swap_rate = sample.memory_pressure, node.swap_bytes_per_s
         stalls = psi.full_avg10 if psi else 0.0
-        is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S
+        memory = sample.memory
+        is_recovering = memory.available_bytes >= ROOMY_SHARE * memory.total_bytes and stalls < 1.0
+        is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S and not is_recovering
         if stalls < PRESSURE_PERCENT and not is_swapping:
             continue
-        memory = sample.memory
         swap_text = f", swap moves {swap_rate / 1e6:.0f} MB/s" if swap_rate is not None and swap_rate > 1e6 else ""
         yield Finding(
             rule="memory.pressure",
