@@ -16,7 +16,7 @@ from sparktop.clock import ManualClock
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, Order, columns, family, in_order, row_line, rows
-from sparktop.model.engine import NOT_ASKED
+from sparktop.model.engine import NOT_ASKED, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
 from sparktop.model.fleet import FleetState, Link, LinkState, Notice
@@ -193,6 +193,14 @@ def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: Manua
     assert verdict(clock, blind)[0] == (
         " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
     )
+
+
+def test_no_tick_stands_over_an_engine_that_does_not_serve_yet(clock: ManualClock) -> None:
+    well = pictures.well(clock)
+    first, second = well.nodes
+    loading = tuple(replace(engine, state=EngineState.LOADING, uptime_s=20.0) for engine in first.engines)
+    line = verdict(clock, replace(well, nodes=(replace(first, engines=loading), second)))[0]
+    assert line.startswith(f" nothing wrong so far; {loading[0].name} is starting, 58 rules watching")
 
 
 def test_no_tick_stands_before_the_containers_were_read(clock: ManualClock) -> None:

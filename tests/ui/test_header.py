@@ -168,7 +168,7 @@ def test_an_armed_guard_outlasts_the_clock_and_one_that_is_off_does_not(clock: M
 @pytest.mark.parametrize(
     ("guard", "words"),
     [
-        (ARMED, "guard armed: ends vllm-qwen36 < 4.0 GiB, or 2 s from empty"),
+        (ARMED, "guard armed: kills vllm-qwen36 below 4.0 GiB, or 2 s from empty"),
         (replace(ARMED, stay_s=1800.0), "stays 30 min"),
         (replace(ARMED, until_wall_s=1_795_231_964.0), "until 03:32:44"),
         (FIRED, "guard ended vllm-qwen36 at 3.9 GiB 03:32:44  3.9 GiB were available"),

@@ -129,9 +129,7 @@ def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[E
         title=f"{name} is in a restart loop{count}",
         explanation=(
             f"It exits, and its restart policy{f' ({policy})' if policy else ''} restarts it without waiting for "
-            "memory. Docker's pause between two starts is at most a minute, and is 0.1 s again after a run of 10 s. "
-            "Each start loads the weights again, and an engine that runs out of memory after minutes of loading "
-            "never stops doing so. Its log says why it exits."
+            "memory, after 0.1 s to a minute. That doesn't end by itself. Its log says why it exits."
         ),
         evidence=evidence,
         remedies=(

@@ -18,7 +18,7 @@ from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined
-from sparktop.text.units import NA, clock_time, count, duration, latency, ratio, size, speed
+from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
 
 STATES: dict[EngineState, tuple[str, str]] = {
     EngineState.UNKNOWN: ("?", "quiet"),
@@ -395,7 +395,7 @@ def _container_text(engine: Engine) -> str:
     if container.oom_killed:
         texts.append("killed by the kernel for memory")
     if container.started_wall_s is not None:
-        texts.append(f"started {clock_time(container.started_wall_s)}")
+        texts.append(f"started {day_time(container.started_wall_s)}")
     texts.append(f"restart policy {container.restart_policy or 'none'}, {container.restart_count} restarts")
     if container.network_mode:
         texts.append(f"network {container.network_mode}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparktop.engines.memory_needs import is_loading
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
 from sparktop.text.lines import Line, fitting, wrapped
@@ -64,9 +65,9 @@ def trend_line(view: NodeView) -> Line:
 
 
 def empty_line(view: NodeView) -> Line:
-    """ "empty in 0:07" while available memory falls; else empty."""
+    """ "empty in 0:07" while available memory falls; else empty, also while an engine loads: that ends by itself."""
     empty_s = view.trend.time_to_empty_s if view.trend else None
-    if empty_s is None:
+    if empty_s is None or any(map(is_loading, view.engines)):
         return Line()
     return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
 

@@ -134,7 +134,7 @@ def guard_line(view: NodeView, width: int) -> list[Line]:
     tone = TONES[guard.phase]
     if guard.phase is GuardPhase.ARMED:
         rate = f", or {guard.empty_within_s:g} s from empty" if guard.empty_within_s else ""
-        text = f"armed: ends {guard.container_name} < {bare_gib(guard.floor_bytes)} GiB{rate}"
+        text = f"armed: kills {guard.container_name} below {bare_gib(guard.floor_bytes)} GiB{rate}"
         tail = ""
         if guard.until_wall_s is not None:
             tail = f"  until {clock_time(guard.until_wall_s)}"

@@ -232,7 +232,9 @@ def _act(act: Act) -> Iterator[str]:
         case AwaitReady():
             yield f"until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}"
         case AwaitServing():
-            yield f"{act.name} still runs, in the start that became ready" + ("" if act.is_worker else ", and answers")
+            yield f"{act.name} still runs, not restarted since it was ready" + (
+                "" if act.is_worker else ", and answers"
+            )
         case AwaitResolved():
             rules = [rule for rule, _, _ in act.findings]
             yield f"until {' and '.join(rules)} {'is' if len(rules) == 1 else 'are'} no longer found"

@@ -98,8 +98,8 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
     needs = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown})"
     if asked_size > most:
         warning = (
-            f"{needs}, but at most {gib(most)} can become free. sparktop waits for {gib(target)}, then the engine's "
-            f"own check at its start will probably fail. Lower its share (relaunch with {_share_flag(engine)}), or "
+            f"{needs}, but at most {gib(most)} can become free: its own check at the start will "
+            f"probably fail. Lower its share (relaunch with {_share_flag(engine)}), or "
             "free other memory there."
         )
     else:

@@ -127,7 +127,7 @@ class AwaitReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitServing:
-    """Check that this engine still is what the plan promised: it runs, in the start that became ready, and answers."""
+    """Check that this engine still is what the plan promised: running since it became ready, and answering."""
 
     name: str
     """As in AwaitReady, like the next two."""

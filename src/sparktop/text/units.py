@@ -130,6 +130,14 @@ def clock_time(wall_s: float | None) -> str:
         return "--:--:--"
 
 
+def day_time(wall_s: float) -> str:
+    """The operator's local day and time: "Nov 25 19:20"."""
+    try:
+        return time.strftime("%b %d %H:%M", time.localtime(wall_s))
+    except (OverflowError, ValueError, OSError):
+        return "--:--"
+
+
 def missing(field: str, gaps: Mapping[str, GapReason]) -> str:
     """The text for a missing value with its reason: "n/a (not supported)"."""
     reason = gaps.get(field)

@@ -60,7 +60,7 @@ def lines(act: Act, *secrets: str) -> tuple[str, ...]:
         (AwaitMemory(target_bytes=108 * GIB), "until 108.0 GiB are available, and stay so for 5 s"),
         (AwaitGone(pids=(4, 5)), "until pid 4, 5 and every GPU process of the container are gone"),
         (AwaitReady(name="vllm"), "until vllm answers"),
-        (AwaitServing(name="vllm"), "vllm still runs, in the start that became ready, and answers"),
+        (AwaitServing(name="vllm"), "vllm still runs, not restarted since it was ready, and answers"),
         (GuardOrder(container_id=""), "the probe's guard is disarmed"),
         (GuardOrder(container_id=ID, container_name="v", floor_bytes=4 * GIB),
          "the probe ends v (3f1c9a04d2be) when less than 4.0 GiB are available; it stays armed as long as the console"),

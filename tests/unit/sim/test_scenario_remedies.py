@@ -6,6 +6,7 @@ executor over the real runner's line, at whose end is the simulated Spark; and t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.plan.outlook import _has_rebooted_since
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
 
@@ -194,10 +196,37 @@ async def test_the_same_start_after_a_failed_one_is_doubted(tmp_path: Path) -> N
     finding = found(stage, "vllm.free-memory-below-utilisation")
     again = await acting.plan(Request(action="safe-restart", nodes=finding.nodes, target=finding.subject))
     assert isinstance(again, Plan), again
-    assert "the engine's own check at its start will probably fail" in again.doubt
+    assert "its own check at the start will probably fail" in again.doubt
     with_less = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
     assert isinstance(with_less, Plan), with_less
     assert not with_less.doubt
+    await acting.aclose()
+
+
+async def test_a_reboot_ends_the_doubt_that_a_failed_start_left(tmp_path: Path) -> None:
+    """What SGLang's log said of the ranks' memory was said before spark2's reboot gave the leak back."""
+    stage = Stage("leak-after-kill").run(49)
+    acting = Acting(stage, tmp_path)
+    picture = stage.picture
+    ranks = [engine for node in picture.nodes for engine in node.engines if engine.name.startswith("sglang-minimax")]
+    assert all(_has_rebooted_since(engine, node) is False for engine in ranks for node in picture.nodes)
+    later = replace(picture.nodes[1], sample=replace(picture.nodes[1].sample, boot_s=0.0))  # type: ignore[type-var]
+    ended = [engine for engine in ranks if engine.exited_wall_s is not None]
+    assert ended
+    assert all(_has_rebooted_since(engine, later) for engine in ended)
+    await acting.aclose()
+
+
+async def test_a_plan_for_a_loop_outlives_the_run_it_was_made_in(tmp_path: Path) -> None:
+    """The container is up for 15 s of each 24: whoever reads the review acts on a later run of it."""
+    stage = Stage("restart-loop").run(52)
+    acting = Acting(stage, tmp_path)
+    finding = found(stage, "vllm.free-memory-below-utilisation")
+    plan = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
+    assert isinstance(plan, Plan), plan
+    stage.run(stage.t + 24)
+    run = await acting.run(plan)
+    assert run.state is RunState.DONE, (run.message, told(run))
     await acting.aclose()
 
 

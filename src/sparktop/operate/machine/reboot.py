@@ -203,7 +203,7 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
     elif host is not None and host.kernel_next and host.kernel_next != host.kernel:
         yield f"The next boot takes another kernel: {host.kernel_next} instead of {host.kernel}."
     if host is not None and judge_driver_pending(node).is_problem:
-        yield f"It will load another driver: {host.driver_installed} instead of {node.driver_version}."
+        yield f"{node.name} will load driver {host.driver_installed} instead of {node.driver_version}."
 
 
 def _end_text(engine: Engine) -> str:

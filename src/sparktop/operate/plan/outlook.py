@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from sparktop.diagnose.rules.memory.held import lost_memory, surviving_process
 from sparktop.engines.memory_target import held_bytes
-from sparktop.model.engine import EngineState
+from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Confidence
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, NodeView
 from sparktop.operate.plan.running_starter import RunningStarter
 from sparktop.operate.refused import Refused
 from sparktop.text.units import gib
@@ -58,5 +58,15 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
             yield starter.target.warnings[0]
         log = engine.log
         has_ended = engine.state is EngineState.EXITED or bool(engine.restarts)
-        if not is_changed and has_ended and log is not None and not log.has_served and log.critical_finding is not None:
+        has_rebooted = any(_has_rebooted_since(engine, other.rank.view) for other in starters)
+        if is_changed or not has_ended or has_rebooted or log is None or log.has_served:
+            continue
+        if log.critical_finding is not None:
             yield f"Its last start failed: {log.critical_finding.title}. The same start is likely to fail the same way."
+
+
+def _has_rebooted_since(engine: Engine, view: NodeView) -> bool:
+    """Whether a node was rebooted after the engine's end: what its log said was said of another state of the nodes."""
+    if engine.exited_wall_s is None or view.sample is None:
+        return False
+    return view.sample.wall_s - view.sample.boot_s > engine.exited_wall_s

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.rules.engine.ended import is_looping
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineState
@@ -181,6 +182,9 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
             container = inspected.inspected(node, rank.engine.container.container_id, survey)
             if container is None:
                 raise _vanished(rank, survey)
+            if is_looping(rank.engine, rank.engine.container):
+                # Seen "running" as often as "restarting": steps for one run of it would come too late.
+                container = replace(container, loops=True)
         ranks_found.append(
             RunningRank(
                 rank=replace(rank, node=with_owed_guard(view, survey)),

@@ -90,7 +90,7 @@ def judge_resolved(
     ]
     titles = tuple(dict.fromkeys(finding.title for finding in left if finding is not None))
     if not titles:
-        return met("it is no longer found" if len(left) == 1 else f"all {len(left)} are no longer found")
+        return met("the finding is gone" if len(left) == 1 else f"all {len(left)} findings are gone")
     count = f"{len(titles)} of {len(left)} " if len(left) > 1 else ""
     return waiting(f"{count}still found: {'; '.join(titles)}")
 
@@ -137,7 +137,7 @@ def judge_back(act: AwaitBack, picture: FleetState, node: str, since: Since) -> 
     if view is None:
         return waiting(f"{node} is not watched")
     if not _is_live(view):
-        return waiting(f"gone, {span(took_s)} after the order: {view.link.reason or view.link.state}")
+        return waiting(f"not back {span(took_s)} after the order; last try: {view.link.reason or view.link.state}")
     boot_id = view.facts.boot_id if view.facts is not None else ""
     if boot_id and boot_id != act.boot_id:
         if since.before is not None and lacks_driver(since.before, view):
@@ -202,7 +202,7 @@ def judge_guard(order: GuardOrder, picture: FleetState, node: str, since: Since)
             verdict=WaitVerdict.MET if is_off else WaitVerdict.WAITING, detail="the guard is off" if is_off else ""
         )
     if state is None or state is old_state:
-        return waiting("the probe is asked")
+        return waiting("asking the probe")
     if state.phase is GuardPhase.ARMED:
         if state.container_id != order.container_id or state.until_wall_s is not None:
             return waiting("an earlier guard is still armed")

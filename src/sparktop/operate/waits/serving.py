@@ -26,7 +26,7 @@ _ANSWERED = (EndpointState.OK, EndpointState.NOT_METRICS, EndpointState.NO_METRI
 def judge_serving(
     act: AwaitServing, picture: FleetState, node: str, since: Since, reply: Reply | None = None
 ) -> WaitStatus:
-    """Met when it runs, in the start that became ready, by what was read since the check began, and has answered.
+    """Met when it runs, not restarted since it was ready, by what was read since the check began, and has answered.
 
     Args:
         since: `before` is the node as it was when the engine became ready.
@@ -48,20 +48,20 @@ def judge_serving(
     if status is not None:
         return status
     if act.is_worker:
-        return met("still runs, in the start that became ready")
+        return met("still runs, not restarted since it was ready")
     if reply is not None and reply.state is not EndpointState.NOT_ASKED and reply.state not in _ANSWERED:
         return failed(f"it runs, but no longer answers: {reply.detail}")
     if engine is None or engine.state not in UP:
         return waiting(f"it runs; its state is {engine.state.value if engine is not None else 'not known yet'}")
     if reply is None or reply.state is EndpointState.NOT_ASKED:
-        return met("still runs, in the start that became ready; it has no endpoint to ask")
+        return met("still runs, not restarted since it was ready; it has no endpoint to ask")
     return met("answers, not restarted since it was ready")
 
 
 def _container_status(act: AwaitServing, expected: Container, view: NodeView, since: Since) -> WaitStatus | None:
     """Why its container isn't what became ready, or isn't known to be; None where it is."""
     if view.containers_at_s is None or view.containers_at_s < since.began_monotonic_s:
-        return waiting(f"Docker on {view.name} is asked")
+        return waiting(f"asking Docker on {view.name}")
     if not view.containers.available:
         return waiting(f"Docker on {view.name} doesn't list its containers: {view.containers.detail}")
     container = next(

@@ -246,9 +246,10 @@ async def _log_stream(
         if spark_now.boot_id != spark.boot_id:
             return
         spark = spark_now
+        current = docker_state.find(spark, live.container_id, until_s)
+        live = current or live  # what was done to it since gave it other lines to come
         selected = [record for record in records(spark, live.script, last, until_s) if record.stream in streams]
         last = until_s
-        current = docker_state.find(spark, live.container_id, until_s)
         follow = current is not None and current.running
 
 

@@ -23,6 +23,7 @@ from sparktop.documents.finding_tree import (
     whole_titles,
     with_own_stems,
 )
+from sparktop.engines.memory_needs import is_loading
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
@@ -284,6 +285,10 @@ class VerdictPane(LineWidget):
             glyph, tone = SIGNS[Severity.INFO]
             titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
             line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
+        elif starting := [engine.name for view in self._fleet.nodes for engine in view.engines if is_loading(engine)]:
+            verb = "is" if len(starting) == 1 else "are"
+            text = f" nothing wrong so far; {' and '.join(starting)} {verb} starting{watching}"
+            line = Line.of((text, "quiet"))
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
         last_run = Line.of(("o", "key"), (" last run ", "quiet")) if self._has_run else Line()

@@ -142,7 +142,7 @@ def test_what_a_log_said_is_not_waited_for() -> None:
     finding = Finding(rule="log.no-free-memory", title="x", severity=Severity.CRITICAL, nodes=("spark1",))
     plan = planned(caches, ask(finding=finding), picture())
     assert ids(plan) == ["sync", "drop"]
-    assert "stays shown until its engine starts again" in warned(plan)
+    assert "stay until its engine starts again" in warned(plan)
 
 
 def test_the_boundary_of_little() -> None:

@@ -131,7 +131,7 @@ def test_the_other_rank_hangs() -> None:
     [
         ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": False}, "the GPU would be gone afterwards"),
         ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": True}, "another kernel: 7.0.0-1-nvidia"),
-        ({"driver_installed": "580.159.03"}, "another driver: 580.159.03 instead of 580.142"),
+        ({"driver_installed": "580.159.03"}, "spark1 will load driver 580.159.03 instead of 580.142"),
     ],
 )
 def test_what_the_next_boot_takes(more: dict[str, Any], said: str) -> None:
@@ -187,7 +187,7 @@ def test_the_wait_tells_how_long_it_took_and_what_differs() -> None:
     before = idle_node("spark1")
     assert judged(before, before).detail == "still up, 112 s after the order"
     gone = replace(before, link=link(LinkState.LOST, reason="connection refused"))
-    assert judged(before, gone).detail == "gone, 112 s after the order: connection refused"
+    assert judged(before, gone).detail == "not back 112 s after the order; last try: connection refused"
     back = judged(before, after_boot(driver_version="580.159.03"))
     assert back.verdict is WaitVerdict.MET
     assert back.detail.startswith("back 112 s after the order; driver 580.159.03, was 580.142; kernel")

@@ -255,7 +255,7 @@ def test_of_several_findings_those_that_remain_are_named() -> None:
     judged = judge_resolved(act, picture(*nodes, findings=(second,)), {first.key, second.key})
     assert (judged.verdict, judged.detail) == (WAITING, "1 of 2 still found: B")
     judged = judge_resolved(act, picture(*nodes), {first.key, second.key})
-    assert (judged.verdict, judged.detail) == (MET, "all 2 are no longer found")
+    assert (judged.verdict, judged.detail) == (MET, "all 2 findings are gone")
     unseen = judge_resolved(act, picture(node("spark1"), node("spark2", link=link(LinkState.LOST))), ())
     assert unseen.detail == "spark2 can't be seen"
 
@@ -302,11 +302,11 @@ def test_a_finding_that_nobody_can_be_asked_about_is_not_resolved() -> None:
         (
             node("spark1", link=link(LinkState.LOST, reason="host gone")),
             WAITING,
-            "gone, 60 s after the order: host gone",
+            "not back 60 s after the order; last try: host gone",
         ),
         (node("spark1", facts=facts("spark1", boot_id="new")), MET, "back 60 s after the order"),
         (node("spark1", facts=None), WAITING, "still up"),
-        (node("spark1", facts=facts("spark1", boot_id="new"), link=link(LinkState.STALE)), WAITING, "gone"),
+        (node("spark1", facts=facts("spark1", boot_id="new"), link=link(LinkState.STALE)), WAITING, "not back"),
     ],
 )
 def test_a_node_is_back_with_another_boot_id(view: NodeView, verdict: WaitVerdict, said: str) -> None:

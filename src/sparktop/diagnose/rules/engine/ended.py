@@ -128,7 +128,7 @@ def restart_loop(fleet: FleetState) -> Iterator[Finding]:
     for node in fleet.nodes:
         for engine in node.engines:
             container = engine.container
-            if container is not None and _is_looping(engine, container):
+            if container is not None and is_looping(engine, container):
                 age = "?" if engine.uptime_s is None else f"{engine.uptime_s:.0f} s"
                 text = f"{container.name}: {container.status}, {container.restart_count} restarts, up {age}"
                 source = Evidence(source=f"docker @ {node.name}", text=text)
@@ -147,7 +147,8 @@ def restart_loop(fleet: FleetState) -> Iterator[Finding]:
                 yield _unit_loop(node, unit)
 
 
-def _is_looping(engine: Engine, container: Container) -> bool:
+def is_looping(engine: Engine, container: Container) -> bool:
+    """Whether Docker starts it again and again, and this start hasn't come further than those before."""
     if container.status == "restarting":
         return True
     if engine.log is not None and engine.log.has_come_further:

@@ -118,7 +118,7 @@ def _finding(
         ),
         distinction=(
             "Not a first compilation: that keeps the processor busy, and takes only some minutes.",
-            "Not slow: a working capture draws power for every size, and its count moves.",
+            "Not merely slow: a working capture draws more power, and its count moves.",
         ),
         settles=""
         if is_confirmed
@@ -149,8 +149,7 @@ def _finding(
         references=REFERENCES,
         nodes=nodes,
         subject=engine.name,
-        brief=f"capture at {count} for {span(stalled.still_s)}, "
-        f"{stretch.util_percent:.0f} % SM at {stretch.power_w:.0f} W",
+        brief=f"{stretch.util_percent:.0f} % SM at {stretch.power_w:.0f} W, at {count} for {span(stalled.still_s)}",
     )
 
 

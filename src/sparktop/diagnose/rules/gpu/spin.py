@@ -181,9 +181,9 @@ def _explanation(spin: _Spin, idle: Sequence[EngineRank]) -> str:
     node = next(rank.node for rank in spin.team if rank.node.name in spin.stretches)
     stretch = spin.stretches[node.name]
     grounds = (
-        f"For {span(spin.seconds)} it had requests but no new tokens"
+        f"For {span(spin.seconds)} {spin.head.engine.name} had requests and produced no token"
         if spin.has_counters
-        else f"For {span(spin.seconds)} its log was silent"
+        else f"For {span(spin.seconds)} the log of {spin.head.engine.name} was silent"
     )
     text = (
         f"{grounds}, and the GPU ran at {stretch.util_percent:.0f} % with only {stretch.power_w:.0f} W; "
@@ -268,13 +268,13 @@ def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Ite
 def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
     engine = spin.head.engine
     spans_two = len(spin.team) > 1 or spans_nodes(engine)
-    pids = " ".join(str(pid) for pid in engine.pids[-2:])
+    workers = [(rank.node.name, rank.engine.pids[-1]) for rank in spin.team if rank.engine.pids]
     lost = f"its {pending} request{'s' * (pending != 1)} and the time to load" if pending else "the time to load"
     evidence = Remedy(
-        title="First save the evidence: which operation each rank is in",
+        title="Save logs and metrics; by hand first, which operation each rank is in",
         steps=(
             "echo verbose status | nc -w 5 localhost 28028   # on each node; NCCL 2.24 or later; twice, 10 s apart",
-            f"sudo py-spy dump --pid {pids.split()[-1] if pids else 'PID'}   # of each worker",
+            *(f"sudo py-spy dump --pid {pid}   # on {node}" for node, pid in workers),
         ),
         cost="nothing",
         action="collect-evidence",
