@@ -72,7 +72,8 @@ def remedy_choices(action: Action, remedy: Remedy, finding: Finding, fleet: Flee
         engine = finding.engine or finding.subject
         choices = tuple(choice for choice in choices if choice.request.target == engine) or choices
     elif action.target == "process":
-        choices = tuple(choice for choice in choices if choice.request.target == str(remedy.pid)) or choices
+        # One that has ended meanwhile is no reason to offer another's, on another node even.
+        choices = tuple(choice for choice in choices if remedy.pid is None or choice.request.target == str(remedy.pid))
     elif action.target == "nodes" and finding.nodes:
         choices = tuple(choice for choice in choices if set(choice.request.nodes) == set(finding.nodes)) or choices
     return tuple(_remedy_choice(choice, remedy, finding, fleet) for choice in choices)

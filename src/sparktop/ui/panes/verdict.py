@@ -24,6 +24,7 @@ from sparktop.documents.finding_tree import (
     with_own_stems,
 )
 from sparktop.engines.memory_needs import is_loading
+from sparktop.engines.ranks import rank_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
@@ -171,9 +172,11 @@ class VerdictPane(LineWidget):
         self._drawn_keys = ()
         if self._failure:
             lines.append(Line.of((f" ✖ {self._failure}", "critical")).cut(width))
-        items = self._shown_items(self._items())
+        all_items = self._items()
+        items = self._shown_items(all_items)
         if not items:
-            return (lines or [self._quiet(width)])[:height]
+            is_quiet = not all_items and not lines  # what is in the list instead is wrong all the same
+            return ([self._quiet(width)] if is_quiet else lines)[:height]
         count_texts = counts(self._fleet.findings, self._standing_of)
         is_narrow = HINTS_FROM <= width < BOTH_HINTS_FROM
         counts_cells = _counts_line([f"{len(items)} more", *count_texts]).width
@@ -285,7 +288,12 @@ class VerdictPane(LineWidget):
             glyph, tone = SIGNS[Severity.INFO]
             titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
             line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
-        elif starting := [engine.name for view in self._fleet.nodes for engine in view.engines if is_loading(engine)]:
+        elif starting := [
+            engine.name
+            for view in self._fleet.nodes
+            for engine in view.engines
+            if is_loading(engine) and rank_of(engine, view).is_head  # a worker is ready when its head is
+        ]:
             verb = "is" if len(starting) == 1 else "are"
             text = f" nothing wrong so far; {' and '.join(starting)} {verb} starting{watching}"
             line = Line.of((text, "quiet"))

@@ -30,6 +30,8 @@ KILL_WINDOW_S = 30.0
 LOOP_UPTIME_S = 600.0
 
 
+ROUNDING_BYTES = 1 * GIB
+"""A share is met by what is available within this."""
 _SOURCES = ("field report 004", "Docker: restart policies")
 
 
@@ -216,12 +218,12 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 continue
             gap_s = container.started_wall_s - (container.finished_wall_s or 0.0)
             needed_bytes = _requested_bytes(engine, memory.total_bytes)
-            available_bytes = _available_at_start(node, engine)
+            available_bytes = _available_at(node, container.started_wall_s)
             if (
                 not 0 <= gap_s < TOO_SOON_S
                 or needed_bytes is None
                 or available_bytes is None
-                or available_bytes >= needed_bytes
+                or available_bytes >= needed_bytes - ROUNDING_BYTES
                 or max(OTHER_HOLDER_BYTES, needed_bytes - available_bytes) <= _held_by_others(node, engine)
             ):
                 continue
@@ -274,18 +276,18 @@ def _requested_bytes(engine: Engine, total_bytes: int) -> float | None:
     return share * total_bytes if 0 < share <= 1 else None
 
 
-def _available_at_start(node: NodeView, engine: Engine) -> float | None:
-    """Available memory when the engine was started, from the history."""
+def _available_at(node: NodeView, wall_s: float) -> float | None:
+    """Available memory at most three seconds before a moment of the node's time, from the history."""
     history, sample, at_s = node.available_history, node.sample, node.sample_at_s
-    if engine.uptime_s is None or sample is None or at_s is None:
+    if sample is None or at_s is None:
         return None
-    began_s = at_s - engine.uptime_s
-    near = [
+    moment_s = at_s - (sample.wall_s - wall_s)
+    near = (
         value
         for time_s, value in zip(reversed(history.times), reversed(history.values), strict=True)
-        if value is not None and abs(time_s - began_s) < 3.0
-    ]
-    return near[0] if near else None
+        if value is not None and moment_s - 3.0 < time_s <= moment_s
+    )
+    return next(near, None)
 
 
 @live_rule(

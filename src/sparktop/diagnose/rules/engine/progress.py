@@ -322,7 +322,8 @@ def load_stalled(fleet: FleetState) -> Iterator[Finding]:
             continue
         if log.moved_wall_s is None or log.last_line_wall_s is None or engine.endpoint is None:
             continue  # a rank without a server never reports that it is ready
-        still_s = sample.wall_s - max(log.moved_wall_s, log.last_line_wall_s)
+        started_s = engine.container.started_wall_s if engine.container is not None else None
+        still_s = sample.wall_s - max(log.moved_wall_s, log.last_line_wall_s, started_s or 0.0)
         is_busy = (
             gpu is None
             or (gpu.utilisation_percent or 0) >= 10
