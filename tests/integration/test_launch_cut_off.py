@@ -66,14 +66,14 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
 
 def test_the_console_at_a_terminal_shows_it_until_it_is_read(launch: Stage) -> None:
     killed(launch, waits_for_the_end_of_the_old)
-    with terminal("spark1", size=(40, 100)) as screen:
+    with terminal("spark1", size=(24, 80)) as screen:
         screen.reads("cut off")
         screen.reads(f"{OLD} on spark1 is stopped")
         screen.types("o")
         screen.reads("plans the rollback")
         screen.types("b")
         screen.reads("exact calls")  # the review: a dialog that waits for the plan has its title too
-        screen.reads("Cancel")  # keys that come before its buttons are laid out are lost
+        screen.reads("Cancel")  # in sight, however small the terminal; a key before that may be lost
         screen.types("\t\r")
         poll(launch.is_as_before, within_s=60, what="all as it was")
     said = sparktop("act", "drop-caches", "spark1", "--dry-run", is_hurried=True)

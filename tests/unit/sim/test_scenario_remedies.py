@@ -6,7 +6,6 @@ executor over the real runner's line, at whose end is the simulated Spark; and t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
 from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.run import Run, RunState, StepState
-from sparktop.operate.plan.outlook import _has_rebooted_since
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
 
@@ -39,7 +37,9 @@ def offered(finding: Finding, action: str = "") -> Remedy:
     return next((one for one in changing if action in ("", one.action)), changing[0])
 
 
-async def fix(stage: Stage, folder: Path, rule: str, action: str = "", **options: str) -> tuple[Run, Plan]:
+async def fix(
+    stage: Stage, folder: Path, rule: str, action: str = "", *, read_for_s: float = 0.0, **options: str
+) -> tuple[Run, Plan]:
     acting = Acting(stage, folder)
     try:
         finding = found(stage, rule)
@@ -50,6 +50,8 @@ async def fix(stage: Stage, folder: Path, rule: str, action: str = "", **options
             finding=request.finding, options=options,
         ))  # fmt: skip
         assert not isinstance(plan, Refusal), (plan.reason, plan.remedies)
+        if read_for_s:
+            stage.run(stage.t + read_for_s)
         return await acting.run(plan), plan
     finally:
         await acting.aclose()
@@ -157,7 +159,8 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     assert not any(one.step.id.startswith("start") and one.state is StepState.DONE for one in run.steps)
     run, _ = await fix(stage, tmp_path / "second", "memory.held-after-exit")
     assert run.state is RunState.DONE, told(run)
-    run, _ = await fix(stage, tmp_path / "third", "sglang.process-died", "safe-restart")
+    run, plan = await fix(stage, tmp_path / "third", "sglang.process-died", "safe-restart")
+    assert not plan.doubt, "what its log said, it said before the reboot"
     assert run.state is RunState.DONE, (run.message, told(run))
     stage.run(stage.t + 30)
     assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
@@ -203,31 +206,11 @@ async def test_the_same_start_after_a_failed_one_is_doubted(tmp_path: Path) -> N
     await acting.aclose()
 
 
-async def test_a_reboot_ends_the_doubt_that_a_failed_start_left(tmp_path: Path) -> None:
-    """What SGLang's log said of the ranks' memory was said before spark2's reboot gave the leak back."""
-    stage = Stage("leak-after-kill").run(49)
-    acting = Acting(stage, tmp_path)
-    picture = stage.picture
-    ranks = [engine for node in picture.nodes for engine in node.engines if engine.name.startswith("sglang-minimax")]
-    assert all(_has_rebooted_since(engine, node) is False for engine in ranks for node in picture.nodes)
-    later = replace(picture.nodes[1], sample=replace(picture.nodes[1].sample, boot_s=0.0))  # type: ignore[type-var]
-    ended = [engine for engine in ranks if engine.exited_wall_s is not None]
-    assert ended
-    assert all(_has_rebooted_since(engine, later) for engine in ended)
-    await acting.aclose()
-
-
 async def test_a_plan_for_a_loop_outlives_the_run_it_was_made_in(tmp_path: Path) -> None:
     """The container is up for 15 s of each 24: whoever reads the review acts on a later run of it."""
     stage = Stage("restart-loop").run(52)
-    acting = Acting(stage, tmp_path)
-    finding = found(stage, "vllm.free-memory-below-utilisation")
-    plan = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
-    assert isinstance(plan, Plan), plan
-    stage.run(stage.t + 24)
-    run = await acting.run(plan)
+    run, _ = await fix(stage, tmp_path, "vllm.free-memory-below-utilisation", "relaunch", read_for_s=24)
     assert run.state is RunState.DONE, (run.message, told(run))
-    await acting.aclose()
 
 
 async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:

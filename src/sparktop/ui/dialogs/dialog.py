@@ -119,6 +119,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     def on_mount(self) -> None:
         self.app.clear_notifications()  # older toasts would cover the buttons
         self.renew()
+        self.call_after_refresh(self.renew)  # how high what stands below the lines is, is known only then
 
     def on_resize(self, event: events.Resize) -> None:
         self.renew()
