@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from sparktop.diagnose.findings import Key, families
+from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -163,7 +164,8 @@ class Diagnosis:
 
 
 def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
-    """The findings with `caused_by` filled in from what each rule says it follows."""
+    """The findings with `caused_by` filled in from what each rule says it follows, or what explains it in
+    the kernel log."""
     firing: dict[str, list[Finding]] = {}
     for finding, _ in visible:
         if finding.phase is Phase.FIRING:
@@ -172,7 +174,8 @@ def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
                 firing.setdefault("kernel.xid", []).append(finding)  # stands for any Xid
     findings = []
     for finding, rule in visible:
-        named = rule.follows if finding.caused_by is None and finding.phase is Phase.FIRING else ()
+        needs_cause = finding.caused_by is None and finding.phase is Phase.FIRING
+        named = (*rule.follows, *kernel_line.explaining(finding.rule)) if needs_cause else ()
         causes = (other.rule for rule_id in named for other in firing.get(rule_id, ()) if _is_cause(other, finding))
         cause = next(causes, None)
         findings.append(finding if cause is None else replace(finding, caused_by=cause))

@@ -123,6 +123,11 @@ class Finding:
         return (self.rule, self.nodes, self.subject)
 
     @property
+    def needs_reboot(self) -> bool:
+        """Whether a reboot is its first remedy."""
+        return bool(self.remedies) and self.remedies[0].action == "reboot"
+
+    @property
     def figures(self) -> str:
         """The brief to show beside the title; empty where the title has all its figures, or all its words."""
         words = _WORD.findall(self.brief)

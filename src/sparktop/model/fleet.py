@@ -396,3 +396,9 @@ def node_wall_s(node: NodeView, fleet: FleetState) -> float | None:
     """The node's wall clock now, which its log lines' times use."""
     age_s = node.age_s(fleet.monotonic_s)
     return None if node.sample is None or age_s is None else node.sample.wall_s + age_s
+
+
+def has_rebooted_since(node: NodeView, wall_s: float | None) -> bool:
+    """Whether the node booted after this time of its wall clock; False where either isn't known."""
+    sample = node.sample
+    return sample is not None and wall_s is not None and sample.wall_s - sample.boot_s > wall_s

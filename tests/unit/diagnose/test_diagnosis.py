@@ -200,6 +200,18 @@ def test_what_a_rule_says_under_other_names_follows_as_it_does() -> None:
     ]
 
 
+def test_an_engines_log_follows_from_what_the_kernel_log_says_of_its_gpu() -> None:
+    kernel, engine = Scripted("kernel.log"), Scripted("engine.log")
+    engine.claims = [finding("driver.cuda-unknown-error")]
+    assert [one.caused_by for one in Diagnosis([engine.rule]).update(picture(0))] == [None]
+    kernel.claims = [finding("kernel.xid-120")]
+    shown = Diagnosis([engine.rule, kernel.rule]).update(picture(0))
+    assert [(one.rule, one.caused_by) for one in shown] == [
+        ("kernel.xid-120", None),
+        ("driver.cuda-unknown-error", "kernel.xid-120"),
+    ]
+
+
 # --- the order ------------------------------------------------------------------------------------------------------
 
 

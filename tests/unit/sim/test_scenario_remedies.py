@@ -13,6 +13,7 @@ from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
 from sparktop.documents.plan import plan_lines
+from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -145,6 +146,16 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
     await acting.aclose()
 
 
+async def test_a_start_is_doubted_on_a_gpu_that_only_a_reboot_brings_back(tmp_path: Path) -> None:
+    stage = Stage("desktop-freeze").run(80)
+    acting = Acting(stage, tmp_path)
+    name = stage.picture.nodes[0].engines[0].name
+    plan = await acting.plan(Request(action="safe-restart", nodes=("spark1",), target=name))
+    assert isinstance(plan, Plan), plan
+    assert "Only a reboot of spark1 fixes that" in plan.doubt
+    await acting.aclose()
+
+
 async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_starts(tmp_path: Path) -> None:
     """A console that comes after the loss can only suspect it: the restart stops at the missing memory, and starts
     nothing."""
@@ -224,7 +235,14 @@ async def test_a_restart_that_does_not_help_says_so(tmp_path: Path) -> None:
 async def test_a_relaunch_into_a_leak_starts_nothing_and_leaves_the_old_one(tmp_path: Path) -> None:
     """Its memory doesn't come: it is told who has it, and the old container is there under its name."""
     stage = Stage("leak-after-kill", begin_s=22.0).run(49)
-    run, _ = await fix(stage, tmp_path, "memory.held-after-exit", "relaunch")
+    assert all(remedy.change is None for remedy in found(stage, "memory.held-after-exit").remedies), "SGLang refuses it"
+    acting = Acting(stage, tmp_path)
+    plan = await acting.plan(
+        Request(action="relaunch", nodes=("spark1", "spark2"), target="sglang-minimax-0", change=SMALLER_SHARE)
+    )
+    assert isinstance(plan, Plan), plan
+    run = await acting.run(plan)
+    await acting.aclose()
     assert run.state is RunState.FAILED, (run.message, told(run))
     assert "GiB belong to no process" in run.message
     assert run.can_go_back
@@ -251,7 +269,7 @@ async def test_a_relaunch_that_asks_for_less_ends_a_loop_for_good(tmp_path: Path
 async def test_the_program_that_holds_a_loops_memory_is_named_and_its_end_ends_the_loop(tmp_path: Path) -> None:
     stage = Stage("restart-loop").run(60)
     finding = found(stage, "vllm.free-memory-below-utilisation")
-    assert finding.remedies[0].title == "End python3 (pid 93111), which holds 58.0 GiB on spark1, if nobody needs it"
+    assert finding.remedies[0].title == "Kill python3 (pid 93111), which holds 58.0 GiB on spark1, if nobody needs it"
     run, _ = await fix(stage, tmp_path, "vllm.free-memory-below-utilisation", "end-holder")
     assert run.state is RunState.DONE, (run.message, told(run))
     stage.run(stage.t + 150)

@@ -290,6 +290,7 @@ def causes(name: str) -> tuple[str, ...]:
     return tuple(knowledge.table("patterns")["causes"].get(name, ()))
 
 
+@cache
 def explaining(rule: str) -> tuple[str, ...]:
     """The kernel rules that explain a finding of an engine's log or a command's output, likeliest first."""
     return tuple(

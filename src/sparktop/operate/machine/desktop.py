@@ -15,7 +15,7 @@ from sparktop import sanitise
 from sparktop.checks.host import LingerFacts, judge_linger
 from sparktop.checks.node_facts import engine_user_id
 from sparktop.dataclass import dataclass
-from sparktop.model.finding import Finding, Phase
+from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege, Signal
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
@@ -325,15 +325,10 @@ def _session_engines(node: NodeView) -> Iterator[str]:
 def _gpu_gone(node: NodeView, picture: FleetState) -> Iterator[str]:
     firing = [finding for finding in picture.findings if finding.phase is Phase.FIRING and node.name in finding.nodes]
     gpu_finding = next((finding for finding in firing if finding.rule in _GPU_GONE), None)
-    is_ranked = any(finding.rule == "desktop.frozen" and _reboot_comes_first(finding) for finding in firing)
+    is_ranked = any(finding.rule == "desktop.frozen" and finding.needs_reboot for finding in firing)
     if gpu_finding is not None or is_ranked:
         rule = f" ({gpu_finding.rule})" if gpu_finding is not None else ""
         yield (
             f"The GPU itself does not answer the driver{rule}: a desktop that is started on it freezes again. A reboot "
             "is the surer way."
         )
-
-
-def _reboot_comes_first(finding: Finding) -> bool:
-    """Whether the finding ranks a reboot first: its rule has read the kernel log."""
-    return bool(finding.remedies) and finding.remedies[0].action == "reboot"

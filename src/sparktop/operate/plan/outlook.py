@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from sparktop.diagnose.rules.memory.held import RULE as HELD_AFTER_EXIT
 from sparktop.diagnose.rules.memory.held import lost_memory, surviving_process
 from sparktop.engines.memory_target import held_bytes
-from sparktop.model.engine import Engine, EngineState
-from sparktop.model.finding import Confidence
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.engine import EngineState
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Finding, Phase
+from sparktop.model.fleet import FleetState, has_rebooted_since
 from sparktop.operate.plan.running_starter import RunningStarter
 from sparktop.operate.refused import Refused
 from sparktop.text.units import gib
@@ -54,19 +56,31 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
                 f"{survivor.title}. {starter.name} needs {gib(starter.target.target_bytes)}, and {gib(reachable)} is "
                 "available: kill that process first."
             )
+        if (broken := _only_rebooting_mends(picture, starter.node)) is not None:
+            yield f"{broken.title}. Only a reboot of {starter.node} fixes that; a start before it is likely to fail."
         if starter.target.is_short:
             yield starter.target.warnings[0]
         log = engine.log
         has_ended = engine.state is EngineState.EXITED or bool(engine.restarts)
-        has_rebooted = any(_has_rebooted_since(engine, other.rank.view) for other in starters)
+        # What its log said was said of another state of the nodes.
+        has_rebooted = any(has_rebooted_since(other.rank.view, engine.exited_wall_s) for other in starters)
         if is_changed or not has_ended or has_rebooted or log is None or log.has_served:
             continue
         if log.critical_finding is not None:
             yield f"Its last start failed: {log.critical_finding.title}. The same start is likely to fail the same way."
 
 
-def _has_rebooted_since(engine: Engine, view: NodeView) -> bool:
-    """Whether a node was rebooted after the engine's end: what its log said was said of another state of the nodes."""
-    if engine.exited_wall_s is None or view.sample is None:
-        return False
-    return view.sample.wall_s - view.sample.boot_s > engine.exited_wall_s
+def _only_rebooting_mends(picture: FleetState, node: str) -> Finding | None:
+    """The finding that the node's GPU or driver fails every program until a reboot; None without it."""
+    return next(
+        (
+            finding
+            for finding in picture.findings
+            if finding.phase is Phase.FIRING
+            and finding.severity is Severity.CRITICAL
+            and finding.needs_reboot
+            and node in finding.nodes
+            and finding.rule != HELD_AFTER_EXIT
+        ),
+        None,
+    )

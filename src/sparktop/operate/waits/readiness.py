@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
+from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.plan import Act, AwaitReady, AwaitServing, Measure, SmokeTest
 from sparktop.model.proof import Prove
@@ -236,8 +238,15 @@ def failure_cause(act: Act, node: str, picture: FleetState) -> Cause | None:
         engine = engine_of(name, view) if view is not None else None
         log = log_of_this_run(engine, container_of(name, view) or (engine.container if engine else None))
         if engine is not None and log is not None and log.critical_finding is not None:
-            return Cause(finding=log.critical_finding, engine=engine.kind)
+            return Cause(finding=_explained(log.critical_finding, rank_node, picture), engine=engine.kind)
     return None
+
+
+def _explained(finding: Finding, node: str, picture: FleetState) -> Finding:
+    """What the node's kernel log says of the cause of a finding of an engine's log, where it says it; else itself."""
+    causes = kernel_line.explaining(finding.rule)
+    firing = [other for other in picture.findings if other.phase is Phase.FIRING and node in other.nodes]
+    return next((other for other in firing if other.rule in causes), finding)
 
 
 def is_silent(log: LogFacts, view: NodeView) -> bool:

@@ -317,18 +317,20 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int, last
     elif severity is Severity.WARNING and low:
         severity = Severity.CRITICAL
     sentence = f" {gib(available)} are available now" + (
-        ": whole machines hung this way, with no kill and no login possible." if severity is Severity.CRITICAL else "."
+        ": the machine may hang, with no kill and no login possible." if severity is Severity.CRITICAL else "."
     )
     stop = Remedy(
         title="Stop an engine now, while the machine still answers", cost="its requests", action="stop-engine"
     )
     remedies = (stop, *(remedy for remedy in finding.remedies if remedy.action != stop.action))
+    if severity is not Severity.CRITICAL:
+        remedies = () if severity is Severity.INFO else finding.remedies
     return replace(
         finding,
         severity=severity,
         explanation=finding.explanation + sentence,
         evidence=(*finding.evidence, seen(node, "memory", f"{gib(available)} available")),
-        remedies=remedies if severity is Severity.CRITICAL else finding.remedies,
+        remedies=remedies,
         brief=f"{gib(available)} available now",
     )
 
