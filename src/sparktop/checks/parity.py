@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sparktop.checks.judgement import Judgement, check, failed, note, passed, unknown, warning
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EQUAL_MEMORY_GIB
+from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
 _PLAYBOOKS = "NVIDIA/dgx-spark-playbooks connect-two-sparks"
 
@@ -100,6 +100,10 @@ def judge_image_parity(facts: ImageFacts) -> Judgement:
     return passed() if shares_digest or has_same_content else failed()
 
 
+TOLERATED_SHARE = 0.1
+"""Of the larger node's memory: SGLang refuses to load with a larger difference (docs/facts/engines.md section 2.2)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
     """What both nodes have available without the engine, in bytes; None: not known."""
@@ -109,6 +113,8 @@ class MemoryFacts:
     """The largest difference that a launch takes."""
     is_loading: bool = False
     """Whether the engine loads already, so that it is too late to make them equal."""
+    engine: EngineKind | None = None
+    """SGLang compares the nodes itself and loads within TOLERATED_SHARE; vLLM takes its share of each, unasked."""
 
 
 @check(
@@ -124,5 +130,8 @@ def judge_memory_parity(facts: MemoryFacts) -> Judgement:
     if first is None or second is None:
         return unknown("how much memory is available is not known")
     apart_bytes, poorer = abs(first - second), 0 if first < second else 1
-    judge = passed if apart_bytes <= facts.limit_gib * (1 << 30) else failed if facts.is_loading else warning
+    is_refused = apart_bytes > TOLERATED_SHARE * max(first, second)
+    is_near = apart_bytes <= facts.limit_gib * (1 << 30)
+    is_grave = facts.is_loading and (is_refused or facts.engine is not EngineKind.SGLANG)
+    judge = passed if is_near else failed if is_grave else warning
     return judge(apart_bytes=apart_bytes, poorer=poorer)

@@ -261,10 +261,22 @@ def test_while_it_loads_what_there_was_before_counts() -> None:
         )
 
     finding = found(fleet(falling, slower))["memory-apart"]
-    assert finding.severity is Severity.CRITICAL
+    assert finding.severity is Severity.CRITICAL, "vLLM doesn't compare the nodes before it loads"
     assert finding.brief == "107 against 100 GiB before load"
     assert found(fleet(falling, [(-900.0, 106.0), (-120.0, 106.0), (0.0, 80.0)])) == {}
     assert found(fleet(falling, slower, uptime_s=5000.0)) == {}, "the histories don't reach back so far"
+
+
+@pytest.mark.parametrize(("second_gib", "severity"), [(100.0, Severity.WARNING), (90.0, Severity.CRITICAL)])
+def test_sglang_loads_with_a_tenth_less_and_refuses_more(second_gib: float, severity: Severity) -> None:
+    first, second = ([(-900.0, size), (-120.0, size), (0.0, 40.0)] for size in (107.0, second_gib))
+    fleet = picture(
+        spark(1, engines=(loading(0, kind=EngineKind.SGLANG),), available_gib=first),
+        spark(2, engines=(loading(1, kind=EngineKind.SGLANG),), available_gib=second),
+    )
+    finding = found(fleet)["memory-apart"]
+    assert finding.severity is severity
+    assert "--mem-fraction-static" in finding.remedies[1].title
 
 
 def test_memory_that_was_leaked_is_the_cause_where_it_is_known() -> None:

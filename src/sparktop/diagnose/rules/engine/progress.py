@@ -16,7 +16,7 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
-from sparktop.model.fleet import FleetState, NodeView, live_engines
+from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since, live_engines
 from sparktop.text.units import gib, percent
 
 FULL_RATIO = 0.98
@@ -83,6 +83,8 @@ LACKS_MEMORY = frozenset(
     )
 )
 """Log rules of a start that found less memory than it needs: another program may hold it."""
+OF_MEMORY_BEFORE_IT = OF_UNEQUAL_MEMORY | LACKS_MEMORY
+"""Log rules of the memory that a start found, which a reboot has freed."""
 OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
 """Log rules that say what `kv_cache_full` says of an engine whose metrics are read."""
 _WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
@@ -99,8 +101,11 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                 now_s is None or engine.exited_wall_s is None or now_s - engine.exited_wall_s > ENDED_REPORTED_S
             ):
                 continue
+            has_rebooted = any(has_rebooted_since(one, engine.exited_wall_s) for one in fleet.nodes)
             for finding in engine.log.findings:
                 if not is_told(finding.rule) or (finding.rule in OF_A_FULL_CACHE and engine.metrics is not None):
+                    continue
+                if has_rebooted and finding.rule in OF_MEMORY_BEFORE_IT:
                     continue
                 logged_s = finding.since_wall_s or min(
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
@@ -126,7 +131,7 @@ def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
     name, size = holder.name.rpartition("/")[2], gib(holder.used_bytes or 0)
     return (
         Remedy(
-            title=f"End {name} (pid {holder.pid}), which holds {size} on {node.name}, if nobody needs it",
+            title=f"Kill {name} (pid {holder.pid}), which holds {size} on {node.name}, if nobody needs it",
             cost=f"the work of {name}",
             action="end-holder",
             pid=holder.pid,

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import dropwhile
 
+from sparktop.checks.parity import TOLERATED_SHARE
 from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, of_engine, seen
 from sparktop.engines.images import release_of
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import is_alive, spans_nodes
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.event import Severity
@@ -268,7 +269,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
             seen(node, "memory", f"available {gib(after.available)}, unaccounted {gib(unaccounted)}"),
             *([_ended_evidence(after.engine, node)] if after.engine is not None else []),
         ),
-        remedies=_reboot(after),
+        remedies=_reboot(after, trapped),
         references=_REFERENCES,
         nodes=(after.node.name,),
         brief=_lost_brief(trapped, after.available),
@@ -355,7 +356,7 @@ def _ended_evidence(engine: Engine, node: NodeView) -> Evidence:
     return of_engine(engine, node, detail, wall_s=engine.exited_wall_s)
 
 
-def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
+def _reboot(after: _AfterExit, trapped: int) -> tuple[Remedy, ...]:
     remedies = []
     if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S / 2:
         remedies.append(
@@ -379,7 +380,8 @@ def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
             remedies.append(
                 Remedy(title="Use vLLM 0.24 or later, which frees the memory of a failed load", cost="another image")
             )
-    if engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization"):
+    has_share = engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization")
+    if engine is not None and has_share and not _is_refused_by_sglang(engine, trapped, after.available):
         remedies.append(
             Remedy(
                 title="Or launch with a smaller share, in the remaining memory",
@@ -389,6 +391,12 @@ def _reboot(after: _AfterExit) -> tuple[Remedy, ...]:
             )
         )
     return tuple(remedies)
+
+
+def _is_refused_by_sglang(engine: Engine, trapped: int, available: int) -> bool:
+    """Whether SGLang refuses any share: of a pair, the other node's memory is whole."""
+    is_of_a_pair = engine.kind is EngineKind.SGLANG and spans_nodes(engine)
+    return is_of_a_pair and trapped > TOLERATED_SHARE * (available + trapped)
 
 
 HOLDER_BYTES = 2 * GIB

@@ -30,6 +30,7 @@ WORTH_NAMING_BYTES = 1 * GIB
 JOB_BYTES = 16 * GIB
 """A process of no engine that holds more GPU memory is a job of its own, not a service."""
 _NOT_HELD = ("free", "cache", "engine")
+_SHARE_FLAGS = {EngineKind.VLLM: "--gpu-memory-utilization", EngineKind.SGLANG: "--mem-fraction-static"}
 _UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
 
 
@@ -64,7 +65,8 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
 def _judged(gap: _Gap, *, freed_bytes: int = 0) -> Judgement:
     """The gap, as it is or would be with so much freed on the node that has less."""
     available = (gap.rich_bytes, gap.poor_bytes + freed_bytes)
-    return judge_memory_parity(MemoryFacts(available=available, is_loading=gap.pair is not None))
+    engine = gap.pair.head.engine.kind if gap.pair is not None else None
+    return judge_memory_parity(MemoryFacts(available=available, is_loading=gap.pair is not None, engine=engine))
 
 
 def _unit_of(node: NodeView, row: GpuProcess) -> str:
@@ -129,9 +131,7 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
         if gap.pair
         else f"{poor} has {gib(gap.size)} less memory available than {rich}",
         explanation=(
-            f"{rich} had {gib(gap.rich_bytes)} available, {poor} {gib(gap.poor_bytes)}. {first_s}An engine on both "
-            f"takes the same share of each. {poor} swaps and loads several times slower, and the other rank waits "
-            "until it times out. SGLang may refuse to start (memory capacity unbalanced)."
+            f"{rich} had {gib(gap.rich_bytes)} available, {poor} {gib(gap.poor_bytes)}. {first_s}{_what_it_does(gap)}"
         ),
         distinction=("An engine's own share may differ while it serves; this compares the memory without the engine.",),
         evidence=tuple(_evidence(gap)),
@@ -140,6 +140,22 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
         nodes=two.names,
         brief=f"{gap.rich_bytes / GIB:.0f} against {gap.poor_bytes / GIB:.0f} GiB before load",
     )
+
+
+def _what_it_does(gap: _Gap) -> str:
+    """What the difference does to an engine of the kinds that run here."""
+    sglang = " SGLang refuses to start with more than a tenth less (memory capacity is unbalanced)."
+    return (
+        f"An engine on both takes the same share of each. Where {gap.poor.name} can't spare it, it swaps and loads "
+        "several times slower, and the other rank waits until it times out."
+    ) + (sglang if EngineKind.SGLANG in _kinds(gap) else "")
+
+
+def _kinds(gap: _Gap) -> set[EngineKind]:
+    """The engines that the memory is for: the pair that loads, else what these nodes have run; all, where unknown."""
+    if gap.pair is not None:
+        return {gap.pair.head.engine.kind}
+    return {engine.kind for node in (gap.rich, gap.poor) for engine in node.engines} or {*EngineKind}
 
 
 def _why(gap: _Gap) -> list[str]:
@@ -200,8 +216,9 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         action="end-holder" if closes_gap else None,
         pid=other_process.pid if other_process is not None and closes_gap else None,
     )
-    sglang = gap.pair is not None and gap.pair.head.engine.kind is EngineKind.SGLANG
-    share = "--mem-fraction-static" if sglang else "--gpu-memory-utilization"
+    kinds = _kinds(gap)
+    sglang = kinds == {EngineKind.SGLANG}
+    share = " or ".join(flag for kind, flag in _SHARE_FLAGS.items() if kind in kinds)
     smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
     yield Remedy(
         title=f"Reduce {share} on both ranks to what {name} can spare",
