@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.kernel.findings import rule_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT, low_power_w, normal_power, spinning
 from sparktop.diagnose.rules.window import GpuStretch, highest, of_engine, seen
 from sparktop.engines.cuda_graphs import without_graphs
 from sparktop.engines.ranks import EngineRank, is_alive, names_in_order, spans_nodes, teams
 from sparktop.model.engine import EngineKind, EngineState
-from sparktop.model.event import Severity
+from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
-from sparktop.model.fleet import FleetState, NodeView, is_current, node_wall_s
+from sparktop.model.fleet import FleetState, NodeView, boot_s_now, is_current, node_wall_s
 from sparktop.text.units import span
 
 SUSPECTED_S = 20.0
@@ -28,6 +29,9 @@ LOADING_S = 150.0
 STALE_FIGURES_S = 15.0
 FLAT_BYTES_PER_S = 1e6
 LONGEST_S = 600.0
+LINK_BEFORE_S = 60.0
+"""A link lost this long before the first missing token broke the ranks' connection: idle ranks notice late."""
+LINK_DOWN = "kernel.link-down"
 
 REFERENCES = (
     "vllm-project/vllm#46097",
@@ -151,6 +155,7 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
         title = f"Spin deadlock: {where} waits for {idle[0].node.name}"
     else:
         title = f"Spin deadlock on {where}: its GPU is busy waiting"
+    lost_link = _lost_link(spin, fleet)
     metrics = engine.metrics
     pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
     first = next(iter(spin.stretches.values()))
@@ -165,11 +170,11 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
         severity=Severity.CRITICAL,
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
         title=title,
-        explanation=_explanation(spin, idle),
+        explanation=_explanation(spin, idle, lost_link),
         distinction=_distinction(spin),
         settles="" if is_confirmed else _settles(spin),
-        evidence=tuple(_evidence(spin, idle, fleet)),
-        remedies=_remedies(spin, pending),
+        evidence=(*_link_evidence(lost_link), *_evidence(spin, idle, fleet)),
+        remedies=_remedies(spin, pending, is_by_link=lost_link is not None),
         references=REFERENCES,
         nodes=nodes,
         subject=engine.name,
@@ -177,7 +182,28 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     )
 
 
-def _explanation(spin: _Spin, idle: Sequence[EngineRank]) -> str:
+def _lost_link(spin: _Spin, fleet: FleetState) -> tuple[NodeView, KernelEvent] | None:
+    """The newest loss of an RDMA port's link just before the tokens stopped, also of one that is up again."""
+    losses = [
+        (boot_s_now(rank.node, rank.node.sample, fleet) - event.last_boot_s, rank.node, event)
+        for rank in spin.team
+        if rank.node.sample is not None
+        for event in rank.node.kernel_events
+        if event.last_boot_s is not None
+        and rule_of(event) == LINK_DOWN
+        and event.figure("interface") in {port.interface for port in rank.node.rdma_ports}
+    ]
+    recent = [loss for loss in losses if loss[0] <= spin.still_s + LINK_BEFORE_S and len(spin.team) > 1]
+    return min(recent, key=lambda loss: loss[0])[1:] if recent else None
+
+
+def _link_evidence(lost_link: tuple[NodeView, KernelEvent] | None) -> Iterable[Evidence]:
+    if lost_link is not None:
+        node, event = lost_link
+        yield Evidence(source=f"{node.name} kernel log", text=event.text, wall_s=event.last_wall_s)
+
+
+def _explanation(spin: _Spin, idle: Sequence[EngineRank], lost_link: tuple[NodeView, KernelEvent] | None) -> str:
     node = next(rank.node for rank in spin.team if rank.node.name in spin.stretches)
     stretch = spin.stretches[node.name]
     grounds = (
@@ -200,6 +226,12 @@ def _explanation(spin: _Spin, idle: Sequence[EngineRank]) -> str:
         text += f": the rank on {idle_rank.node.name} {state}, so the collective it waits for can't complete."
     else:
         text += ". It never recovers by itself, and /health stays green."
+    if lost_link is not None:
+        interface = lost_link[1].figure("interface")
+        text += (
+            f" {interface} of {lost_link[0].name} lost its link just before: the ranks lost their connection, and "
+            "don't get it back when the link is up again."
+        )
     return text
 
 
@@ -265,7 +297,7 @@ def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Ite
         yield of_engine(engine, spin.head.node, text, part="log", wall_s=engine.log.last_line_wall_s)
 
 
-def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
+def _remedies(spin: _Spin, pending: int, *, is_by_link: bool) -> tuple[Remedy, ...]:
     engine = spin.head.engine
     spans_two = len(spin.team) > 1 or spans_nodes(engine)
     workers = [(rank.node.name, rank.engine.pids[-1]) for rank in spin.team if rank.engine.pids]
@@ -293,4 +325,5 @@ def _remedies(spin: _Spin, pending: int) -> tuple[Remedy, ...]:
         cost=lost + ("; one rank alone would wait again" if spans_two else ""),
         action="safe-restart",
     )
-    return (evidence, restart, *([without_graphs(engine)] if spans_two else []))
+    graphs = [without_graphs(engine)] if spans_two and not is_by_link else []
+    return (evidence, restart, *graphs)
