@@ -240,7 +240,9 @@ def engine(
         started_boot_s=BOOT_S - 7200,
         uptime_s=7200.0,
         gpu_bytes=gib(84.1),
-        log=LogFacts(last_line_wall_s=WALL_S - max(silent_s, stuck_s), moved_wall_s=WALL_S - 7000),
+        log=LogFacts(
+            last_line_wall_s=WALL_S - max(silent_s, stuck_s), moved_wall_s=WALL_S - 7000, ready_wall_s=WALL_S - 7000
+        ),
     )
     return replace(made, **more)
 

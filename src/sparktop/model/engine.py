@@ -169,6 +169,8 @@ class LogFacts:
     is_stopping: bool = False
     has_served: bool = False
     """It was ready or serving in this run."""
+    ready_wall_s: float | None = None
+    """When it was first ready in this run, node time; None where its log isn't read back to its load."""
     has_come_further: bool = False
     """Restarted after a failure, its load has come to what no failed run before it came to."""
     findings: tuple[Finding, ...] = ()

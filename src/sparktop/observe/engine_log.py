@@ -101,6 +101,7 @@ class Feed:
             failure=said.failure,
             is_stopping=said.stopping,
             has_served=said.has_served,
+            ready_wall_s=said.ready_wall_s,
             has_come_further=has_come_further,
             findings=findings,
         )

@@ -73,6 +73,8 @@ class EngineLogState:
     stopping: bool = False
     has_served: bool = False
     """Whether it was ready or serving in this run."""
+    ready_wall_s: float | None = None
+    """When it was first ready in this run (node time); None where the log doesn't reach back to its load."""
     moved_wall_s: float | None = None
     """When state, phase or count last changed (node time): shows a stalled capture."""
     statistics: Phase | None = None
@@ -145,8 +147,8 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
     if phase.name == "statistics":
         serving = EngineState.SERVING if phase.running else EngineState.READY
         return replace(
-            state, state=serving, progress=None, phase="", has_served=True, statistics=phase,
-            statistics_wall_s=line.wall_s,
+            state, state=serving, progress=None, phase="", has_served=True, ready_wall_s=_ready_s(state, line),
+            statistics=phase, statistics_wall_s=line.wall_s,
         )  # fmt: skip
     if phase.state is None or (state.state in _READY_STATES and phase.state not in _READY_STATES):
         return state
@@ -161,9 +163,16 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         phases=state.phases | {phase.name} if phase.name else state.phases,
         progress=progress,
         has_served=state.has_served or phase.serves,
+        ready_wall_s=_ready_s(state, line) if phase.serves else state.ready_wall_s,
         version=phase.version or state.version,
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
     )
+
+
+def _ready_s(state: EngineLogState, line: LogLine) -> float | None:
+    """When it was first ready, if this line says that it is."""
+    is_first = not state.has_served and state.state is not EngineState.UNKNOWN
+    return line.wall_s if is_first else state.ready_wall_s
 
 
 def advance_all(state: EngineLogState, lines: Iterable[LogLine], kind: EngineKind | None = None) -> EngineLogState:

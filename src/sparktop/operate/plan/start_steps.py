@@ -57,17 +57,17 @@ def floor_of(rank: RunningRank) -> int:
 
 
 def load_s(engine: Engine) -> float | None:
-    """How long its last load took, from its start to the last progress in its log; None where unknown."""
+    """How long its last load took, from its start to the first line that says it is ready; None where unknown."""
     container, log = engine.container, engine.log
     if (
         engine.state not in _READY_STATES
         or container is None
         or log is None
         or not container.started_wall_s
-        or not log.moved_wall_s
+        or not log.ready_wall_s
     ):
         return None
-    took_s = log.moved_wall_s - container.started_wall_s
+    took_s = log.ready_wall_s - container.started_wall_s
     return took_s if 0 < took_s <= LOAD_LONGEST_S else None
 
 

@@ -213,6 +213,16 @@ def test_a_count_that_stands_still_shows_when_it_last_moved() -> None:
     assert state.moved_wall_s == 230.0
 
 
+def test_when_it_was_first_ready_is_known_where_the_log_tells_of_its_load() -> None:
+    bar = "Capturing batches (bs=4 avail_mem=9 GB):  55%|█████| 20/36 [00:06<00:04,  3.1it/s]"
+    fired, served = "The server is fired up and ready to roll!", "Decode batch. #running-req: 1, gen throughput: 2.0"
+    state = EngineLogState()
+    for wall_s, text in ((100.0, bar), (160.0, fired), (220.0, served), (290.0, fired)):
+        state = advance(state, LogLine(text=text, wall_s=wall_s), S)
+    assert state.ready_wall_s == 160.0
+    assert advance(EngineLogState(), LogLine(text=fired, wall_s=160.0), S).ready_wall_s is None, "read from its middle"
+
+
 def test_a_json_log_says_the_same() -> None:
     text = '{"level":"INFO","message":"Graph capturing finished in 12 secs, took 0.26 GiB"}'
     assert phase_of(text, V) == Phase(state=CAPTURING, name="warm-up")

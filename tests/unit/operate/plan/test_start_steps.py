@@ -36,7 +36,7 @@ def test_what_is_reserved_for_devices_is_not_free_for_an_engine(
 
 
 @pytest.mark.parametrize(
-    ("started_s", "moved_s", "state", "took_s"),
+    ("started_s", "ready_s", "state", "took_s"),
     [
         (1000.0, 1300.0, EngineState.READY, 300.0),
         (1000.0, 1000.0 + LOAD_LONGEST_S, EngineState.SERVING, LOAD_LONGEST_S),
@@ -49,9 +49,9 @@ def test_what_is_reserved_for_devices_is_not_free_for_an_engine(
     ],
 )
 def test_how_long_a_load_took_is_known_of_one_that_is_over(
-    started_s: float | None, moved_s: float | None, state: EngineState, took_s: float | None
+    started_s: float | None, ready_s: float | None, state: EngineState, took_s: float | None
 ) -> None:
     box = made.container(started_wall_s=started_s)
-    assert load_s(made.engine(container=box, state=state, log=LogFacts(moved_wall_s=moved_s))) == took_s
-    assert load_s(made.engine(container=None, state=state, log=LogFacts(moved_wall_s=moved_s))) is None
+    assert load_s(made.engine(container=box, state=state, log=LogFacts(ready_wall_s=ready_s))) == took_s
+    assert load_s(made.engine(container=None, state=state, log=LogFacts(ready_wall_s=ready_s))) is None
     assert load_s(made.engine(container=box, state=state, log=None)) is None

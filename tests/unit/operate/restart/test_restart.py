@@ -175,7 +175,7 @@ def test_long_load_is_given_twice_its_time() -> None:
     engine = made.engine(uptime_s=9000.0)
     assert engine.log is not None
     box = made.container(started_wall_s=made.WALL_S - 9000)
-    slow = replace(engine, container=box, log=replace(engine.log, moved_wall_s=made.WALL_S - 9000 + 2400))
+    slow = replace(engine, container=box, log=replace(engine.log, ready_wall_s=made.WALL_S - 9000 + 2400))
     found = plan(made.picture(spark(engines=(slow,))))
     assert next(step.limit_s for step in found.steps if step.id == "ready") == 4800
 
