@@ -163,7 +163,8 @@ def test_a_narrow_screen_keeps_what_is_wrong_where_and_how_sure(
     told = finding("a.a", brief="96 % SM at 15 W", since_wall_s=clock.wall() - 70, **fields)
     fleet = replace(pictures.deadlock(clock), findings=(told,), notices=())
     assert verdict(clock, fleet, width=80, height=2)[0] == line
-    assert "1 min" in verdict(clock, fleet, width=120, height=2)[0]
+    is_timed = "1 min" in verdict(clock, fleet, width=120, height=2)[0]
+    assert is_timed is not told.is_unseen, "whether it still lasts isn't known of a node that doesn't answer"
 
 
 def test_a_narrow_screen_keeps_the_number_of_hidden_findings(clock: ManualClock) -> None:

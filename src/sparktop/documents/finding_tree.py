@@ -284,11 +284,16 @@ def word_text(row: FindingRow, *, says_sure: bool) -> str:
 
 
 def since_text(row: FindingRow, now_wall_s: float) -> str:
-    """How long the finding has lasted, "2 min"; for a resolved one how long ago it ended, "3 min ago"."""
+    """How long the finding has lasted, "2 min"; for a resolved one how long ago it ended, "3 min ago".
+
+    Empty while its node doesn't answer: whether it still lasts isn't known, and beside "last seen" it would be misread.
+    """
     finding = row.finding
     if row.standing is AttentionState.RESOLVED:
         return "" if finding.resolved_wall_s is None else f"{duration(now_wall_s - finding.resolved_wall_s)} ago"
-    return "" if finding.since_wall_s is None else duration(now_wall_s - finding.since_wall_s)
+    if finding.since_wall_s is None or finding.is_unseen:
+        return ""
+    return duration(now_wall_s - finding.since_wall_s)
 
 
 def missing(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -135,7 +135,8 @@ def _head(plan: Plan, width: int) -> list[Line]:
     if plan.risk is Risk.DISRUPTIVE:
         chosen = action(plan.request.action)
         meaning = chosen.at_risk if chosen is not None else REQUESTS_AT_RISK
-    if plan.request.action == "safe-restart" and not any(step.stops or stops(step.act) for step in plan.steps):
+    is_start_only = not any(step.stops or stops(step.act) for step in plan.steps)
+    if plan.request.action in ("safe-restart", "relaunch") and is_start_only:
         meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))
     longest = duration(sum(step.limit_s for step in plan.steps))

@@ -57,7 +57,7 @@ class Action:
 
     @property
     def phrase(self) -> str:
-        """Its title inside a sentence: "end a GPU holder"."""
+        """Its title inside a sentence: "kill a GPU process"."""
         return self.title[0].lower() + self.title[1:]
 
     @property
@@ -157,10 +157,10 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         name="end-holder",
-        title="End a GPU holder",
-        description="End one process that holds GPU memory.",
+        title="Kill a GPU process",
+        description="Kill one process that holds GPU memory.",
         risk=Risk.DISRUPTIVE,
-        at_risk="ends one process, and what it serves",
+        at_risk="kills one process and what it serves",
         target="process",
         planner="machine.end_process",
         options=(
@@ -353,17 +353,17 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="guard",
         title="Guard",
-        description="Let the probe end an engine's container by itself before memory is gone.",
+        description="Kill the engine if memory drops below a limit: the probe does it on the Spark, also unwatched.",
         risk=Risk.DISRUPTIVE,
-        at_risk="may end an engine by itself",
+        at_risk="may kill an engine by itself",
         target="engine",
         planner="machine.guard",
         options=(
-            Option(name="floor_gib", description="available memory below which it acts; else 4, or 3 % of all"),
+            Option(name="floor_gib", description="kills it below so much available memory; else 4, or 3 % of all"),
             Option(
                 name="empty_within_s",
-                description="acts too when memory would be empty within so many seconds, 0: never; else 2, and never "
-                "while it loads",
+                description="also kills it when memory would run out within so many seconds, 0: never; else 2, and "
+                "never while it loads",
             ),
             Option(name="stay_minutes", description="stays armed so long after the console has gone", default="0"),
             Option(name="off", description="disarm", default="no", choices=("yes", "no")),

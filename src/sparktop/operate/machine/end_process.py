@@ -65,7 +65,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     name = sanitise.name(stat.command)
     return Plan(
         request=request,
-        title=f"End {name} (pid {pid}) on {node.name}",
+        title=f"Kill {name} (pid {pid}) on {node.name}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         effect=f"{_holder_text(node, row, stat, process)}. SIGTERM first, SIGKILL after {TERM_S:.0f} s.",
@@ -215,7 +215,9 @@ def _holder_text(node: NodeView, row: GpuProcess, stat: ProcessStat, process: Pr
         parts.append(f"started {span(max(0.0, node.sample.boot_s - stat.started_boot_s))} ago")
     if process is not None and process.container_id is not None:
         container = _container_of(node, process)
-        parts.append(f"in container {container.name}" if container else f"in container {process.container_id[:12]}")
+        is_over = container is not None and container.status in ("exited", "dead")
+        of_container = "left by the stopped container" if is_over else "in container"
+        parts.append(f"{of_container} {container.name}" if container else f"in container {process.container_id[:12]}")
     if process is not None and process.argv:
         command = sanitise.line(" ".join(process.argv), limit=120)
         parts.append(f"command: {command}")

@@ -70,10 +70,11 @@ def end_step(
     """SIGTERM to the first process, whose end takes the others along; SIGKILL to what is left after the grace."""
     first, *others = processes
     term = _signal(first, "TERM", privilege, grace_s)
+    rest = " to what is left" if others else ""
     kills = tuple(_signal(process, "KILL", privilege, KILL_S) for process in processes)
     return Step(
         id=step_id,
-        title=f"End {name} (pid {first.pid}): TERM, after {grace_s:.0f} s KILL{' to what is left' if others else ''}",
+        title=f"Send SIGTERM to {name} (pid {first.pid}), SIGKILL{rest} after {grace_s:.0f} s",
         node=node,
         act=Remote(operations=(term, *kills)),
         limit_s=grace_s + KILL_S * len(kills) + 60.0,

@@ -247,7 +247,7 @@ class ComposeRelaunch(RankRelaunch):
     def file_differences(self) -> Iterator[Difference]:
         yield from relaunch_text.file_lines(self.project.override, self.project.before, self.text)
 
-    def _what_stays(self, request: Request) -> str:
+    def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
         return (
             f"Compose recreates the container and removes the old one. The rollback restores {OVERRIDE}, then runs "
             "`up` again"

@@ -139,15 +139,22 @@ class PlainRelaunch(RankRelaunch):
             return self
         return replace(self, new=replace(self.new, body={**self.new.body, "Labels": after}))
 
-    def _what_stays(self, request: Request) -> str:
-        before_name = self.new.before_name
+    def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
         if self.container.auto_remove:
             return "Docker removes the old container, because it was started with --rm. A rollback recreates it"
         if request.options.get("keep_old", "yes") == "no":
             return "The old container is removed at the end, as you asked. After that there is no rollback"
+        kept = [rank for rank in (self, *others) if isinstance(rank, PlainRelaunch)]
+        names = {rank.node: rank.new.before_name for rank in kept}
+        if len(names) == 1:
+            name = self.new.before_name
+            return (
+                f"The old container is kept as {name}, stopped and without a restart policy; "
+                f"remove it with: docker rm {name}"
+            )
         return (
-            f"The old container is kept as {before_name}, stopped and without a restart policy; "
-            f"remove it with: docker rm {before_name}"
+            f"The old containers are kept as {' and '.join(f'{name} on {node}' for node, name in names.items())}, "
+            "stopped and without a restart policy; remove each with: docker rm NAME"
         )
 
     def warnings(self) -> Iterator[str]:

@@ -82,16 +82,16 @@ class RankRelaunch(RunningStarter):
         """The same, its labels updated for the change on all ranks."""
         return self
 
-    def effect(self, request: Request) -> str:
-        """What the review says will happen."""
+    def effect(self, request: Request, others: Sequence[RankRelaunch] = ()) -> str:
+        """What the review says will happen; `others` are relaunched with it."""
         took = f" Its last load took {span(self.load_s)}." if self.load_s is not None else ""
-        until, kept = self._until(), self._what_stays(request)
+        until, kept = self._until(), self._what_stays(request, others)
         return f"{self.name} is down until {until}.{took}{relaunch_text.proof(request)} {kept}."
 
     def _until(self) -> str:
         return "the new one has loaded"
 
-    def _what_stays(self, request: Request) -> str:
+    def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
         raise NotImplementedError
 
     def warnings(self) -> Iterator[str]:

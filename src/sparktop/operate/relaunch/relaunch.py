@@ -179,7 +179,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(way_back(down, up, grace_s)),
-        effect=head.effect(request),
+        effect=head.effect(request, ranks[1:]),
         warnings=(
             *dict.fromkeys((*filter(None, (expected,)), *_warnings(ranks, steps, survey))),
             *new_findings(rank_changes),

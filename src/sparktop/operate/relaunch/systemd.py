@@ -138,7 +138,7 @@ class DropInRelaunch(RankRelaunch):
     def _until(self) -> str:
         return f"{self.service.unit} has reloaded it"
 
-    def _what_stays(self, request: Request) -> str:
+    def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
         return (
             f"The change stays in {self.drop_in.path}. The rollback restores that file "
             f"{'as it was' if self.drop_in.before else 'removed'}"

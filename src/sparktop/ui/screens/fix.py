@@ -93,7 +93,7 @@ def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
         for other in left
         if other.severity is not Severity.INFO and cause_of(other, fleet.findings) not in (*mended, *left)
     ]
-    count = f"all {len(mended)}" if not left else f"{len(mended)} of {len(mended) + len(left)} faults"
+    count = f"{len(mended)} faults" if left else f"all {len(mended)}"
     return Remedy(
         title=f"Fix {count} in one relaunch",
         steps=tuple(other.title for other in mended),
