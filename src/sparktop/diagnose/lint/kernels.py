@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sparktop.checks.image import PackageFacts, judge_fastsafetensors
 from sparktop.checks.judgement import State
-from sparktop.diagnose.lint.lint import Claim, change, lint, removed, replaced, with_flag
+from sparktop.diagnose.lint.lint import Claim, change, lint, removal, replaced, with_flag
 from sparktop.diagnose.lint.memory import OPEN
 from sparktop.diagnose.lint.spec import (
     Launcher,
@@ -52,11 +52,7 @@ def enforce_eager(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "need it: vLLM captures graphs at the start, inside the memory it reserved."
         ),
         distinction=("If you need it (two nodes, or a model that hangs on its first request), say so in a comment.",),
-        remedies=[
-            change(
-                "remove it", removed(spec, item), cost="the start takes a minute or two longer; graphs take some memory"
-            )
-        ],
+        remedies=[removal(spec, item, cost="the start takes a minute or two longer; graphs take some memory")],
     )
 
 
@@ -78,7 +74,7 @@ def sglang_graphs_off(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "--disable-cuda-graph is the fix for a capture that hangs between two nodes. On one node SGLang captures "
             "graphs without trouble, and decoding without them is slower."
         ),
-        remedies=[change("remove it", removed(spec, item), cost="the start takes some minutes longer")],
+        remedies=[removal(spec, item, cost="the start takes some minutes longer")],
     )
 
 
@@ -183,7 +179,7 @@ def attention_sinks(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "flag forbids another backend. Recipes with this flag need a patched build."
         ),
         remedies=[
-            change("remove it: vLLM then chooses a backend", removed(spec, item)),
+            removal(spec, item, then="vLLM then chooses a backend"),
             change("or set --attention-backend TRITON_ATTN", replaced(spec, item, "TRITON_ATTN")),
         ],
     )
@@ -214,7 +210,7 @@ def mxfp4_checkpoint(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "loading."
         ),
         remedies=[
-            change("remove it: the checkpoint says how it is quantised", removed(spec, item)),
+            removal(spec, item, then="the checkpoint says how it is quantised"),
             Remedy(title="or set the checkpoint's own method: --quantization fp8, --quantization gptq_marlin"),
         ],
     )
@@ -283,7 +279,7 @@ def fastsafetensors_ngc(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "NVIDIA's vLLM images 26.03 and 26.04 lack the package, so the engine exits while loading. Recipes with "
             "this flag are for vllm/vllm-openai or a community image, which have it."
         ),
-        remedies=[change("remove it", removed(spec, item), cost="slower loading; serving is the same")],
+        remedies=[removal(spec, item, cost="slower loading; serving is the same")],
     )
 
 
@@ -313,7 +309,7 @@ def performance_mode_throughput(spec: LaunchSpec, claim: Claim) -> Iterable[Find
             "is lower without it."
         ),
         settles="" if has_desktop else "whether a desktop runs on the same Spark",
-        remedies=[change("remove it", removed(spec, item), cost="throughput with many users")],
+        remedies=[removal(spec, item, cost="throughput with many users")],
     )
 
 

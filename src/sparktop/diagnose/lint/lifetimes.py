@@ -14,7 +14,7 @@ from typing import Any
 
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.lint import Claim, change, lint, removed, renamed, replaced
+from sparktop.diagnose.lint.lint import Claim, change, lint, removal, removed, renamed, replaced
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, at_least, is_at_most
 from sparktop.engines.images import STOCK
 from sparktop.model.engine import EngineKind
@@ -143,13 +143,13 @@ def _severity_of(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
 
 
 def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> list[Remedy]:
-    title = "remove it"
     has_replacement = row.replacement and not (
         row.replacement_from and spec.version and not at_least(spec, row.replacement_from)
     )
     if has_replacement and is_gone:
-        title = f"set {row.replacement} {row.value}".rstrip() + ", and remove the variable"
-    return [change(title, removed(spec, item))] if is_gone or row.idle_from else []
+        title = f"set {row.replacement} {row.value}".rstrip() + f", and remove {item.name}"
+        return [change(title, removed(spec, item))]
+    return [removal(spec, item)] if is_gone or row.idle_from else []
 
 
 @lint(
@@ -167,11 +167,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         if item is None or row.engine is not spec.engine or not row.absent_to or not is_at_most(spec, row.absent_to):
             continue
         name = f"{_NAMES[row.engine]} {spec.version}"
-        fix = (
-            change(f"use {row.instead}", renamed(spec, item, row.instead))
-            if row.instead
-            else change("remove it", removed(spec, item))
-        )
+        fix = change(f"use {row.instead}", renamed(spec, item, row.instead)) if row.instead else removal(spec, item)
         yield claim(
             item,
             title=f"{name} has no {row.flag}: it refuses to start",

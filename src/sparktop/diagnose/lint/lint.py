@@ -115,7 +115,14 @@ def change(title: str, *edits: Edit | str, cost: str = "") -> Remedy:
     """A remedy whose steps are the changed lines; a relaunch where one can make all these edits, in this order."""
     steps = tuple(line for edit in edits for line in ((edit,) if isinstance(edit, str) else edit.lines))
     merged = _merged([None if isinstance(edit, str) else edit.change for edit in edits])
+    title = title[0].upper() + title[1:]
     return Remedy(title=title, steps=steps, cost=cost, action="relaunch" if merged else None, change=merged)
+
+
+def removal(spec: LaunchSpec, item: Item, *, then: str = "", cost: str = "") -> Remedy:
+    """Remove the item; `then` is what happens without it."""
+    name = item.name if item in spec.environment or item in spec.unit else f"--{item.name}"
+    return change(f"remove {name}{f': {then}' if then else ''}", removed(spec, item), cost=cost)
 
 
 Replacement = tuple[int, int, str]

@@ -202,6 +202,6 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
                 if is_needed and item.name != "PartOf"
                 else "systemd ignores it without a warning: it looks like protection, but does nothing."
             ),
-            remedies=[change("remove it", edit)],
+            remedies=[change(f"remove nvidia-gpu-reset.target from {item.name}=", edit)],
             subject=item.name,
         )

@@ -13,6 +13,7 @@ from sparktop.diagnose.lint.lint import (
     Claim,
     change,
     lint,
+    removal,
     removed,
     replaced,
     with_option,
@@ -171,7 +172,7 @@ def nccl_gid_index(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "variable NCCL finds the index itself."
         ),
         settles="`show_gids` on both nodes: the index of RoCE v2 with the cable's IPv4 address",
-        remedies=[change("remove it: NCCL finds the index", removed(spec, item))],
+        remedies=[removal(spec, item, then="NCCL finds the index")],
     )
 
 
