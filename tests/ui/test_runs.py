@@ -13,7 +13,7 @@ from tests.ui.operating import ID, WALL_S, FakeExecution, FakeOperating, restart
 from tests.ui.test_app import ready, screen, until
 from textual.widgets import TextArea
 
-from sparktop.documents.run import body_lines, end_text, head_lines, printed_lines, step_line
+from sparktop.documents.run import body_lines, end_text, head_lines, printed_lines, step_line, summary
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
@@ -39,6 +39,24 @@ def a_run(state: RunState = RunState.RUNNING, **more: object) -> Run:
         failed_at = None if state in (RunState.DONE, RunState.NO_HELP) else 3
         execution.end(state, failed_at, **more)
     return execution.run
+
+
+def test_the_line_at_the_top_keeps_the_step_and_cuts_a_long_title() -> None:
+    run = a_run()
+    title = f"Relaunch vllm on spark1 with {'--a-long-flag 1 ' * 8}"
+    long_run = replace(run, plan=replace(run.plan, title=title))
+    line = summary(long_run, 70)
+    assert line.plain.startswith("▸ Relaunch vllm on spark1")
+    step = summary(run, 70).plain.partition("  ")[2]
+    assert line.plain.endswith(step)
+    assert title in summary(long_run, 400).plain
+
+
+def test_half_a_secret_is_not_left_of_a_title_that_is_cut() -> None:
+    run = a_run()
+    title = "Relaunch vllm with a key of hf_abcdefghijklmnop"
+    secret_run = replace(run, plan=replace(run.plan, title=title, secrets=("hf_abcdefghijklmnop",)))
+    assert "hf_" not in summary(secret_run, 60).plain
 
 
 # --- a stop that is waited for

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rich.cells import cell_len
 
+from sparktop.documents.step_text import masked
 from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote
 from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.operate.run.run_text import brief, figures_text, measured, short_detail, waiting
@@ -36,6 +37,8 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
+LEAST_TITLE = 28
+"""Cells of a plan's title that are left where its step or its result needs room."""
 KEY_FIGURES = ("available_gib",)
 """The figures before and after that a short text includes."""
 ENDED_DETAIL_LINES = 2
@@ -81,26 +84,30 @@ def state_line(run: Run, now_wall_s: float) -> Line:
     return line if spent is None else line + Line.of((f"   {countdown(spent)}", "quiet"))
 
 
-def summary(run: Run) -> Line:
-    """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB"."""
+def summary(run: Run, width: int) -> Line:
+    """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB".
+
+    Where both don't fit, the plan's title is cut to `LEAST_TITLE` cells, so that the step or the result is read.
+    """
     sign, tone = RUN_SIGNS[run.state]
+    title = Line.of((masked(run.plan.title, run.plan.secrets), "strong"))  # before it is cut: half a secret is one too
     if run.state is RunState.CUT_OFF:  # what it left comes first, as a narrow screen cuts the rest
         return Line.of((f"{sign} {run.state}  ", tone), (run.remains, "strong"), (f"  {run.plan.title}", "quiet"))
-    line = Line.of((f"{sign} ", tone), (run.plan.title, "strong"))
     if run.cause is not None:  # what was learnt comes first
         learnt = Line.of((f"{sign} ", tone), (run.cause.finding.title, "strong"), (f"  {run.plan.title}", "quiet"))
         return learnt + Line.of((f"  {run.state}{_spent_text(run)}", tone))
     if run.state.is_over:
         end = Line.of((f"  {run.state}{_spent_text(run)}", tone), (f"  {brief(run)}" if brief(run) else "", ""))
-        return line + end + Line.of((f"  {'; '.join(_key_figures(run))}" if run.after else "", "quiet"))
-    if run.state is not RunState.RUNNING:
-        line += Line.of((f"  {run.state}", tone))
-    if (step := current(run)) is not None:
-        # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
-        is_title = isinstance(step.step.act, Remote) or not step.detail
-        text = _title(step, run) if is_title else _with_node(step.detail, step, run)
-        line += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
-    return line
+        end += Line.of((f"  {'; '.join(_key_figures(run))}" if run.after else "", "quiet"))
+    else:
+        end = Line() if run.state is RunState.RUNNING else Line.of((f"  {run.state}", tone))
+        if (step := current(run)) is not None:
+            # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
+            is_title = isinstance(step.step.act, Remote) or not step.detail
+            text = _title(step, run) if is_title else _with_node(step.detail, step, run)
+            end += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
+    head = Line.of((f"{sign} ", tone))
+    return head + title.cut(max(LEAST_TITLE, width - head.width - end.width)) + end
 
 
 def end_text(run: Run) -> str:

@@ -309,5 +309,5 @@ def test_a_run_in_other_words_is_drawn_alike(state: RunState) -> None:
             run_head_lines(run, 500, 0.0, limit=limit)
         )
     assert tones(body_lines(reworded(run), 500, 0.0)[0]) == tones(body_lines(run, 500, 0.0)[0])
-    assert tones([summary(reworded(run))]) == tones([summary(run)])
+    assert tones([summary(reworded(run), 200)]) == tones([summary(run, 200)])
     assert tones(plan_lines(reworded(run.plan), 500)) == tones(plan_lines(run.plan, 500))

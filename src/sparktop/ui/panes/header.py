@@ -49,9 +49,11 @@ class RunLine(LineWidget):
         from sparktop.documents.step_text import masked
 
         lines = []
+        key = Line.of(("o", "key"), (" open ", "quiet"))
         for run in self._runs[-height:]:
-            summary_line = Line(tuple((masked(text, run.plan.secrets), tone) for text, tone in summary(run).runs))
-            lines.append(spread(width, Line.of(" ") + summary_line, Line.of(("o", "key"), (" open ", "quiet"))))
+            told = summary(run, width - 1 - key.width - 2)
+            summary_line = Line(tuple((masked(text, run.plan.secrets), tone) for text, tone in told.runs))
+            lines.append(spread(width, Line.of(" ") + summary_line, key))
         return lines
 
     def on_click(self, event: events.Click) -> None:
