@@ -60,7 +60,7 @@ def test_the_recorded_fall_is_seen_in_its_third_second() -> None:
     found = only(falling(picture(node(available_gib=FALL, growing=grown), node("spark2"))))
     assert (found.severity, found.confidence) == (Severity.CRITICAL, Confidence.CONFIRMED)
     assert found.nodes == ("spark1",)
-    assert "vllm-qwen36 (+5.9 GiB/s) is what grows" in found.explanation
+    assert "vllm-qwen36 takes 5.9 GiB/s as GPU memory" in found.explanation
     assert found.remedies[0].action == "stop-engine"
     assert "37.8 GiB available" in found.brief
 

@@ -145,7 +145,8 @@ def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tup
             grave += takewhile(_is_relaunch, one.remedies)
             lesser += one.remedies
         elif one.rule not in told and one.severity is not Severity.INFO and _is_recent(one, fleet):
-            (grave if one.severity is Severity.CRITICAL else lesser).extend(one.remedies)
+            is_of_node = not (one.engine or one.subject)  # short memory: the same start makes it short again
+            (grave if is_of_node or one.severity is Severity.CRITICAL else lesser).extend(one.remedies)
     return list(filter(_is_relaunch, grave)), list(filter(_is_relaunch, lesser))
 
 
@@ -162,7 +163,7 @@ def _is_about(finding: Finding, node: NodeView, engine: Engine) -> bool:
         return False
     if finding.engine or finding.subject:
         return engine.name in (finding.engine, finding.subject)
-    return len(node.engines) == 1  # memory that was short on its node: the same start would make it short again
+    return len(node.engines) == 1  # memory that was short on its node
 
 
 def _start_again(missing: Down) -> tuple[Remedy, ...]:

@@ -38,6 +38,10 @@ SPIKE_WITHIN_S = 10.0
 """At most this long from the first request's arrival to the fall (docs/facts/engines.md MEM-02)."""
 
 
+UNEXPLAINED_SHARE = 0.3
+"""Of a fall: readings of the GPU's list are some seconds apart, so less is no other process."""
+
+
 LOW_BYTES = 6 * GIB
 
 
@@ -133,24 +137,23 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         if fall is None or not is_dangerous(node, fall, fleet):
             continue
         rate = -fall.bytes_per_s / GIB
-        due = f"in {fall.empty_in_s:.0f} s" if fall.empty_in_s >= 1.5 else "at any moment"
-        growing = _growing(node)
-        at_fault = f" {growing} {'is what grows.' if node.growing else 'holds most.'}" if growing else ""
+        due = f"{fall.empty_in_s:.0f} s left" if fall.empty_in_s >= 1.5 else "no second left"
         yield Finding(
             rule="memory.falling",
             severity=Severity.CRITICAL,
-            title=f"{node.name} will be out of memory {due}",
+            title=f"{node.name} is running out of memory",
             explanation=(
                 f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} to "
-                f"{gib(fall.available_bytes)}, and falls {rate:.1f} GiB/s.{at_fault} On this machine the GPU uses "
-                "the same memory. When none is left the host hangs, and SSH with it. Often no process is killed."
+                f"{gib(fall.available_bytes)}, and falls {rate:.1f} GiB/s.{_at_fault(node, fall)} On this "
+                "machine the GPU uses the same memory. When none is left the host hangs, and SSH with it. Often no "
+                "process is killed."
             ),
             distinction=("MemAvailable counts page cache as free; a low MemFree alone would mean nothing.",),
             evidence=(*trajectory(node), *_holders(node)),
             remedies=_stop_now(node),
             references=_REFERENCES,
             nodes=(node.name,),
-            brief=f"{gib(fall.available_bytes)} available, {gib(fall.fallen_bytes)} gone in {span(fall.over_s)}",
+            brief=f"{due}: {gib(fall.available_bytes)} available, {gib(fall.fallen_bytes)} gone in {span(fall.over_s)}",
         )
 
 
@@ -268,12 +271,17 @@ def trajectory(node: NodeView) -> Iterable[Evidence]:
     yield seen(node, "memory", "available GiB: " + ", ".join(reversed(values)))
 
 
-def _growing(node: NodeView) -> str:
-    if node.growing:
-        first = node.growing[0]
-        return f"{first.label} (+{first.bytes_per_s / GIB:.1f} GiB/s)"
-    holders = node.holders(*_TAKERS)
-    return f"{holders[0].label} ({gib(holders[0].held_bytes)})" if holders else ""
+def _at_fault(node: NodeView, fall: Fall) -> str:
+    """Who takes the memory: what grows in the GPU's list, and how much of the fall that leaves unexplained."""
+    if not node.growing:
+        holders = node.holders(*_TAKERS)
+        return f" {holders[0].label} ({gib(holders[0].held_bytes)}) holds most." if holders else ""
+    first = node.growing[0]
+    others_bytes_per_s = -fall.bytes_per_s - sum(growth.bytes_per_s for growth in node.growing)
+    grows = f" {first.label} takes {first.bytes_per_s / GIB:.1f} GiB/s as GPU memory"
+    if others_bytes_per_s < UNEXPLAINED_SHARE * -fall.bytes_per_s:
+        return f"{grows}."
+    return f"{grows}; the other {others_bytes_per_s / GIB:.1f} GiB/s are no GPU memory."
 
 
 def _holders(node: NodeView) -> Iterable[Evidence]:
