@@ -80,7 +80,7 @@ def _details_body(view: FindingView, width: int, *, is_printed: bool = False) ->
     """The details without the heading."""
     finding = view.finding
     lines = indented(wrapped(finding.explanation, width - INDENT)) if finding.explanation else []
-    lines += _section("What was seen", _evidence(finding.evidence, width - INDENT))
+    lines += _section("What was seen", _evidence(finding.evidence, width - INDENT, now_wall_s=view.now_wall_s))
     if finding.confidence is Confidence.SUSPECTED and finding.settles:
         lines += _section("To be sure", wrapped(finding.settles, width - INDENT))
     remedies = [
@@ -115,7 +115,7 @@ def _summary(view: FindingView, width: int, height: int) -> list[Line]:
     finding = view.finding
     remedy_end = [line.cut(width) for line in _first_remedy(finding, UNCUT)[:3]]
     explanation = _explanation(finding, width)
-    evidence = _evidence(finding.evidence[:SHORT_EVIDENCE], width, one_line=True)
+    evidence = _evidence(finding.evidence[:SHORT_EVIDENCE], width, now_wall_s=view.now_wall_s, one_line=True)
     for drop in (0, 2):  # the remedy's steps go before the evidence does
         shown_end = remedy_end[: len(remedy_end) - drop] if drop else remedy_end
         if len(explanation) + len(evidence) + len(shown_end) + 2 <= height:
@@ -154,7 +154,7 @@ def heading(view: FindingView, width: int) -> list[Line]:
     facts = [str(finding.severity), str(finding.confidence)]
     if finding.since_wall_s is not None and not is_resolved:
         lasted = f", {duration(view.now_wall_s - finding.since_wall_s)}" if view.now_wall_s else ""
-        facts.append(f"since {clock_time(finding.since_wall_s)}{lasted}")
+        facts.append(f"since {clock_time(finding.since_wall_s, view.now_wall_s).strip()}{lasted}")
     if finding.resolved_wall_s is not None and is_resolved:
         facts.append(f"resolved {duration(view.now_wall_s - finding.resolved_wall_s)} ago")
     if finding.nodes:
@@ -181,9 +181,11 @@ def _points(texts: Sequence[str], width: int, tone: str = "") -> list[Line]:
     return [line for text in texts for line in hanging(Line.of(("· ", "faint")), text, width, tone)]
 
 
-def _evidence(evidence: Sequence[Evidence], width: int, *, one_line: bool = False) -> list[Line]:
+def _evidence(
+    evidence: Sequence[Evidence], width: int, *, now_wall_s: float = 0.0, one_line: bool = False
+) -> list[Line]:
     """The evidence: time, source and text, in columns where there is room."""
-    times = [clock_time(item.wall_s) if item.wall_s is not None else "" for item in evidence]
+    times = [clock_time(item.wall_s, now_wall_s) if item.wall_s is not None else "" for item in evidence]
     sources = [item.source + (f":{item.line}" if item.line is not None else "") for item in evidence]
     time_cells = max(map(len, times), default=0)
     longest = UNCUT if is_uncut(width) else SOURCE_CELLS

@@ -58,13 +58,16 @@ def event_wall_s(node: NodeView, event: KernelEvent) -> float | None:
     return wall_s
 
 
-def event_line(row: EventRow, width: int, *, show_node: bool) -> Line:
+def event_line(row: EventRow, width: int, *, show_node: bool, now_wall_s: float | None = None) -> Line:
     """One row of the pane: time, node, sign, what happened and how often, then which process or container."""
     sign, tone = SIGNS[row.event.severity]
     title, culprit = counted(row.event), victim_text(row.event)
     node = (f"{row.node[:NODE_CELLS]} ", "quiet") if show_node else ("", "")
     line = Line.of(
-        (f"{clock_time(row.wall_s)} ", "quiet"), node, (f"{sign} ", tone), (title, TONES[row.event.severity])
+        (f"{clock_time(row.wall_s, now_wall_s)} ", "quiet"),
+        node,
+        (f"{sign} ", tone),
+        (title, TONES[row.event.severity]),
     )
     return (line + Line.of("  ", culprit) if culprit else line).cut(width)
 

@@ -74,7 +74,8 @@ def _node(view: NodeView, fleet: FleetState, width: int) -> list[Line]:
         body += [host_line(view, room), system_line(view, room)]
     body += collectors(view, room, lines_each=0)
     body += _engines(view, fleet, room)
-    body += [event_line(row, room, show_node=False) for row in rows(fleet) if row.node == view.name][-KERNEL_EVENTS:]
+    events = [row for row in rows(fleet) if row.node == view.name][-KERNEL_EVENTS:]
+    body += [event_line(row, room, show_node=False, now_wall_s=fleet.wall_s) for row in events]
     return [*lines, *indented(line for line in body if line.runs)]
 
 

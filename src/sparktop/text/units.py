@@ -120,11 +120,21 @@ def speed(tokens_per_s: float | None) -> str:
     return f"{tokens_per_s:.1f}" if tokens_per_s < 999.95 else f"{tokens_per_s:.0f}"
 
 
-def clock_time(wall_s: float | None) -> str:
-    """The operator's local time of day: "03:12:44"; blank where it isn't known."""
+OTHER_DAY_S = 20 * 3600.0
+"""A time of day this far from now would be taken for today's."""
+
+
+def clock_time(wall_s: float | None, now_wall_s: float | None = None) -> str:
+    """The operator's local time of day: "03:12:44"; blank where it isn't known.
+
+    Args:
+        now_wall_s: where given, a time of another day is its day instead: "Nov 25  ".
+    """
     if wall_s is None:
         return " " * 8
     try:
+        if now_wall_s and abs(now_wall_s - wall_s) > OTHER_DAY_S:
+            return f"{time.strftime('%b %d', time.localtime(wall_s)):<8}"
         return time.strftime("%H:%M:%S", time.localtime(wall_s))
     except (OverflowError, ValueError, OSError):  # a node's clock can have any value
         return "--:--:--"

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sparktop import sanitise
 from sparktop.checks.host import judge_driver_pending, judge_next_kernel
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine
@@ -187,6 +188,8 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
         for other in other_ranks(rank_of(engine, node), picture):
             name = f"{other.engine.name} on {other.node.name}"
             yield f"{name} is a rank of the same engine and will hang: stop or restart it too."
+    if stays := _not_started_at_boot(node):
+        yield f"Docker doesn't start {' and '.join(stays)} at boot: start {'them' if stays[1:] else 'it'} afterwards."
     logins = logged_in(survey, node.name)
     if logins is None:
         yield f"Who is logged in could not be asked: {survey.problem(who_ask(node.name)) or 'no answer'}."
@@ -204,6 +207,14 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
         yield f"The next boot takes another kernel: {host.kernel_next} instead of {host.kernel}."
     if host is not None and judge_driver_pending(node).is_problem:
         yield f"{node.name} will load driver {host.driver_installed} instead of {node.driver_version}."
+
+
+def _not_started_at_boot(node: NodeView) -> list[str]:
+    """The running containers of no engine that stay down after the boot."""
+    engines = {engine.container.container_id for engine in node.engines if engine.container is not None}
+    running = (container for container in node.containers.containers if container.status == "running")
+    others = (container for container in running if container.container_id not in engines)
+    return [sanitise.name(container.name) for container in others if _policy(container) not in _AT_BOOT]
 
 
 def _end_text(engine: Engine) -> str:

@@ -274,7 +274,7 @@ class Probe:
             return
         paused = worker.state[0] == "paused"
         if self.pressure > (PAUSE_PRESSURE / 2 if paused else PAUSE_PRESSURE):
-            self.collector(worker, "paused", "memory is critically low")
+            self.collector(worker, "paused", "memory pressure is high")
             return
         if worker is self.desktop:  # a look each time, a question every second time
             self.desktop_turn = not self.desktop_turn

@@ -173,7 +173,7 @@ class Talk(ProgramSession):
         paused = self._states.get("processes", ("", ""))[0] == "paused"
         if pressure > (PAUSE_PRESSURE / 2 if paused else PAUSE_PRESSURE):
             self._due["processes"] = t + 1.0
-            detail = "memory is critically low"
+            detail = "memory pressure is high"
             self._collector("processes", "paused", detail, t)
             return
         self._due["processes"] = t + (1.9 if t - self._began_s < 20 else 4.9)

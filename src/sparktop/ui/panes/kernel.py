@@ -113,7 +113,8 @@ class KernelPane(Filtered, LogFrame):
         self._restyle()
 
     def _row(self, row: EventRow, width: int) -> Line:
-        return event_line(row, width, show_node=len(self._fleet.nodes) > 1 and width >= 40)
+        show_node = len(self._fleet.nodes) > 1 and width >= 40
+        return event_line(row, width, show_node=show_node, now_wall_s=self._fleet.wall_s)
 
     def _update_note(self) -> None:
         """Update the note above the events: which logs can't be read and why, or that there is no event."""

@@ -92,7 +92,7 @@ def test_run_of_before_that_still_shows_is_not_taken_for_the_new_one() -> None:
     assert judged(ended(made.engine())).verdict is WaitVerdict.WAITING
 
 
-@pytest.mark.parametrize("old", [made.engine(), ended(made.engine(), exit_detail="stopped (SIGTERM) (exit code 143)")])
+@pytest.mark.parametrize("old", [made.engine(), ended(made.engine(), exit_detail="stopped by SIGTERM (exit code 143)")])
 def test_engine_of_the_run_before_in_a_container_that_runs_anew_says_nothing(old) -> None:
     """Containers are listed at other moments than engines."""
     node = made.node(engines=(old,))
