@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,13 @@ def test_latencies(seconds: float | None, text: str) -> None:
 @pytest.mark.parametrize(("value", "text"), [(None, "n/a"), (0, "0 %"), (0.09, "0.1 %"), (96.4, "96 %")])
 def test_percentages(value: float | None, text: str) -> None:
     assert fmt.percent(value) == text
+
+
+def test_a_time_of_another_day_is_its_day() -> None:
+    now_s = time.mktime((2026, 11, 26, 3, 12, 44, 0, 0, -1))
+    assert fmt.clock_time(now_s - 3600, now_s) == "02:12:44"
+    assert fmt.clock_time(now_s - 26 * 3600, now_s) == "Nov 25  "
+    assert fmt.clock_time(now_s - 26 * 3600) == "01:12:44", "without a now to compare it with"
 
 
 def test_a_value_that_is_missing_says_why() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import CannotEdit
@@ -99,7 +99,7 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
     if asked_size > most:
         warning = (
             f"{needs}, but at most {gib(most)} can become free: its own check at the start will "
-            f"probably fail. Lower its share (relaunch with {_share_flag(engine)}), or "
+            f"probably fail. Lower its share (relaunch with {SHARE_FLAGS[engine.kind]}), or "
             "free other memory there."
         )
     else:
@@ -123,7 +123,7 @@ def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
     cache_flag = command_of(engine).value("--kv-cache-memory-bytes", "--kv-cache-memory")
     if cache_flag is not None and held:  # overrides the share; the weights come on top, and only their sum was measured
         return held, "what it held, as --kv-cache-memory-bytes names only its cache"
-    name = _share_flag(engine)
+    name = SHARE_FLAGS[engine.kind]
     fraction = share(engine)
     base, base_text = total, gib(total)
     reachable = reachable_bytes(engine, node) if engine.kind is EngineKind.SGLANG else None
@@ -163,8 +163,13 @@ def reachable_bytes(engine: Engine, node: NodeView) -> int | None:
     return max(baseline - others, available)
 
 
-def _share_flag(engine: Engine) -> str:
-    return "--mem-fraction-static" if engine.kind is EngineKind.SGLANG else "--gpu-memory-utilization"
+SHARE_FLAGS = {EngineKind.VLLM: "--gpu-memory-utilization", EngineKind.SGLANG: "--mem-fraction-static"}
+
+
+def share_flags(kinds: Iterable[EngineKind]) -> str:
+    """The flags that set the share of engines of these kinds, as in a sentence; without one, all flags."""
+    kinds = [*kinds]
+    return " or ".join(flag for kind, flag in SHARE_FLAGS.items() if kind in kinds or not kinds)
 
 
 def _parsed_bytes(text: str) -> int | None:
@@ -172,7 +177,6 @@ def _parsed_bytes(text: str) -> int | None:
     return int(float(match[1]) * _SUFFIXES[match[2]]) if match and len(match[1]) < 20 else None
 
 
-SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
 LEAST = 0.10
 STEP = 0.05
 _SHIFT = re.compile(r"[-+]0?\.\d{1,3}")
@@ -190,7 +194,7 @@ def literal_flags(
     notes: list[str] = []
     for name, value in flags.items():
         plain_name = name.replace("_", "-")
-        if value == AUTO and plain_name in SHARES:
+        if value == AUTO and plain_name in SHARE_FLAGS.values():
             figure, note = largest_share(team)
             literals[name] = f"{figure:.2f}"
             notes.append(f"{name} {figure:.2f}: {note}")
@@ -246,9 +250,9 @@ def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) 
     """The flag's value plus `change`; for a share that isn't set, the version's default plus `change`."""
     current_text = command_of(team[0].engine).value(name)
     try:
-        current = (
-            float(current_text) if current_text is not None else share(team[0].engine) if dashed in SHARES else None
-        )
+        is_share = dashed in SHARE_FLAGS.values()
+        own = share(team[0].engine) if is_share else None
+        current = own if current_text is None else float(current_text)
     except ValueError:
         current = None
     if current is None:
@@ -257,7 +261,7 @@ def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) 
     figure = round(current + change, 3)
     if figure <= 0:
         raise CannotEdit(f"{name} is {current:g}: {-change:g} less would leave nothing")
-    if change > 0 and dashed in SHARES and figure > MOST:
+    if change > 0 and dashed in SHARE_FLAGS.values() and figure > MOST:
         raise CannotEdit(
             f"{name} is {current:g}: {change:g} more would be over {MOST}, which leaves first requests no room"
         )

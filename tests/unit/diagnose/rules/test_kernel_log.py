@@ -131,6 +131,7 @@ def test_refused_allocations_by_number_and_by_what_is_left(
 def test_refusals_are_over_a_minute_later_where_memory_is_to_spare(available_gib: float, severity: Severity) -> None:
     (finding,) = claims(RULES, one(log(*[NO_MEMORY] * 12, every_s=0.5, ago_s=80), available_gib=available_gib))
     assert finding.severity is severity
+    assert bool(finding.remedies) is (severity is C), "what is over asks for nothing"
 
 
 def test_what_was_said_last_comes_first_and_one_that_goes_on_says_when_it_was_last() -> None:

@@ -54,6 +54,20 @@ def test_it_is_typed_watched_and_destructive() -> None:
     assert step(plan, "back").act == AwaitBack(boot_id="boot-of-spark1")
 
 
+def test_other_containers_that_docker_leaves_down_are_named() -> None:
+    view = node("spark1")
+    others = tuple(
+        container(name, restart_policy=policy, status=status)
+        for name, policy, status in (
+            ("open-webui", "no", "running"), ("litellm", "on-failure:3", "running"), ("cache", "always", "running"),
+            ("old", "no", "exited"),
+        )
+    )  # fmt: skip
+    with_others = replace(view, containers=replace(view.containers, containers=(*view.containers.containers, *others)))
+    assert "Docker doesn't start open-webui and litellm at boot: start them afterwards." in warned(made(with_others))
+    assert "Docker doesn't start" not in warned(made(view))
+
+
 def test_what_ran_before_runs_again_at_its_end() -> None:
     by_hand = engine(container=container(restart_policy="no"))
     plan = made(node("spark1", engines=(by_hand,)))

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import seen
+from sparktop.engines.memory_target import share_flags
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.fleet import FleetState, current_nodes
+from sparktop.model.fleet import FleetState, NodeView, current_nodes
 from sparktop.text.units import GIB, gib
 
 LOW_SHARE, LOW_BYTES = 0.07, 8 * GIB
@@ -70,7 +71,7 @@ def low(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Reduce the engine's share: --gpu-memory-utilization (SGLang: --mem-fraction-static)",
+                    title=f"Reduce the engine's share: {_share_flags(node)}",
                     steps=(
                         "lower it so that 12 GiB (headless) or 20 GiB (with a desktop) stay available, and relaunch",
                     ),
@@ -140,7 +141,7 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
             remedies=(
                 Remedy(
                     title="Free memory: stop what you don't need, or reduce the engine's share",
-                    steps=("lower --gpu-memory-utilization or --mem-fraction-static, and relaunch",),
+                    steps=(f"lower {_share_flags(node)}, and relaunch",),
                     cost="part of the KV cache; the time to load",
                     action="relaunch",
                     change=SMALLER_SHARE,
@@ -198,10 +199,7 @@ def swap_used(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title=(
-                        "Before the next launch, reduce the engine's share: --mem-fraction-static 0.75, or a lower "
-                        "--gpu-memory-utilization"
-                    ),
+                    title=f"Before the next launch, reduce the engine's share: {_share_flags(node)}",
                     cost="part of the KV cache",
                     action="relaunch" if is_heavy else None,
                     change=SMALLER_SHARE if is_heavy else None,
@@ -218,3 +216,8 @@ def _limits(total: int) -> tuple[int, int]:
     if total < SMALL_MACHINE_BYTES:
         return warning, critical
     return max(warning, LOW_BYTES), max(critical, SCARCE_BYTES)
+
+
+def _share_flags(node: NodeView) -> str:
+    """The flags of the shares of the engines that run there."""
+    return share_flags(engine.kind for engine in node.engines if is_alive(engine))

@@ -13,6 +13,7 @@ from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.memory.held import largest_of_no_engine
 from sparktop.diagnose.rules.window import seen
+from sparktop.engines.memory_target import share_flags
 from sparktop.engines.pair import Pair, Two, two_of
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
@@ -30,7 +31,6 @@ WORTH_NAMING_BYTES = 1 * GIB
 JOB_BYTES = 16 * GIB
 """A process of no engine that holds more GPU memory is a job of its own, not a service."""
 _NOT_HELD = ("free", "cache", "engine")
-_SHARE_FLAGS = {EngineKind.VLLM: "--gpu-memory-utilization", EngineKind.SGLANG: "--mem-fraction-static"}
 _UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
 
 
@@ -218,7 +218,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
     )
     kinds = _kinds(gap)
     sglang = kinds == {EngineKind.SGLANG}
-    share = " or ".join(flag for kind, flag in _SHARE_FLAGS.items() if kind in kinds)
+    share = share_flags(kinds)
     smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
     yield Remedy(
         title=f"Reduce {share} on both ranks to what {name} can spare",
