@@ -144,6 +144,8 @@ def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tup
         if one.rule in told and one.phase is Phase.FIRING:
             grave += takewhile(_is_relaunch, one.remedies)
             lesser += one.remedies
+        elif one.blocks_starts:  # memory that isn't free yet: once it is, the same start succeeds
+            continue
         elif one.rule not in told and one.severity is not Severity.INFO and _is_recent(one, fleet):
             is_of_node = not (one.engine or one.subject)  # short memory: the same start makes it short again
             (grave if is_of_node or one.severity is Severity.CRITICAL else lesser).extend(one.remedies)

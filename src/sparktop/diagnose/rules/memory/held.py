@@ -384,7 +384,7 @@ def _reboot(after: _AfterExit, trapped: int) -> tuple[Remedy, ...]:
     if engine is not None and has_share and not _is_refused_by_sglang(engine, trapped, after.available):
         remedies.append(
             Remedy(
-                title="Or launch with a smaller share, in the remaining memory",
+                title="Launch with a smaller share, in the remaining memory",
                 cost="KV cache",
                 action="relaunch",
                 change=SMALLER_SHARE,
