@@ -142,8 +142,8 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
             " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver  ?",
         ),
         (
-            {"title": "Stop vllm-gptoss now: its first request eats spark1's memory", "is_unseen": True},
-            " ✖ Stop vllm-gptoss now: its first request eats spark1's memory  last seen",
+            {"title": "Stop vllm-gptoss now: its first request takes spark1's memory", "is_unseen": True},
+            " ✖ Stop vllm-gptoss now: its first request takes spark1's memory  last seen",
         ),
         (
             {"title": "Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qwen36)"},
@@ -256,6 +256,16 @@ def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClo
     small = verdict(clock, pictures.many(clock), width=60, height=4)
     assert [line.split("  ")[0] for line in small[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
     assert small[3] == " … and 3 more, 1 note  A all"
+
+
+def test_a_setting_that_may_do_harm_gives_way_to_what_happens(clock: ManualClock) -> None:
+    found = (
+        finding("kernel.xid-119", nodes=("spark1",)),
+        finding("desktop.frozen", nodes=("spark1",), caused_by="kernel.xid-119"),
+        finding("config.performance-mode", nodes=("spark1",), severity=Severity.WARNING),
+    )
+    lines = verdict(clock, replace(pictures.idle(clock), findings=found), height=2)
+    assert "desktop.frozen" in lines[1]
 
 
 def test_one_line_still_says_how_many_more(clock: ManualClock) -> None:

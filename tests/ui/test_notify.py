@@ -23,9 +23,11 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.observe.watch import Publish
+from sparktop.text.lines import Line
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.attention import Attention
+from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
 from sparktop.ui.notify import NewFindings, NotifyOptions, environment, filled, for_terminal, run_command, window_title
 
 ONE = Finding(rule="a.one", severity=Severity.CRITICAL, title="One", nodes=("spark1", "spark2"), explanation="Why.")
@@ -235,6 +237,17 @@ async def test_a_toast_tells_what_no_line_of_the_screen_does() -> None:
         await until(pilot, lambda: "✖ spark1 + spark2: One" in screen(pilot), what="the toast over the help")
         toast_row = next(y for y, row in enumerate(svg.plain(app)) if "✖ spark1 + spark2: One" in row)
         assert 3 <= toast_row < 8, "neither over the top lines nor over a log's newest"
+
+
+async def test_a_dialog_drops_its_news_once_that_is_over() -> None:
+    app, state, _ = told_app(NotifyOptions(channels=("toast",)))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await ready(pilot)
+        await app.push_screen(ChooseScreen("fix", (Choice(label=Line.of("One way")),)))
+        app.publish(replace(state, findings=(ONE,)))
+        await until(pilot, lambda: "✖ new: spark1 + spark2: One" in screen(pilot))
+        app.publish(replace(state, findings=(replace(ONE, phase=Phase.RESOLVED),)))
+        await until(pilot, lambda: "new: spark1 + spark2: One" not in screen(pilot))
 
 
 async def test_a_program_that_fails_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktop.engines.memory_needs import is_loading
-from sparktop.model.fleet import NodeView
+from sparktop.model.fleet import NodeView, is_current
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
 from sparktop.text.lines import Line, fitting, wrapped
 from sparktop.text.units import GIB, NA, bare_gib, countdown, duration, memory_rate, missing, percent, rate, size, watts
@@ -51,8 +51,8 @@ def headline_tone(view: NodeView) -> str:
 
 
 def trend_line(view: NodeView) -> Line:
-    """ "▼ 6.1 GiB/s", "steady"; empty before it is known."""
-    if view.trend is None:
+    """ "▼ 6.1 GiB/s", "steady"; empty before it is known, and once it isn't any more."""
+    if view.trend is None or not is_current(view):
         return Line()
     speed = view.trend.bytes_per_s
     if view.trend.time_to_empty_s is None and abs(speed) < 60e6:
@@ -67,7 +67,7 @@ def trend_line(view: NodeView) -> Line:
 def empty_line(view: NodeView) -> Line:
     """ "empty in 0:07" while available memory falls; else empty, also while an engine loads: that ends by itself."""
     empty_s = view.trend.time_to_empty_s if view.trend else None
-    if empty_s is None or any(map(is_loading, view.engines)):
+    if empty_s is None or not is_current(view) or any(map(is_loading, view.engines)):
         return Line()
     return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
 

@@ -203,13 +203,14 @@ class ActionFlow:
             finding, remedies, doubts=doubts, is_read_only=self.is_read_only, is_down=_is_down(finding, self._picture())
         )
         others = [other for other in others if other.key != finding.key]
-        rows = (*rows, *other_finding_choices(others, count_above=len(rows)))
+        names = [view.name for view in self._picture().nodes]
+        rows = (*rows, *other_finding_choices(others, names, count_above=len(rows)))
         is_hopeless = bool(doubtful) and not any(mends(remedy) for remedy in remedies if remedy not in doubtful)
         remedy = await self._ask_screen(
             ChooseScreen(
                 "fix",
                 rows,
-                intro=introduction(finding),
+                intro=introduction(finding, names),
                 verb="shows the plan",
                 at=first_mending(
                     rows, doubtful=doubtful, instead=await self._first_mendable(others) if is_hopeless else None

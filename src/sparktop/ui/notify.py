@@ -121,6 +121,8 @@ class Notifier:
         self._new_findings = NewFindings()
         self._waiting: list[Finding] = []
         self._is_gathering = False
+        self._told_in_dialog: frozenset[FindingKey] = frozenset()
+        """The findings in the newest line of an open dialog."""
         self._title = ""
         self._has_complained = False
 
@@ -128,6 +130,7 @@ class Notifier:
         """Announce what is new in this fleet state, and update the window title."""
         if "title" in self._channels:
             self._set_title(window_title(fleet, self._attention))
+        self._untell(fleet)
         new_findings = self._new_findings.of(fleet.findings, self._attention, self._under_way())
         if not new_findings:
             return
@@ -137,6 +140,14 @@ class Notifier:
         self._is_gathering = True
         self._app.set_timer(GATHER_S, self._announce_waiting)
         self._announce(new_findings)
+
+    def _untell(self, fleet: FleetState) -> None:
+        """Take the line out of an open dialog once none of its findings fires: it would stand there as if it did."""
+        firing = {finding.key for finding in fleet.findings if finding.phase is Phase.FIRING}
+        if self._told_in_dialog and self._told_in_dialog.isdisjoint(firing):
+            self._told_in_dialog = frozenset()
+            if (tell := getattr(self._app.screen, "tell", None)) is not None:
+                tell("")
 
     def _announce_waiting(self) -> None:
         self._is_gathering = False
@@ -152,6 +163,7 @@ class Notifier:
             # A toast would cover a dialog's buttons.
             if (tell := getattr(self._app.screen, "tell", None)) is not None:
                 tell(f"{'again' if is_back else 'new'}: {headline(findings)}")
+                self._told_in_dialog = frozenset(finding.key for finding in findings)
             else:
                 self._toast(findings)
         if "bell" in self._channels:

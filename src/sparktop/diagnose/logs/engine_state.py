@@ -147,8 +147,8 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
     if phase.name == "statistics":
         serving = EngineState.SERVING if phase.running else EngineState.READY
         return replace(
-            state, state=serving, progress=None, phase="", has_served=True, ready_wall_s=_ready_s(state, line),
-            statistics=phase, statistics_wall_s=line.wall_s,
+            state, state=serving, progress=None, phase="", has_served=True, statistics=phase,
+            statistics_wall_s=line.wall_s,
         )  # fmt: skip
     if phase.state is None or (state.state in _READY_STATES and phase.state not in _READY_STATES):
         return state

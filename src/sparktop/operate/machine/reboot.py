@@ -138,7 +138,7 @@ def _restartable(node: NodeView, picture: FleetState) -> tuple[tuple[Engine, Con
 
 def _effect(node: NodeView, picture: FleetState) -> str:
     names = [engine.name for engine, _ in _restartable(node, picture)]
-    return f" It ends when {' and '.join(names)} {'serve' if names[1:] else 'serves'} again." if names else ""
+    return f" The run ends when {' and '.join(names)} {'serve' if names[1:] else 'serves'} again." if names else ""
 
 
 def _start_steps(node: NodeView, picture: FleetState) -> Iterator[Step]:

@@ -81,6 +81,8 @@ def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) 
     findings = request.findings
     if not findings or (engines_run_on and _is_from_a_log(request)):
         return ()
+    if len(findings[0].nodes) == 1 and findings[0].nodes[0] in request.nodes:
+        (node,) = findings[0].nodes  # of a pair's two findings of one title it is this one
     problems = (
         f"the problem is gone: {findings[0].title}" if len(findings) == 1 else f"all {len(findings)} problems are gone"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from sparktop.engines.memory_target import Target, gib_option
+from sparktop.engines.memory_target import gib_option
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
@@ -92,7 +92,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     head = starters[0]
     took = f" Its last load took {span(head.load_s)}." if head.load_s is not None else ""
-    targets = "; ".join(f"{starter.node}: {_target_text(starter.target)}" for starter in starters)
+    targets = "; ".join(f"{starter.node}: {_target_text(starter)}" for starter in starters)
     down = (
         f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again."
         if any(starter.rank.runs for starter in starters)
@@ -101,8 +101,13 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     return f"{down}{took} It starts only when there is memory for it: {targets}. Otherwise nothing is started."
 
 
-def _target_text(target: Target) -> str:
-    return f"{gib(target.target_bytes)} available ({target.sentence})"
+def _target_text(starter: Existing) -> str:
+    """What must be available, and of an engine that is down what is, where that is less."""
+    target, sample = starter.target, starter.rank.view.sample
+    text = f"{gib(target.target_bytes)} available ({target.sentence})"
+    if starter.rank.runs or sample is None or sample.memory.available_bytes >= target.target_bytes:
+        return text
+    return f"{text}, {gib(sample.memory.available_bytes)} now"
 
 
 def _warnings(request: Request, starters: Sequence[Existing], steps: Sequence[Step], survey: Survey) -> Iterator[str]:

@@ -70,8 +70,8 @@ def unreachable_refusal(request: Request, picture: FleetState) -> Refused | None
                 f"{name} can't be reached now ({view.link.trouble}). sparktop reconnects by itself.",
                 (
                     *((view.link.hint,) if view.link.hint else ()),
-                    "collect evidence: saves the last data seen from this node",
-                    "when it is back, arm the guard: it acts on the Spark, without the connection",
+                    f"wait until {name} answers; if it doesn't, power-cycle it",
+                    "meanwhile collect evidence: it saves the last data seen from this node",
                 ),
             )
     return None

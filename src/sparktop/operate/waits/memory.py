@@ -88,9 +88,11 @@ def rung(view: NodeView, missing_bytes: int, before: NodeView | None = None) -> 
 def _unheld_text(view: NodeView, missing_bytes: int, trapped: int, unaccounted: int | None) -> str:
     cache = view.sample.memory.page_cache_bytes if view.sample else 0
     if trapped >= TRAPPED_BYTES:
+        normal = (view.baseline.least_unaccounted_bytes if view.baseline else None) or 0
+        lost = max(trapped, (unaccounted or 0) - normal)
         return (
-            f"{gib(unaccounted or trapped)} belong to no process, no GPU process and no cache: the driver has kept "
-            "them. Neither dropping caches nor killing processes has released such memory; a reboot has"
+            f"{gib(lost)} belong to no process, no GPU process and no cache: the driver has kept them. Reboot "
+            f"{view.name}: dropping caches and killing processes haven't released such memory"
         )
     if cache >= CACHE_BYTES:
         return (

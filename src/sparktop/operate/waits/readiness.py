@@ -287,7 +287,12 @@ def _ready_text(engine: Engine) -> str:
     return f"answers{took}"
 
 
-_DOING = {"compile": "compiling", "autotune": "tuning kernels"}
+_DOING = {
+    "compile": "compiling or profiling",  # with --enforce-eager it only profiles, and logs the same
+    "autotune": "tuning kernels",
+    "kv cache": "allocating the KV cache",
+    "warm-up": "warming up",
+}
 """Phase of a load, as engine_state.toml names it -> what the engine does, where that isn't loading."""
 
 
@@ -297,7 +302,7 @@ def _starting_status(engine: Engine, log: LogFacts | None) -> WaitStatus:
     phase = (progress.phase if progress else "") or (log.phase if log else "")
     words = {
         EngineState.LOADING: _DOING.get(phase) or f"loading {phase}".rstrip(),
-        EngineState.CAPTURING: "capturing graphs",
+        EngineState.CAPTURING: _DOING.get(phase) or "capturing graphs",
         EngineState.STARTING: f"starting{f', {phase}' if phase else ''}",
     }.get(engine.state, "running; its log is still empty")
     ratio = None

@@ -103,7 +103,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
         return []
 
     def tell(self, text: str) -> None:
-        """Show a new critical finding in the dialog, as a toast would cover its buttons."""
+        """Show a new critical finding in the dialog, as a toast would cover its buttons; an empty text ends that."""
         self.news = text
         self.renew()
 

@@ -350,16 +350,22 @@ def _ranked(family: Sequence[FindingRow]) -> list[tuple[int, Item]]:
 
 
 def _fitting(items: Sequence[Item], room: int, *, keeps_one: bool) -> list[Item]:
-    """The items that fit in `room` lines: causes come before consequences.
+    """The items that fit in `room` lines: causes come before consequences, and settings that may do harm last.
 
     `keeps_one` leaves a line for the count of the others.
     """
     if len(items) <= room:
         return list(items)
     room = max(1, room - 1 if keeps_one else room)
-    roots = [item for item in items if isinstance(item, Notice) or not item.stem][:room]
-    kept_ids = {id(item) for item in roots}
-    for item in items:
-        if len(kept_ids) < room:
-            kept_ids.add(id(item))
+    kept_ids = {id(item) for item in sorted(items, key=_urgency)[:room]}
     return [item for item in items if id(item) in kept_ids]
+
+
+def _urgency(item: Item) -> int:
+    """Smaller: shown before the others. A lint's warning tells of what may come, a consequence of what is."""
+    if isinstance(item, Notice):
+        return 0
+    if item.stem:
+        return 1
+    is_setting = item.finding.rule.startswith("config.") and item.finding.severity is not Severity.CRITICAL
+    return 2 if is_setting else 0

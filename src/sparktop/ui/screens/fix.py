@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.diagnose.findings import cause_of
-from sparktop.documents.finding_tree import SIGNS
+from sparktop.documents.finding_tree import SIGNS, nodes_text
 from sparktop.documents.plan import RISKS
 from sparktop.engines.rank_order import ranks
 from sparktop.model.change import Change
@@ -22,10 +22,9 @@ _VERBS = {"relaunch": "shows its change", "launch": "shows the recipes"}
 NOT_HERE = Line.of(("not in a read-only console", "faint"))
 
 
-def introduction(finding: Finding) -> tuple[Line, ...]:
-    """The finding to be fixed, and how sure it is."""
-    glyph, tone = SIGNS[finding.severity]
-    lines = [Line.of((f"{glyph} ", tone), (finding.title, "strong"))]
+def introduction(finding: Finding, fleet: Sequence[str] = ()) -> tuple[Line, ...]:
+    """The finding to be fixed, and how sure it is; `fleet` are the names of all watched nodes."""
+    lines = [_named(finding, fleet, "strong")]
     if finding.figures:
         lines.append(Line.of(("  ", ""), (finding.figures, "")))
     if finding.phase is Phase.RESOLVED:
@@ -130,14 +129,23 @@ def with_consequences(finding: Finding, findings: Sequence[Finding]) -> tuple[Re
         for remedy in other.remedies
         if remedy.action == "relaunch" and remedy.change is not None
     )
-    return tuple(dict.fromkeys((*literal, *finding.remedies)))
+    return tuple({(remedy.title, remedy.action): remedy for remedy in (*literal, *finding.remedies)}.values())
 
 
-def other_finding_choices(other_findings: Sequence[Finding], *, count_above: int) -> tuple[Choice, ...]:
+def _named(finding: Finding, fleet: Sequence[str], title_tone: str) -> Line:
+    """Sign, nodes (unless the title names them) and title."""
+    glyph, tone = SIGNS[finding.severity]
+    nodes = nodes_text(finding, fleet)
+    return Line.of((f"{glyph} ", tone), (f"{nodes}  " if nodes else "", tone), (finding.title, title_tone))
+
+
+def other_finding_choices(
+    other_findings: Sequence[Finding], fleet: Sequence[str] = (), *, count_above: int
+) -> tuple[Choice, ...]:
     """The other findings, each leading to its own remedies; `count_above` is the number of choices above them."""
     return tuple(
         Choice(
-            label=Line.of((f"{SIGNS[finding.severity][0]} ", SIGNS[finding.severity][1]), (finding.title, "value")),
+            label=_named(finding, fleet, "value"),
             value=finding,
             heading="" if number or not count_above else "What else is wrong",
             verb="shows its remedies",

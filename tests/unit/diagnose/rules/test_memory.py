@@ -262,13 +262,18 @@ def test_a_small_machine_is_measured_by_shares() -> None:
     assert not list(low.low.check(picture(node(memory=small))))
 
 
+LONG_ROOMY = [(-60.0, 108.0), (0.0, 108.0)]
+JUST_FREED = [(-60.0, 3.0), (-6.0, 3.0), (-2.0, 108.0), (0.0, 108.0)]
+
+
 @pytest.mark.parametrize(
     ("more", "fires"),
     [
         ({"psi_full": 34.0}, True),
         ({"swap_bytes_per_s": 180e6}, True),
         ({"swap_bytes_per_s": 180e6, "memory": memory(108.0)}, False),  # read back: the engine was stopped
-        ({"swap_bytes_per_s": 180e6, "memory": memory(108.0), "psi_full": 12.0}, True),
+        ({"memory": memory(108.0), "available_gib": LONG_ROOMY, "psi_full": 12.0}, True),
+        ({"memory": memory(108.0), "available_gib": JUST_FREED, "psi_full": 12.0}, False),  # an average decays
         ({"psi_full": 2.0}, False),
         ({"psi_full": 0.0, "psi_some": 40.0}, False),
         ({"swap_bytes_per_s": 3e6, "swap_gib": 6.0}, False),

@@ -74,7 +74,7 @@ def test_what_ran_before_runs_again_at_its_end() -> None:
     assert ids(plan)[2:] == ["back", "start-vllm-qwen36", "ready-vllm-qwen36", "serving-vllm-qwen36"]
     (call,) = operations(plan, "start-vllm-qwen36")
     assert call.path == f"/containers/{container().container_id}/start"
-    assert plan.effect.endswith("It ends when vllm-qwen36 serves again.")
+    assert plan.effect.endswith("The run ends when vllm-qwen36 serves again.")
     for lost in (container(auto_remove=True), container(argv=("sleep", "infinity")), None):
         assert ids(made(node("spark1", engines=(engine(container=lost),)))) == ["evidence", "reboot", "back"]
 

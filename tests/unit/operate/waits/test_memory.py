@@ -124,7 +124,7 @@ def test_memory_of_nobody_is_trapped_and_needs_a_reboot() -> None:
     found = judged(since((-121, 60.0), (0, 60.0)), node)
     assert found.verdict is WaitVerdict.FAILED
     assert "belong to no process" in found.detail
-    assert "a reboot has" in found.detail
+    assert "Reboot spark1" in found.detail
 
 
 def test_trapped_memory_is_not_blamed_on_a_small_engine_beside_it() -> None:

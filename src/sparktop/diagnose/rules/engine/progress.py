@@ -12,6 +12,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
+from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.event import Severity
@@ -32,6 +33,8 @@ STILL_S = 300.0
 BUSY_CPU_PERCENT = 12.0
 """About two and a half of twenty cores: compiling, or reading."""
 ENDED_REPORTED_S = 600.0
+START_SLACK_S = 1.0
+"""A log's times and Docker's are of one clock."""
 _HANGS = (
     "gpu.spin-deadlock",
     "gpu.capture-stuck",
@@ -83,8 +86,8 @@ LACKS_MEMORY = frozenset(
     )
 )
 """Log rules of a start that found less memory than it needs: another program may hold it."""
-OF_MEMORY_BEFORE_IT = OF_UNEQUAL_MEMORY | LACKS_MEMORY
-"""Log rules of the memory that a start found, which a reboot has freed."""
+OF_NODES_BEFORE_IT = OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END | LACKS_MEMORY
+"""Log rules of the memory that a start found, or of another node's rank: a reboot has ended both."""
 OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
 """Log rules that say what `kv_cache_full` says of an engine whose metrics are read."""
 _WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
@@ -101,15 +104,19 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                 now_s is None or engine.exited_wall_s is None or now_s - engine.exited_wall_s > ENDED_REPORTED_S
             ):
                 continue
+            if has_rebooted_since(node, engine.exited_wall_s):
+                continue  # the boot has ended what it told of; that the engine is down is told by engine.down
             has_rebooted = any(has_rebooted_since(one, engine.exited_wall_s) for one in fleet.nodes)
             for finding in engine.log.findings:
                 if not is_told(finding.rule) or (finding.rule in OF_A_FULL_CACHE and engine.metrics is not None):
                     continue
-                if has_rebooted and finding.rule in OF_MEMORY_BEFORE_IT:
+                if has_rebooted and finding.rule in OF_NODES_BEFORE_IT:
                     continue
                 logged_s = finding.since_wall_s or min(
                     (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
                 )
+                if _is_of_earlier_run(engine, logged_s):
+                    continue
                 log = LogPlace(node.name, engine.name)
                 is_clear = len(node.engines) == 1 or engine.name in finding.title
                 yield replace(
@@ -121,6 +128,17 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     evidence=tuple(replace(line, log=log) for line in finding.evidence),
                     remedies=(*_end_holder(finding, node), *finding.remedies),
                 )
+
+
+def _is_of_earlier_run(engine: Engine, logged_s: float | None) -> bool:
+    """Whether the run that wrote the line is over and another one has begun, whose log isn't read yet.
+
+    A container that Docker restarts tells on what ended the run before.
+    """
+    container = engine.container
+    if container is None or container.started_wall_s is None or logged_s is None or engine.restarts:
+        return False
+    return is_alive(engine) and logged_s < container.started_wall_s - START_SLACK_S
 
 
 def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:

@@ -91,6 +91,8 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
     engine = team[0].engine
     if any(rank.engine.state is EngineState.CAPTURING for rank in team if is_alive(rank.engine)):
         return None  # a stalled capture has its own rule and remedies
+    if any(_is_being_stopped(rank, fleet) for rank in team):
+        return None  # a rank that a console stops is no rank that left the others waiting
     stretches = {
         rank.node.name: stretch
         for rank in team
@@ -107,6 +109,17 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
         spin = _Spin(team=team, stretches=stretches, still_s=rates.progress_age_s, has_counters=is_fresh)
         return spin if spin.seconds >= SUSPECTED_S else None
     return _by_silence(team, stretches, fleet)
+
+
+def _is_being_stopped(rank: EngineRank, fleet: FleetState) -> bool:
+    """Whether a console's run that goes on has stopped this rank, or is about to."""
+    container_id = rank.engine.container.container_id if rank.engine.container is not None else ""
+    return any(
+        one.is_under_way
+        and one.node == rank.node.name
+        and (one.engine == rank.engine.name or container_id in one.containers)
+        for one in fleet.interventions
+    )
 
 
 def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], fleet: FleetState) -> _Spin | None:

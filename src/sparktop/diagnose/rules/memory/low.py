@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.window import seen
+from sparktop.diagnose.rules.window import newest, seen
 from sparktop.engines.memory_target import share_flags
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
@@ -23,6 +23,8 @@ PRESSURE_PERCENT = 10.0
 SWAP_STORM_BYTES_PER_S = 20e6
 ROOMY_SHARE = 0.5
 """With so much available, what moves is read back from swap after a shortage."""
+DECAYS_S = 30.0
+"""An average over ten seconds tells of a shortage this long after its end."""
 SWAP_INFO_BYTES = 1 * GIB
 SWAP_WARNING_BYTES = 4 * GIB
 
@@ -112,9 +114,11 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
         psi, swap_rate = sample.memory_pressure, node.swap_bytes_per_s
         stalls = psi.full_avg10 if psi else 0.0
         memory = sample.memory
-        is_recovering = memory.available_bytes >= ROOMY_SHARE * memory.total_bytes and stalls < 1.0
-        is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S and not is_recovering
-        if stalls < PRESSURE_PERCENT and not is_swapping:
+        roomy_bytes = ROOMY_SHARE * memory.total_bytes
+        was_short = any(available < roomy_bytes for _, available in newest(node.available_history, DECAYS_S))
+        is_recovering = memory.available_bytes >= roomy_bytes and (was_short or stalls < 1.0)
+        is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S
+        if is_recovering or (stalls < PRESSURE_PERCENT and not is_swapping):
             continue
         swap_text = f", swap moves {swap_rate / 1e6:.0f} MB/s" if swap_rate is not None and swap_rate > 1e6 else ""
         yield Finding(

@@ -185,7 +185,7 @@ def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
             rule="memory.first-request-spike",
             severity=Severity.CRITICAL,
             confidence=Confidence.CONFIRMED if running else Confidence.SUSPECTED,
-            title=f"Stop {engine.name} now: its first request eats {node.name}'s memory",
+            title=f"Stop {engine.name} now: its first request takes {node.name}'s memory",
             explanation=(
                 f"It was loaded and idle. {span(began_s)} after its GPU began the first request, "
                 f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. "

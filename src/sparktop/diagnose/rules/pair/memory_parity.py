@@ -138,6 +138,7 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
         remedies=tuple(_remedies(gap)),
         references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
         nodes=two.names,
+        subject=poor,
         brief=f"{gap.rich_bytes / GIB:.0f} against {gap.poor_bytes / GIB:.0f} GiB before load",
     )
 

@@ -20,8 +20,8 @@ SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
 _START_BOTH = Remedy(
-    title="Read why the first rank exited, then start every rank together",
-    steps=("the last lines of both logs, and both kernel logs", "wait until memory is free on both nodes"),
+    title="Start every rank together",
+    steps=("why the first rank exited: its log's last lines and its kernel log", "wait until memory is free on both"),
     cost="the time to load",
     action="safe-restart",
 )
