@@ -188,6 +188,14 @@ async def test_a_start_into_memory_that_was_lost_before_our_eyes_is_refused(tmp_
     await acting.aclose()
 
 
+def test_a_deadlock_names_the_link_that_was_lost_before_it_also_once_that_is_up() -> None:
+    spin = found(Stage("two-node-link").run(49), "gpu.spin-deadlock")
+    assert "lost its link just before" in spin.explanation
+    assert spin.evidence[0].text.endswith("Link down")
+    actions = [remedy.action for remedy in spin.remedies]
+    assert actions == ["collect-evidence", "safe-restart"], "graphs are not at fault"
+
+
 async def test_ranks_start_once_their_link_is_up_and_nothing_stops_before(tmp_path: Path) -> None:
     stage = Stage("two-node-link").run(30)
     assert stage.firing("cluster.link-down")

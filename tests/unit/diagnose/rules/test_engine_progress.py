@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.pictures_support import WALL_S, claims, engine, link, node, picture, rules_on
+from tests.pictures_support import WALL_S, claims, container, engine, link, node, picture, rules_on
 
 from sparktop.diagnose.logs.rule import parse
 from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineState, LogFacts, Progress
@@ -112,6 +112,25 @@ def test_what_the_log_told_stands_while_the_end_is_recent(ago_s: float, expected
     assert rules(fleet) == expected
     for finding in claims(RULES, fleet):
         assert (finding.nodes, finding.subject) == (("spark1",), "vllm-qwen36")
+
+
+def test_what_the_run_before_told_is_over_once_another_has_begun() -> None:
+    """Its own log may be read some seconds later; one that Docker restarts tells on what ended the run before."""
+    told = replace(REASON, since_wall_s=WALL_S - 150)
+    begun = container(started_wall_s=WALL_S - 5)
+    loads = engine(state=EngineState.STARTING, container=begun, log=LogFacts(findings=(told,)))
+    assert rules(picture(node(engines=(loads,)))) == []
+    loops = replace(loads, container=replace(begun, restart_count=4))
+    assert rules(picture(node(engines=(loops,)))) == ["vllm.torch-oom"]
+
+
+def test_what_the_log_told_is_over_with_its_node_s_boot() -> None:
+    over = engine(state=EngineState.EXITED, exited_wall_s=WALL_S - 150, log=LogFacts(findings=(REASON,)))
+    view = node(engines=(over,))
+    assert view.sample is not None
+    rebooted = replace(view, sample=replace(view.sample, boot_s=60.0))
+    assert rules(picture(rebooted)) == ["engine.down"]
+    assert rules(picture(view)) == ["vllm.torch-oom"]
 
 
 RULE = """

@@ -27,7 +27,7 @@ from sparktop.engines.cuda_graphs import flag_without_graphs
 from sparktop.model.engine import Engine, EngineKind, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, LogPlace
-from sparktop.model.fleet import Baseline, FleetState, LinkState, NodeView
+from sparktop.model.fleet import Baseline, FleetState, Intervention, LinkState, NodeView
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading
 
 capture_stuck, spin_deadlock = capture.capture_stuck.check, spin.spin_deadlock.check
@@ -121,6 +121,17 @@ def test_both_ranks_spinning_are_one_finding_that_names_both() -> None:
     assert "every rank together" in restart.title
     assert any("NCCL 2.30.4" in step for each in found.remedies for step in each.steps)
     assert any('"cudagraph_mode":"none"' in step for each in found.remedies for step in each.steps)
+
+
+def test_a_rank_that_a_console_stops_left_nobody_waiting() -> None:
+    idle = node("spark2", util=0.0, power_w=11.0, engines=(worker(),))
+    fleet = picture(spinning(engines=(head(),)), idle)
+    stop = Intervention(
+        node="spark2", engine="rank1", action="safe-restart", began_wall_s=WALL_S - 5, is_under_way=True
+    )
+    assert not list(spin_deadlock(replace(fleet, interventions=(stop,))))
+    over = replace(stop, is_under_way=False, ended_wall_s=WALL_S - 3)
+    assert only(spin_deadlock(replace(fleet, interventions=(over,))))
 
 
 def test_the_rank_that_spins_and_the_one_that_is_idle_are_told_apart() -> None:
