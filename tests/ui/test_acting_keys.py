@@ -110,6 +110,20 @@ async def test_a_remedy_by_hand_is_read_and_a_suspicion_is_called_one() -> None:
     assert side.asked == []
 
 
+async def test_an_open_list_of_fixes_tells_of_the_finding_as_it_is_now() -> None:
+    async with acting("decode") as (app, _side, pilot):
+        shown = with_finding(claims.spin)
+        app.publish(shown)
+        await until(pilot, lambda: "Spin deadlock" in screen(pilot))
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "Restart both ranks together")
+        (finding,) = (each for each in shown.findings if each.rule == "gpu.spin-deadlock")
+        app.publish(replace(shown, findings=(replace(finding, brief="96 % SM at 14 W, 9 requests held"),)))
+        await until(pilot, lambda: "9 requests held" in screen(pilot))
+        app.publish(replace(shown, findings=()))
+        await until(pilot, lambda: "it has resolved by itself" in screen(pilot))
+
+
 async def test_a_relaunch_is_edited_before_it_is_planned() -> None:
     def claim(wall_s: float) -> Finding:
         made = claims.spin(wall_s)

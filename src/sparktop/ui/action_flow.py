@@ -17,7 +17,7 @@ from textual.screen import Screen
 from sparktop.clock import Clock
 from sparktop.engines.ranks import is_alive
 from sparktop.errors import SparktopError
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.run import Run, RunState
 from sparktop.ui.bring_up_flow import BringUpFlow
@@ -210,7 +210,7 @@ class ActionFlow:
             ChooseScreen(
                 "fix",
                 rows,
-                intro=introduction(finding, names),
+                intro=lambda: introduction(self._newest(finding), names),
                 verb="shows the plan",
                 at=first_mending(
                     rows, doubtful=doubtful, instead=await self._first_mendable(others) if is_hopeless else None
@@ -230,6 +230,11 @@ class ActionFlow:
             request = await self._with_settings(chosen, request, (remedy.title, *remedy.steps, *left))
         if request is not None:
             await self._review(chosen, request)
+
+    def _newest(self, finding: Finding) -> Finding:
+        """The finding as it is told now; resolved once it isn't any more."""
+        newest = next((other for other in self._picture().findings if other.key == finding.key), None)
+        return newest or replace(finding, phase=Phase.RESOLVED)
 
     async def _first_mendable(self, findings: Sequence[Finding]) -> Finding | None:
         """The first finding with a remedy that is expected to succeed: what stands in the way of the others, such as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -215,9 +215,15 @@ class ChooseScreen(Dialog[Any]):
     is_opaque = False
 
     def __init__(
-        self, title: str, choices: Sequence[Choice], *, intro: Sequence[Line] = (), verb: str = "", at: int = 0
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        *,
+        intro: Sequence[Line] | Callable[[], Sequence[Line]] = (),
+        verb: str = "",
+        at: int = 0,
     ) -> None:
-        """The cursor begins on the `at`-th row that can be chosen."""
+        """The cursor begins on the `at`-th row that can be chosen; an `intro` that is called is newest each second."""
         super().__init__(title)
         self._choices = choices
         self._intro = intro
@@ -228,13 +234,19 @@ class ChooseScreen(Dialog[Any]):
         """Line -> index among the rows that can be chosen."""
         self.watched_line = 0
 
+    def on_mount(self) -> None:
+        super().on_mount()
+        if callable(self._intro):
+            self.set_interval(1.0, self.renew)
+
     def keys(self) -> str:
         if not self._open:
             return "Esc close"
         return f"Enter {self._choices[self._open[self._at]].verb or self._verb}   Esc close"
 
     def content(self, width: int) -> list[Line]:
-        lines = [line for text in self._intro for line in (_wrapped_line(text, width) if text.runs else [BLANK])]
+        intro = self._intro() if callable(self._intro) else self._intro
+        lines = [line for text in intro for line in (_wrapped_line(text, width) if text.runs else [BLANK])]
         lines += [BLANK] if lines else []
         self._choice_of_line = {}
         with_aside = [choice for choice in self._choices if choice.aside.runs]
