@@ -313,6 +313,6 @@ def _remedies(case: _Case, advice: tuple[Advice, ...]) -> tuple[Remedy, ...]:
             remedies[same_action] = replace(first, steps=(*first.steps, *added))
             continue
         remedies.append(Remedy(title=title, steps=tuple(steps), action=action, cost=_COSTS[action] if action else ""))
-    if case.first.code is not None and xid.lookup(case.first.code).severity is Severity.CRITICAL:
+    if case.first.code is not None and case.worst.severity is Severity.CRITICAL:
         remedies.sort(key=lambda entry: entry.action != "reboot")  # on this machine every other remedy ends in a reboot
     return tuple(remedies)

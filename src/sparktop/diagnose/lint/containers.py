@@ -235,9 +235,9 @@ def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         if spec.engine is EngineKind.VLLM and item.name == "api-key":
             variable = with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}")
             edits = (removed(spec, item), *(() if spec.kind is SourceKind.RUNNING else (variable,)))
-            remedies = [change("set it in the environment: VLLM_API_KEY", *edits)]
+            remedies = [change("set VLLM_API_KEY in the environment instead", *edits)]
         elif item.name == "hf-token":
-            remedies = [change("set it in the environment: HF_TOKEN", removed(spec, item))]
+            remedies = [change("set HF_TOKEN in the environment instead", removed(spec, item))]
         else:
             remedies = [Remedy(title="listen on 127.0.0.1 and let a reverse proxy check the key")]
         yield claim(

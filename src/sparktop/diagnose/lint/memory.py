@@ -131,7 +131,7 @@ def gpu_memory_utilization_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Fi
         settles=OPEN if spec.is_open else "",
         remedies=[
             change(
-                f"set it: {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
+                f"set --gpu-memory-utilization {SAFE_UTILISATION:.2f}, for a model that hasn't run here yet",
                 with_flag(spec, "gpu-memory-utilization", f"{SAFE_UTILISATION:.2f}"),
                 cost="a smaller KV cache: fewer tokens at once",
             )
@@ -198,7 +198,7 @@ def mem_fraction_static_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Findi
         settles=OPEN if spec.is_open else "",
         remedies=[
             change(
-                f"set it: {SAFE_FRACTION}",
+                f"set --mem-fraction-static {SAFE_FRACTION}",
                 with_flag(spec, "mem-fraction-static", str(SAFE_FRACTION)),
                 cost="a smaller KV cache: fewer tokens at once",
             )

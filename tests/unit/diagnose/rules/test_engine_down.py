@@ -229,6 +229,10 @@ def test_the_remedy_of_memory_short_on_the_whole_node_is_its_only_engines() -> N
     short = replace(SPIKE, rule="memory.pressure", severity=Severity.WARNING, subject="", remedies=(smaller,))
     found = only(said(ended(137), interventions=(stop(),), findings=(short,)))
     assert [remedy.title for remedy in found.remedies] == [smaller.title, "Start it again"]
+    again = replace(smaller, title="Free memory, or reduce the engine's share")
+    twice = replace(short, rule="memory.low", remedies=(again,))
+    found = only(said(ended(137), interventions=(stop(),), findings=(short, twice)))
+    assert [remedy.title for remedy in found.remedies] == [smaller.title, "Start it again"], "one change, once"
     held = replace(short, rule="memory.held-after-exit", blocks_starts=True)
     assert len(only(said(ended(137), interventions=(stop(),), findings=(held,))).remedies) == 1, "until it is free"
     elsewhere = replace(short, nodes=("spark2",))

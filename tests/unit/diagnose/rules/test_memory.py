@@ -263,6 +263,8 @@ def test_a_small_machine_is_measured_by_shares() -> None:
 
 
 LONG_ROOMY = [(-60.0, 108.0), (0.0, 108.0)]
+ANSWERS_AGAIN = [(-60.0, 3.0), (-52.0, 0.4), (-2.0, 108.0), (0.0, 108.0)]
+FREED_A_MINUTE_AGO = [(-90.0, 3.0), (-60.0, 108.0), (-30.0, 108.0), (0.0, 108.0)]
 JUST_FREED = [(-60.0, 3.0), (-6.0, 3.0), (-2.0, 108.0), (0.0, 108.0)]
 
 
@@ -274,6 +276,8 @@ JUST_FREED = [(-60.0, 3.0), (-6.0, 3.0), (-2.0, 108.0), (0.0, 108.0)]
         ({"swap_bytes_per_s": 180e6, "memory": memory(108.0)}, False),  # read back: the engine was stopped
         ({"memory": memory(108.0), "available_gib": LONG_ROOMY, "psi_full": 12.0}, True),
         ({"memory": memory(108.0), "available_gib": JUST_FREED, "psi_full": 12.0}, False),  # an average decays
+        ({"memory": memory(108.0), "available_gib": ANSWERS_AGAIN, "psi_full": 29.0}, False),
+        ({"memory": memory(108.0), "available_gib": FREED_A_MINUTE_AGO, "psi_full": 12.0}, True),
         ({"psi_full": 2.0}, False),
         ({"psi_full": 0.0, "psi_some": 40.0}, False),
         ({"swap_bytes_per_s": 3e6, "swap_gib": 6.0}, False),

@@ -238,7 +238,7 @@ def test_the_poorer_nodes_holders_are_named() -> None:
     rows = (process(5120, "parakeet-asr", 0.4),)
     fleet = picture(bare(1, available_gib=107.0), bare(2, available_gib=98.0, processes=rows, gpu_processes=(asr,)))
     finding = found(fleet)["memory-apart"]
-    assert "parakeet-asr of spark2 hold 8.0 GiB more" in finding.explanation
+    assert "parakeet-asr of spark2 holds 8.0 GiB more" in finding.explanation
     assert finding.brief == "107 against 98 GiB before load"
     assert not any(remedy.action == "drop-caches" for remedy in finding.remedies)
 

@@ -54,6 +54,10 @@ LOW_BYTES = 10 * GIB
 EASY_BYTES = 16 * GIB
 
 
+WORTH_NAMING_BYTES = 8 * GIB
+"""Whoever holds less after a kill didn't cause it."""
+
+
 OVER_S = 60.0
 """Refusals this old are over where memory is to spare again."""
 
@@ -317,7 +321,9 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int, last
     elif severity is Severity.WARNING and low:
         severity = Severity.CRITICAL
     sentence = f" {gib(available)} are available now" + (
-        ": the machine may hang, with no kill and no login possible." if severity is Severity.CRITICAL else "."
+        ": the machine may hang, with no kill and no login possible."
+        if severity is Severity.CRITICAL
+        else (": that shortage is over." if available >= EASY_BYTES else ".")
     )
     stop = Remedy(
         title="Stop an engine now, while the machine still answers", cost="its requests", action="stop-engine"
@@ -337,9 +343,10 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int, last
 
 def _with_holder(finding: Finding, node: NodeView) -> Finding:
     holders = node.holders("engine", "gpu", "processes", "unaccounted")
-    if not holders:
+    if not holders or holders[0].held_bytes < WORTH_NAMING_BYTES:
         return finding
-    text = f"{holders[0].label} holds the most now: {gib(holders[0].held_bytes)}"
+    verb = "hold" if holders[0].kind == "processes" else "holds"
+    text = f"{holders[0].label} {verb} the most now: {gib(holders[0].held_bytes)}"
     return replace(
         finding,
         explanation=f"{finding.explanation} {text[0].upper()}{text[1:]}.",

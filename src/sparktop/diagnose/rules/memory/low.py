@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, seen
@@ -25,6 +26,7 @@ ROOMY_SHARE = 0.5
 """With so much available, what moves is read back from swap after a shortage."""
 DECAYS_S = 30.0
 """An average over ten seconds tells of a shortage this long after its end."""
+SILENT_AT_MOST_S = 600.0
 SWAP_INFO_BYTES = 1 * GIB
 SWAP_WARNING_BYTES = 4 * GIB
 
@@ -115,8 +117,7 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
         stalls = psi.full_avg10 if psi else 0.0
         memory = sample.memory
         roomy_bytes = ROOMY_SHARE * memory.total_bytes
-        was_short = any(available < roomy_bytes for _, available in newest(node.available_history, DECAYS_S))
-        is_recovering = memory.available_bytes >= roomy_bytes and (was_short or stalls < 1.0)
+        is_recovering = memory.available_bytes >= roomy_bytes and (_was_short(node, roomy_bytes) or stalls < 1.0)
         is_swapping = swap_rate is not None and swap_rate > SWAP_STORM_BYTES_PER_S
         if is_recovering or (stalls < PRESSURE_PERCENT and not is_swapping):
             continue
@@ -220,6 +221,13 @@ def _limits(total: int) -> tuple[int, int]:
     if total < SMALL_MACHINE_BYTES:
         return warning, critical
     return max(warning, LOW_BYTES), max(critical, SCARCE_BYTES)
+
+
+def _was_short(node: NodeView, roomy_bytes: float) -> bool:
+    """Whether memory came back within DECAYS_S; a node that didn't answer in a shortage has no samples of its end."""
+    points = list(newest(node.available_history, SILENT_AT_MOST_S))
+    roomy = list(takewhile(lambda point: point[1] >= roomy_bytes, points))
+    return len(roomy) < len(points) and (not roomy or points[0][0] - roomy[-1][0] <= DECAYS_S)
 
 
 def _share_flags(node: NodeView) -> str:

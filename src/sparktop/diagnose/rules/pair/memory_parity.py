@@ -173,9 +173,10 @@ def _why(gap: _Gap) -> list[str]:
             labels.setdefault(holder.kind, []).append(holder.label)
         for kind, held_bytes in poor.items():
             difference = held_bytes - rich.get(kind, 0)
+            verb = "hold" if kind == "processes" or labels[kind][1:] else "holds"
             if kind not in _NOT_HELD and difference > WORTH_NAMING_BYTES:
                 reasons.append(
-                    (difference, f"{' and '.join(labels[kind])} of {gap.poor.name} hold {gib(difference)} more")
+                    (difference, f"{' and '.join(labels[kind])} of {gap.poor.name} {verb} {gib(difference)} more")
                 )
     reasons.sort(reverse=True)
     totals = [node.sample.memory.total_bytes for node in (gap.rich, gap.poor) if node.sample]
