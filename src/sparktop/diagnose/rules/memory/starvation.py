@@ -312,6 +312,16 @@ def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
     return (stop, guard)
 
 
+_LEAVE_MORE = Remedy(
+    title="Before the engine runs again, leave the host more memory",
+    steps=(
+        "lower --gpu-memory-utilization (or --mem-fraction-static) so that 20 GiB stay available",
+        "if a first request used it up: --enforce-eager, or a smaller model",
+    ),
+    cost="some of the KV cache",
+)
+
+
 @live_rule(
     "memory.starved",
     "The host is out of memory: it accepts TCP connections but SSH doesn't answer",
@@ -351,18 +361,25 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
             if is_confirmed
             else f"{node.name} accepts connections but SSH doesn't answer: it may be out of memory",
             explanation=(
-                f"No sample came for {span(silent_s)}. TCP connects, but SSH sends no banner. {last_seen}. The "
-                "kernel has no memory to start sshd, or it thrashes. It may take minutes to answer, kill something, "
-                "or never recover. It is neither down nor off the network."
+                f"No sample came for {span(silent_s)}. TCP connects, but SSH sends no banner. {last_seen}. "
+                + (
+                    "The kernel has no memory to start sshd, or it thrashes. It may take minutes to answer, kill "
+                    "something, or never recover."
+                    if is_confirmed
+                    else "Without memory the kernel can't start sshd; sshd may hang for another reason too."
+                )
+                + " It is neither down nor off the network."
             ),
             distinction=("The network is up: the node's kernel still completes TCP handshakes.",),
             settles=""
             if is_confirmed
-            else "After it is back, read the previous boot's kernel log: oom-kill or NV_ERR_NO_MEMORY.",
+            else "After it is back, oom-kill or NV_ERR_NO_MEMORY in the kernel log, also in that of the boot before.",
             evidence=tuple(trajectory(node)),
             remedies=(
                 Remedy(
-                    title="Wait a few minutes: the kernel may kill the engine, and then SSH answers again",
+                    title="Wait a few minutes: the kernel may kill the engine, and then SSH answers again"
+                    if is_confirmed
+                    else "Wait a few minutes: SSH may answer again",
                     steps=("don't open more sessions: each one needs memory that the host doesn't have",),
                     cost="time",
                 ),
@@ -371,14 +388,7 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
                     steps=("hold the power button until it is off, then start it",),
                     cost="everything running on it; about two minutes",
                 ),
-                Remedy(
-                    title="Before the engine runs again, leave the host more memory",
-                    steps=(
-                        "lower --gpu-memory-utilization (or --mem-fraction-static) so that 20 GiB stay available",
-                        "if a first request used it up: --enforce-eager, or a smaller model",
-                    ),
-                    cost="some of the KV cache",
-                ),
+                *((_LEAVE_MORE,) if is_confirmed else ()),
             ),
             references=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
             nodes=(node.name,),
