@@ -49,7 +49,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps += resolved_step(request, name, engines_run_on=True)
     warnings = [warning for _, node in nodes if node is not None for warning in _warnings(node)]
     doubt = next((doubt for _, node in nodes if (doubt := _doubt(node, request))), "")
-    warnings = [doubt, *warnings] if doubt else warnings
+    warnings = [doubt, *(warning for warning in warnings if warning != doubt)] if doubt else warnings
     warnings += [stays] if (stays := stays_note(request, picture)) else []
     warnings += [note for name, _ in nodes if (note := sudo_note(survey.privileges(name), (DROP,), name))]
     return Plan(
@@ -99,14 +99,15 @@ def _effect(nodes: list[NodeView]) -> str:
 
 
 def _doubt(node: NodeView | None, request: Request) -> str:
-    """Why it is expected not to mend the finding: a process that is no engine holds far more than the page cache."""
+    """Why it is expected not to mend the finding: the driver holds memory, or a process that is no engine does and
+    holds far more than the page cache."""
     if request.finding is None or node is None or node.sample is None or node.ledger is None:
         return ""
     cache_bytes = node.sample.memory.page_cache_bytes
     others = [holder for holder in node.ledger.holders if holder.kind == "gpu"]
     largest = max(others, key=lambda holder: holder.held_bytes, default=None)
     if largest is None or largest.held_bytes < 2 * cache_bytes:
-        return ""
+        return _lost_text(node)
     return (
         f"{largest.label} holds {gib(largest.held_bytes)} on {node.name}, which this doesn't free; the page cache has "
         f"only {gib(cache_bytes)}."
@@ -122,12 +123,18 @@ def _warnings(node: NodeView) -> Iterator[str]:
         largest = max(gpu_holders, key=lambda holder: holder.held_bytes)
         total = sum(holder.held_bytes for holder in gpu_holders)
         yield f"{node.name}: GPU processes hold {gib(total)}, most in {largest.label}; this doesn't free it."
-    gap = node.ledger.unaccounted_bytes if node.ledger else None
-    if gap is not None and gap >= HELD_BYTES:
-        yield (
-            f"{node.name}: {gib(gap)} belong to no process: the driver kept them when a process ended. Dropping "
-            "caches doesn't free them; a reboot does."
-        )
+    if lost := _lost_text(node):
+        yield lost
     for engine in living(node):
         if engine.state in (EngineState.STARTING, EngineState.LOADING):
             yield f"{node.name}: {engine.name} is loading: it reads from disk again what it had read ahead."
+
+
+def _lost_text(node: NodeView) -> str:
+    gap = node.ledger.unaccounted_bytes if node.ledger else None
+    if gap is None or gap < HELD_BYTES:
+        return ""
+    return (
+        f"{node.name}: {gib(gap)} belong to no process: the driver kept them when a process ended. Dropping "
+        "caches doesn't free them; a reboot does."
+    )

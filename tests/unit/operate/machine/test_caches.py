@@ -105,6 +105,17 @@ def test_it_is_doubted_where_another_process_holds_the_memory_that_a_finding_mis
     assert without.doubt == "", "whoever asks for it without a finding knows why"
 
 
+def test_it_is_doubted_where_the_driver_has_kept_memory() -> None:
+    view = idle_node("spark1", cache_gib=29.0)
+    assert view.ledger is not None
+    lost = replace(view, ledger=replace(view.ledger, unaccounted_bytes=34 * GIB))
+    apart = Finding(rule="cluster.memory-apart", severity=Severity.WARNING, title="t", nodes=("spark1",))
+    plan = planned(caches, ask(finding=apart), picture(lost), privileges=FREE)
+    assert isinstance(plan, Plan)
+    assert plan.doubt.startswith("spark1: 34.0 GiB belong to no process")
+    assert plan.warnings.count(plan.doubt) == 1
+
+
 def test_the_line_that_would_spare_the_password() -> None:
     text = warned(planned(caches, ask(), picture(idle_node("spark1", cache_gib=29.0)), privileges=SPARK))
     assert "sudo on spark1 will ask for spark's password" in text
