@@ -124,6 +124,8 @@ class Diagnosis:
 
     def _claim(self, key: Key, rule: LiveRule, claim: Finding, fleet: FleetState) -> None:
         now_s = fleet.monotonic_s
+        if claim.is_clearing:  # a rule may go on from a finding as it was told
+            claim = replace(claim, is_clearing=False)
         history = self._histories.get(key)
         if history is None or history.resolved_s is not None:
             history = _History(rule, claim, now_s, claim.since_wall_s or fleet.wall_s, now_s)
@@ -149,6 +151,8 @@ class Diagnosis:
             self._histories[key] = history._replace(finding=unseen, unseen_s=now_s)
         elif now_s - (history.seen_s if history.rule.by_samples else history.last_s) >= history.rule.clear_s:
             self._histories[key] = history._replace(resolved_s=now_s)
+        elif not history.finding.is_clearing:
+            self._histories[key] = history._replace(finding=replace(history.finding, is_clearing=True))
 
     def _visible(self, fleet: FleetState) -> Iterable[tuple[Finding, LiveRule]]:
         for history in self._histories.values():

@@ -116,6 +116,8 @@ class Finding:
     """True where an engine on its nodes is to start only once this is mended: it is told before its equals."""
     is_unseen: bool = False
     """True while its node doesn't answer: the finding was there when last seen."""
+    is_clearing: bool = False
+    """True once its signals are gone, until they have been for long enough to call it resolved."""
 
     @property
     def key(self) -> FindingKey:

@@ -74,11 +74,15 @@ def test_what_fired_is_resolved_after_a_while_and_then_forgotten() -> None:
     scripted.claims = [finding("gpu.spin")]
     diagnosis.update(picture(0))
     scripted.claims = []
-    assert [one.phase for one in diagnosis.update(picture(3))] == [Phase.FIRING]
-    (resolved,) = diagnosis.update(picture(5))
-    assert (resolved.phase, resolved.resolved_wall_s) == (Phase.RESOLVED, 1_000_005)
-    assert diagnosis.update(picture(5 + RESOLVED_KEPT_S)) != ()
-    assert diagnosis.update(picture(6 + RESOLVED_KEPT_S)) == ()
+    (clearing,) = diagnosis.update(picture(3))
+    assert (clearing.phase, clearing.is_clearing) == (Phase.FIRING, True)
+    scripted.claims = [clearing]
+    assert [one.is_clearing for one in diagnosis.update(picture(4))] == [False], "claimed again, as it was told"
+    scripted.claims = []
+    (resolved,) = diagnosis.update(picture(9))
+    assert (resolved.phase, resolved.resolved_wall_s) == (Phase.RESOLVED, 1_000_009)
+    assert diagnosis.update(picture(9 + RESOLVED_KEPT_S)) != ()
+    assert diagnosis.update(picture(10 + RESOLVED_KEPT_S)) == ()
 
 
 def test_one_that_comes_back_after_being_resolved_is_a_new_one() -> None:

@@ -170,7 +170,8 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     assert not any(one.step.id.startswith("start") and one.state is StepState.DONE for one in run.steps)
     run, _ = await fix(stage, tmp_path / "second", "memory.held-after-exit")
     assert run.state is RunState.DONE, told(run)
-    run, plan = await fix(stage, tmp_path / "third", "sglang.process-died", "safe-restart")
+    assert not stage.firing("sglang.process-died"), "the boot has ended what the log told of"
+    run, plan = await fix(stage, tmp_path / "third", "restart.exit-137", "safe-restart")
     assert not plan.doubt, "what its log said, it said before the reboot"
     assert run.state is RunState.DONE, (run.message, told(run))
     stage.run(stage.t + 30)

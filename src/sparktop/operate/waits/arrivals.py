@@ -88,9 +88,12 @@ def judge_resolved(
         next((one for one in _similar(key, picture.findings, known) if not _is_history(one, key, serious)), None)
         for key in act.findings
     ]
-    titles = tuple(dict.fromkeys(finding.title for finding in left if finding is not None))
-    if not titles:
+    found = [finding for finding in left if finding is not None]
+    titles = tuple(dict.fromkeys(finding.title for finding in found if not finding.is_clearing))
+    if not found:
         return met("the finding is gone" if len(left) == 1 else f"all {len(left)} findings are gone")
+    if not titles:
+        return waiting("the problem is gone now; watching that it stays gone")
     count = f"{len(titles)} of {len(left)} " if len(left) > 1 else ""
     return waiting(f"{count}still found: {'; '.join(titles)}")
 
