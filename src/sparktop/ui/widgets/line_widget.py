@@ -43,6 +43,7 @@ class LineWidget(Widget):
         """Draw again, and repaint the cells that differ."""
         width, height = self.size
         if not width or not height or not self.is_attached:
+            self._drawn = (0, 0)  # hidden: once it is shown again, perhaps as large as before, its lines are other ones
             return
         old_lines, self._lines = self._lines, self._draw(width, height)
         if self._drawn != (width, height):
