@@ -294,7 +294,7 @@ def _explanation(case: _Case, advice: tuple[Advice, ...], present: dict[str, _Ca
         )
     sentences += [f"{other.meaning.rstrip('.')} ({other.source})." for other in advice[1:]]
     if case.rule == OOM_KILL:
-        sentences.append("So the victim may be a bystander: look for what held or took the most just before.")
+        sentences.append("The victim isn't always what took the memory: look for what took the most just before.")
     return " ".join(dict.fromkeys(sentences))
 
 
