@@ -139,6 +139,9 @@ def test_a_failure_of_what_served_is_told_until_it_runs_again() -> None:
         "restart.failed", "vllm-qwen36 is down: it failed (exit code 1); it had 2 requests",
     )  # fmt: skip
     assert found.remedies[-1].title == "Start it again"
+    assert found.severity is Severity.CRITICAL, "requests were lost with it"
+    idle = replace(SERVED, wall_s=WALL_S - 7201, requests=0)
+    assert only(said(ended(1, ago_s=7200.0, served=idle))).severity is Severity.WARNING
     assert not said(ended(1, ago_s=7200.0, served=None))
 
 

@@ -82,7 +82,9 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
             ending = replace(ending, explanation=f"{ending.explanation} {not_short}")
     finding = ending.finding(engine.name, tuple(evidence))
     if missing.has_served:
-        finding = replace(finding, title=f"{missing.name} is down: it {ending.says}{missing.lost}")
+        severity = Severity.CRITICAL if missing.requests else finding.severity  # as engine.down tells of other ends
+        title = f"{missing.name} is down: it {ending.says}{missing.lost}"
+        finding = replace(finding, title=title, severity=severity)
     yield replace(finding, nodes=(node.name,), caused_by=cause, since_wall_s=ended_s)
 
 
