@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.scenario_support import Stage
 from tests.unit.sim.test_scenario_remedies import found
 
-from sparktop.model.change import INFINIBAND, MEMLOCK, Change
+from sparktop.model.change import INFINIBAND, MEMLOCK, SMALLER_SHARE, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
@@ -150,3 +150,12 @@ def test_changes_join_unless_they_contradict_each_other() -> None:
     assert per_node.joined(Change(by_node={"spark1": Change(environment={"A": "2"})})) is None
     assert Change(image="a").joined(Change(image="b")) is None
     assert Change(options={"IpcMode": "host"}).joined(Change(options={"IpcMode": "private"})) is None
+
+
+def test_a_literal_change_is_not_lost_behind_a_remedy_of_the_same_words() -> None:
+    words = Remedy(title="Reduce the share", action="relaunch")
+    literal = replace(words, change=SMALLER_SHARE)
+    again = replace(literal, title="Or reduce the share")
+    root = finding("a.root", words)
+    effect = finding("a.effect", literal, again, caused_by="a.root")
+    assert with_consequences(root, (root, effect)) == (literal, words)

@@ -86,6 +86,11 @@ def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Interventio
     return None
 
 
+def is_being_stopped(node: NodeView, engine: Engine, fleet: FleetState) -> bool:
+    """Whether a console's run that goes on has stopped it, or is about to."""
+    return any(one.is_under_way and one.node == node.name and _is_of(one, engine) for one in fleet.interventions)
+
+
 def _rebooted_until(reboot: Intervention, node: NodeView, fleet: FleetState) -> float:
     """Until when an engine's end belongs to a reboot: the boot after it, else the time that going down takes."""
     booted_s = None if node.sample is None else fleet.wall_s - boot_s_now(node, node.sample, fleet)

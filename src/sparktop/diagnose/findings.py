@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from sparktop.model.change import Change
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding
+from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 
 ENGINE_DOWN = "engine.down"
 """The rule that tells of an engine that served and is down, whoever meant it."""
@@ -139,3 +140,13 @@ def as_data(finding: Finding) -> dict[str, Any]:
 def _evidence(evidence: Evidence) -> dict[str, Any]:
     data: dict[str, Any] = {"source": evidence.source, "line": evidence.line, "text": evidence.text}
     return data if evidence.wall_s is None else data | {"wall_s": evidence.wall_s}
+
+
+def without_repeats(remedies: Iterable[Remedy]) -> Iterator[Remedy]:
+    """The remedies, of those that do the same the first: one action with one change, however they are worded."""
+    taken: list[tuple[str | None, Change | None, str]] = []
+    for remedy in remedies:
+        what = (remedy.action, remedy.change, "" if remedy.change is not None else remedy.title)
+        if what not in taken:
+            taken.append(what)
+            yield remedy

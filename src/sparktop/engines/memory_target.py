@@ -249,8 +249,8 @@ def _limits(rank: EngineRank) -> tuple[int, int]:
 def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) -> str:
     """The flag's value plus `change`; for a share that isn't set, the version's default plus `change`."""
     current_text = command_of(team[0].engine).value(name)
+    is_share = dashed in SHARE_FLAGS.values()
     try:
-        is_share = dashed in SHARE_FLAGS.values()
         own = share(team[0].engine) if is_share else None
         current = own if current_text is None else float(current_text)
     except ValueError:
@@ -261,7 +261,7 @@ def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) 
     figure = round(current + change, 3)
     if figure <= 0:
         raise CannotEdit(f"{name} is {current:g}: {-change:g} less would leave nothing")
-    if change > 0 and dashed in SHARE_FLAGS.values() and figure > MOST:
+    if change > 0 and is_share and figure > MOST:
         raise CannotEdit(
             f"{name} is {current:g}: {change:g} more would be over {MOST}, which leaves first requests no room"
         )

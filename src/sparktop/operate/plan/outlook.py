@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from sparktop.diagnose.rules.memory.held import RULE as HELD_AFTER_EXIT
 from sparktop.diagnose.rules.memory.held import lost_memory, surviving_process
 from sparktop.engines.memory_target import held_bytes
-from sparktop.engines.ranks import spans_nodes
-from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
 from sparktop.model.fleet import FleetState, has_rebooted_since
@@ -44,9 +43,8 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
             if lost.confidence is Confidence.CONFIRMED:
                 node, name = shlex.quote(starter.node), shlex.quote(starter.name)
                 less = f"or start it with less: sparktop act relaunch {node} --engine {name}"
-                # A pair of SGLang compares its nodes, and refuses any share.
-                is_compared = engine.kind is EngineKind.SGLANG and spans_nodes(engine)
-                raise Refused(why, (f"sparktop act reboot {node}", *(() if is_compared else (less,))))
+                takes_less = any(remedy.action == "relaunch" for remedy in lost.remedies)
+                raise Refused(why, (f"sparktop act reboot {node}", *((less,) if takes_less else ())))
             yield why
         survivor = surviving_process(picture, starter.node)
         if survivor is not None and reachable < starter.target.target_bytes:

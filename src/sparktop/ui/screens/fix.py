@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.diagnose.findings import cause_of
+from sparktop.diagnose.findings import cause_of, without_repeats
 from sparktop.documents.finding_tree import SIGNS, nodes_text
 from sparktop.documents.plan import RISKS
 from sparktop.engines.rank_order import ranks
@@ -129,7 +129,7 @@ def with_consequences(finding: Finding, findings: Sequence[Finding]) -> tuple[Re
         for remedy in other.remedies
         if remedy.action == "relaunch" and remedy.change is not None
     )
-    return tuple({(remedy.title, remedy.action): remedy for remedy in (*literal, *finding.remedies)}.values())
+    return tuple(without_repeats((*literal, *finding.remedies)))
 
 
 def _named(finding: Finding, fleet: Sequence[str], title_tone: str) -> Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
@@ -18,12 +18,11 @@ from sparktop.diagnose.ended_by import (
     successor,
     work,
 )
-from sparktop.diagnose.findings import ENGINE_DOWN
+from sparktop.diagnose.findings import ENGINE_DOWN, without_repeats
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive, other_ranks, rank_of
-from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
@@ -128,17 +127,7 @@ def remedies(missing: Down, fleet: FleetState, others: Sequence[Remedy] = ()) ->
     """What mends the grave problem before the end, then `others`, the start as it was, and what mends lesser ones."""
     start = () if any(remedy.action == "safe-restart" for remedy in others) else _start_again(missing)
     grave, lesser = _original_remedies(missing.node, missing.engine, fleet)
-    return tuple(_with_different_changes((*grave, *others, *start, *lesser)))
-
-
-def _with_different_changes(remedies: Iterable[Remedy]) -> Iterator[Remedy]:
-    """The remedies, the first of those that do the same."""
-    taken: list[tuple[str | None, Change | None, str]] = []
-    for remedy in remedies:
-        what = (remedy.action, remedy.change, "" if remedy.change is not None else remedy.title)
-        if what not in taken:
-            taken.append(what)
-            yield remedy
+    return tuple(without_repeats((*grave, *others, *start, *lesser)))
 
 
 def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:

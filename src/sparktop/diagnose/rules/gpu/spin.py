@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.ended_by import is_being_stopped
 from sparktop.diagnose.kernel.findings import rule_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT, low_power_w, normal_power, spinning
@@ -91,7 +92,7 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
     engine = team[0].engine
     if any(rank.engine.state is EngineState.CAPTURING for rank in team if is_alive(rank.engine)):
         return None  # a stalled capture has its own rule and remedies
-    if any(_is_being_stopped(rank, fleet) for rank in team):
+    if any(is_being_stopped(rank.node, rank.engine, fleet) for rank in team):
         return None  # a rank that a console stops is no rank that left the others waiting
     stretches = {
         rank.node.name: stretch
@@ -109,17 +110,6 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
         spin = _Spin(team=team, stretches=stretches, still_s=rates.progress_age_s, has_counters=is_fresh)
         return spin if spin.seconds >= SUSPECTED_S else None
     return _by_silence(team, stretches, fleet)
-
-
-def _is_being_stopped(rank: EngineRank, fleet: FleetState) -> bool:
-    """Whether a console's run that goes on has stopped this rank, or is about to."""
-    container_id = rank.engine.container.container_id if rank.engine.container is not None else ""
-    return any(
-        one.is_under_way
-        and one.node == rank.node.name
-        and (one.engine == rank.engine.name or container_id in one.containers)
-        for one in fleet.interventions
-    )
 
 
 def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], fleet: FleetState) -> _Spin | None:

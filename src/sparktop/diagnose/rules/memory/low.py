@@ -27,6 +27,7 @@ ROOMY_SHARE = 0.5
 DECAYS_S = 30.0
 """An average over ten seconds tells of a shortage this long after its end."""
 SILENT_AT_MOST_S = 600.0
+"""How far back a shortage is looked for: a node that is out of memory may be silent for minutes."""
 SWAP_INFO_BYTES = 1 * GIB
 SWAP_WARNING_BYTES = 4 * GIB
 
