@@ -8,10 +8,16 @@ from collections.abc import Iterator
 import pytest
 from rich.style import Style
 from tests.ui import pictures
+from tests.ui.log_stage import Feed, Stage, numbered
 from tests.ui.look import clock_of_pictures
+from tests.ui.svg import plain, settle
 from tests.ui.test_app import ready
+from textual._compositor import Compositor
 from textual.app import App, ComposeResult
+from textual.geometry import Region
+from textual.widget import Widget
 
+from sparktop.clock import ManualClock
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.watch import Publish
@@ -19,6 +25,7 @@ from sparktop.text import graph, lines
 from sparktop.text.lines import Line
 from sparktop.ui import app as app_module
 from sparktop.ui.panes.header import Header
+from sparktop.ui.panes.log import LogPane
 from sparktop.ui.widgets import line_widget
 from sparktop.ui.widgets.line_widget import LineWidget
 
@@ -73,6 +80,36 @@ async def test_the_tones_are_looked_up_once_for_all_lines(monkeypatch: pytest.Mo
         await pilot.pause()
         assert len(looked_up) == 1
         assert widget._palette is None
+
+
+async def test_a_new_title_repaints_its_edge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pausing a log changes one word: with the whole pane repainted, a key waited twice as long under a flood."""
+    pane = LogPane(clock=ManualClock())
+    feed = Feed()
+    feed.ring.extend(numbered(0, 100))
+    stage = Stage(pane)
+    stage.call_later(pane.show, feed)
+    painted: list[Region] = []
+    real = Compositor.update_widgets
+
+    def update_widgets(compositor: Compositor, widgets: set[Widget]) -> None:
+        real(compositor, widgets)
+        painted.extend(compositor._dirty_regions)
+
+    async with stage.run_test(size=(60, 20)) as pilot:
+        pane.focus()
+        await settle(pilot, lambda: plain(stage)[0].rstrip(" ─╮").endswith("following"))
+        monkeypatch.setattr(Compositor, "update_widgets", update_widgets)
+        await pilot.press("space")
+        await settle(pilot, lambda: painted)
+        assert plain(stage)[0].rstrip(" ─╮").endswith("paused")
+        assert set(painted) == {Region(0, 0, 60, 1)}
+        painted.clear()
+        feed.status = "the docker logs of spark1"
+        pane.show(feed)
+        await settle(pilot, lambda: painted)
+        assert "the docker logs of spark1" in plain(stage)[-1]
+        assert set(painted) == {Region(0, 19, 60, 1)}
 
 
 async def test_ages_are_drawn_with_a_picture_and_alone_only_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,25 +313,39 @@ class Sheet(ScrollingLines):
 
 
 class Edge:
-    """Sets a widget's border titles only when they changed, as each assignment repaints the whole widget."""
+    """Sets a pane's border titles where they changed, and repaints only the edge that shows them."""
 
     def __init__(self, widget: Widget) -> None:
         self._widget = widget
-        self._shown: tuple[object, ...] = ()
+        self._shown: dict[str, tuple[object, ...]] = {}
+        self.repainted: tuple[Region, ...] = ()
+        """The edge whose title is being set, by its place in the content: Textual would repaint the whole widget."""
 
     def show(self, left: Line, right: Line, below: Line) -> None:
         """Set the two parts of the upper edge and the note in the lower edge; no markup is parsed."""
         widget = self._widget
         is_focused = widget.has_focus_within
-        room = widget.outer_size.width - 6
+        width, height = widget.outer_size
+        room = width - 6
         if room < 1:
             return  # not laid out yet: an empty title would stay until something else changed
-        state = (left, right, below, room, is_focused, widget.app.theme)
-        if state == self._shown:
-            return
-        self._shown = state
-        widget.border_title = self._upper(left, right, room, is_focused)
-        widget.border_subtitle = self._text(below.cut(max(1, room))) if below.runs else ""
+        look = (room, is_focused, widget.app.theme)
+        if self._has_changed("border_title", (left, right, *look)):
+            self._set("border_title", self._upper(left, right, room, is_focused), 0)
+        if self._has_changed("border_subtitle", (below, *look)):
+            self._set("border_subtitle", self._text(below.cut(max(1, room))) if below.runs else "", height - 1)
+
+    def _has_changed(self, name: str, state: tuple[object, ...]) -> bool:
+        old, self._shown[name] = self._shown.get(name), state
+        return state != old
+
+    def _set(self, name: str, text: Text | str, row: int) -> None:
+        x, y = self._widget.content_offset
+        self.repainted = (Region(-x, row - y, self._widget.outer_size.width, 1),)
+        try:
+            setattr(self._widget, name, text)
+        finally:
+            self.repainted = ()
 
     def _upper(self, left: Line, right: Line, room: int, is_focused: bool) -> Text:
         left = left.cut(max(1, room))
@@ -352,6 +366,12 @@ class TitledPane(CursorKeys, Vertical):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
         super().__init__(id=id)
         self._edge = Edge(self)
+
+    def refresh(
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
+    ) -> TitledPane:
+        """Repaint these regions, or all of it; while a title is set, only its edge."""
+        return super().refresh(*(regions or self._edge.repainted), repaint=repaint, layout=layout, recompose=recompose)
 
     def _retitle(self) -> None:
         """Draw the titles."""
