@@ -178,11 +178,13 @@ def paint(
     room = max(1, width - gutter.cells)
     segments = _segments(row, ink, palette, hits=hits, is_current=is_current, selected=selected)
     text = Strip(segments).apply_offsets(row.start, row.number)
-    body = text.adjust_cell_length(room, base)
+    source = "" if row.continues else row.head.source
+    after: list[Segment] = []
     if row.is_cut:
-        body = Strip.join([body.crop(0, room - 1), Strip([Segment("›", palette.faint)], 1)])
-    elif (source := row.head.source) and not row.continues and text.cell_length + len(source) + SOURCE_GAP <= room:
-        body = Strip.join([body.crop(0, room - len(source)), Strip([Segment(source, palette.faint)], len(source))])
+        after = [Segment("›", palette.faint)]
+    elif source and text.cell_length + len(source) + SOURCE_GAP <= room:
+        after = [Segment(source, palette.faint)]
+    body = text.adjust_cell_length(room - sum(segment.cell_length for segment in after), base)
     before = [Segment(_MARKS.get(level or "", " ") if not row.continues else " ", ink)]
     before.append(Segment("‹", palette.faint) if goes_left else Segment(" ", base))
     if gutter.has_time:
@@ -191,7 +193,7 @@ def paint(
     if cells := gutter.process_cells:
         process = "" if row.continues else row.head.process[:cells]
         before.append(Segment(f"{process:<{cells}} ", palette.faint))
-    return Strip.join([Strip(before, width - room), body])
+    return Strip([*before, *body, *after], width)  # each strip has seven caches: one row has few of them
 
 
 def _segments(
