@@ -13,6 +13,6 @@ def prepare_for_console() -> None:
     gc.disable()
     # Threads that import or read logs give the event loop its turn sooner than after 5 ms.
     sys.setswitchinterval(0.001)
-    # Textual paints on a grid of so many times a second, and after a pause may leave one out: at its 60, the second of
-    # two nodes' samples waits up to 33 ms for its paint.
-    os.environ.setdefault("TEXTUAL_FPS", "120")
+    # Textual paints on a grid of so many times a second, and after a pause may leave one out: at its 60, what a key
+    # changes waits up to 33 ms for its paint. Little is painted more often, as a pane paints only what changed.
+    os.environ.setdefault("TEXTUAL_FPS", "250")

@@ -51,7 +51,7 @@ from textual.constants import MAX_FPS
 print(MAX_FPS, gc.isenabled(), sys.getswitchinterval())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["120", "False", "0.001"]
+    assert done.stdout.split() == ["250", "False", "0.001"]
 
 
 def test_httpx_s_first_request_imports_nothing_on_the_event_loop() -> None:
