@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.bench import cost, diagnosis, explain, leftovers, links, reading, screen, start
-from tests.bench.lab import HOSTS, Lab, enter_own_network, machine, nodes_started
+from tests.bench.lab import HOSTS, Lab, end_by_signals, enter_own_network, machine, nodes_started
 from tests.bench.table import Row, markdown, plain
 
 PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be given several times")
     options = parser.parse_args()
     enter_own_network("tests.bench")
+    end_by_signals()
     try:
         return measure(options.only or list(PARTS), quick=options.quick, write=not options.quick and not options.only)
     except (pytest.skip.Exception, pytest.fail.Exception) as reason:  # how the tests' sshd says that it can't start

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +35,13 @@ def enter_own_network(module: str, *also: str) -> None:
     os.environ[INSIDE] = "1"
     command = [sys.executable, "-m", module, *sys.argv[1:]]
     os.execvp("unshare", ["unshare", "--net", *also, "sh", "-c", 'ip link set lo up && exec "$@"', "bench", *command])
+
+
+def end_by_signals() -> None:
+    """End as an exception does, with all that was started: an engine left here is one for the next run's nodes."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def can_cut() -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from tests.bench.lab import enter_own_network
+from tests.bench.lab import end_by_signals, enter_own_network
 from tests.faults.draw import ACTIONS, FAULTS, LONG_FAULTS, Trial, drawn
 from tests.faults.play import play
 from tests.integration.spark import Spark
@@ -39,7 +38,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="all that was said in every trial")
     options = parser.parse_args()
     enter_own_network("tests.faults", "--mount", "--propagation", "private")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with everything that it has started
+    end_by_signals()
     os.environ["SPARKTOP_REQUIRE_INTEGRATION"] = "1"  # what is missing is a failure
     os.environ.update(other_docker())
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
