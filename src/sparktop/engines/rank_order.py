@@ -35,7 +35,7 @@ def ranks(name: str, node: str, picture: FleetState) -> tuple[EngineRank, ...]:
     if first is None:
         return ()
     team = head_first((first, *other_ranks(first, picture, where_they_meet=True)))
-    return tuple(_with_head_commands([replace(rank, is_head=index == 0) for index, rank in enumerate(team)]))
+    return tuple(_as_head_tells([replace(rank, is_head=index == 0) for index, rank in enumerate(team)]))
 
 
 def missing(team: Sequence[EngineRank]) -> int:
@@ -66,12 +66,21 @@ def _names(engine: Engine) -> tuple[str, ...]:
     return (engine.name, engine.key, *((container.name, container.container_id) if container else ()))
 
 
-def _with_head_commands(team: Sequence[EngineRank]) -> Iterator[EngineRank]:
-    """The ranks, with the head's command in place of a Ray worker's own: it uses its node as the head's says."""
+def _as_head_tells(team: Sequence[EngineRank]) -> Iterator[EngineRank]:
+    """The ranks with what only the head tells of them: the version of their image, as a worker serves no HTTP; in place
+    of a Ray worker's own command the head's, by which it uses its node."""
     head = team[0].engine
     for rank in team:
-        takes_from_head = rank.engine is not head and head.argv and is_ray(team) and is_bare_worker(rank.engine)
-        yield replace(rank, engine=replace(rank.engine, argv=head.argv)) if takes_from_head else rank
+        engine = rank.engine
+        if engine is not head and head.argv and is_ray(team) and is_bare_worker(engine):
+            engine = replace(engine, argv=head.argv)
+        if engine.version is None and _image(engine) is not None and _image(engine) == _image(head):
+            engine = replace(engine, version=head.version)
+        yield rank if engine is rank.engine else replace(rank, engine=engine)
+
+
+def _image(engine: Engine) -> str | None:
+    return engine.container.image if engine.container is not None else None
 
 
 def _has_ray(engine: Engine) -> bool:

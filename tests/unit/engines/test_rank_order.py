@@ -42,6 +42,15 @@ def test_with_ray_the_head_is_started_first() -> None:
     assert [rank.engine.name for rank in start_order(team)] == ["ray-head", "ray-worker"]
 
 
+@pytest.mark.parametrize(("image", "expected"), [("vllm-node:latest", "0.21.0"), ("vllm-node:old", None)])
+def test_a_worker_has_the_version_of_its_head_by_their_image(image: str, expected: str | None) -> None:
+    """It serves no HTTP, and a pair's two memory targets would differ by CUDA graphs that their share includes."""
+    first = replace(head(), version="0.21.0", container=made.container("vllm-head", image="vllm-node:latest"))
+    second = replace(worker(), version=None, container=made.container("vllm-worker", image=image))
+    fleet = made.picture(made.node("spark1", engines=(first,)), made.node("spark2", engines=(second,)))
+    assert [rank.engine.version for rank in ranks("vllm-worker", "spark2", fleet)] == ["0.21.0", expected]
+
+
 def test_sglang_ranks_meet_at_one_address() -> None:
     def rank(name: str, number: str, address: str, **more: object):
         argv = ("python3", "-m", "sglang.launch_server", "--model-path", "M", "--tp", "2", "--nnodes", "2")
