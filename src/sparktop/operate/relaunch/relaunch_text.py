@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 from sparktop import sanitise
@@ -87,6 +88,10 @@ def _json(value: object) -> str | None:
 _TEMPORARY = ("/tmp/", "/run/", "/var/run/", "/var/log/", "/var/tmp/", "/dev/", "/proc/", "/sys/")  # noqa: S108
 
 
+_COMPILED = re.compile(r"/torch_compile_cache(/|$)|/\.triton/|/\.?cache/(triton|flashinfer)(/|$)|/\.nv/")
+"""Caches of compiled code: what is lost of them is made again."""
+
+
 _NAMED_AT_MOST = 3
 
 
@@ -117,13 +122,21 @@ def lost_files(rank_change: RankChange, *, uncounted: str, fate: str, tag: str =
     name, node, paths = rank_change.rank.name, rank_change.rank.node, written_paths(rank_change.written)
     if paths is None:
         yield f"What {name} has written into its own file system on {node} is not known{uncounted}"
-    elif paths:
-        some = ", ".join(sanitise.line(path, limit=60) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-        files = f"{len(paths)} files" if len(paths) > 1 else "1 file"
+        return
+    compiled = [path for path in paths if _COMPILED.search(path)]
+    if compiled:
+        yield f"The new container on {node} has no compiled code yet ({_some(compiled)}): its start takes longer."
+    files = [path for path in paths if path not in compiled]
+    if files:
+        count = f"{len(files)} files" if len(files) > 1 else "1 file"
         yield (
-            f"{files} in the writable layer of {name} on {node} ({some}){fate} To keep what was installed or patched "
-            f"there: docker commit {name} {name.lower()}-kept{tag}, and relaunch with that image."
+            f"{count} in the writable layer of {name} on {node} ({_some(files)}){fate} To keep what was installed or "
+            f"patched there: docker commit {name} {name.lower()}-kept{tag}, and relaunch with that image."
         )
+
+
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join(sanitise.line(path, limit=60) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
 
 
 def written_paths(paths: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -44,6 +44,17 @@ def test_a_plain_container() -> None:
     assert possible(plan).secrets == (support.TOKEN,)
 
 
+def test_lost_caches_of_compiled_code_only_cost_time() -> None:
+    cached = [f"/root/{path}" for path in (".cache/vllm/torch_compile_cache", ".triton/cache", ".cache/flashinfer/a")]
+    written = [{"Path": path, "Kind": 1} for path in (*cached, "/root/.cache/huggingface/model.safetensors")]
+    warnings = possible(planned(asked(LESS), made.picture(restarts.spark()), written=written)).warnings
+    assert [warning for warning in warnings if "compiled code" in warning] == [
+        f"The new container on spark1 has no compiled code yet ({', '.join(cached)}): its start takes longer."
+    ]
+    (lost,) = (warning for warning in warnings if "writable layer" in warning)
+    assert lost.startswith("1 file in the writable layer of vllm-qwen36 on spark1 (/root/.cache/huggingface/model.")
+
+
 def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> None:
     finding = Finding(rule="memory.starved", severity=Severity.WARNING, title="t", nodes=("spark1",), subject="x")
     plan = possible(planned(asked(LESS, finding=finding, options={"keep_old": "no"}), made.picture(restarts.spark())))
