@@ -121,7 +121,7 @@ async def test_an_open_list_of_fixes_tells_of_the_finding_as_it_is_now() -> None
         app.publish(replace(shown, findings=(replace(finding, brief="96 % SM at 14 W, 9 requests held"),)))
         await until(pilot, lambda: "9 requests held" in screen(pilot))
         app.publish(replace(shown, findings=()))
-        await until(pilot, lambda: "it has resolved by itself" in screen(pilot))
+        await until(pilot, lambda: "it is resolved: there may be nothing left" in screen(pilot))
 
 
 async def test_a_relaunch_is_edited_before_it_is_planned() -> None:

@@ -25,10 +25,11 @@ NOT_HERE = Line.of(("not in a read-only console", "faint"))
 def introduction(finding: Finding, fleet: Sequence[str] = ()) -> tuple[Line, ...]:
     """The finding to be fixed, and how sure it is; `fleet` are the names of all watched nodes."""
     lines = [_named(finding, fleet, "strong")]
-    if finding.figures:
+    is_resolved = finding.phase is Phase.RESOLVED
+    if finding.figures and not is_resolved:
         lines.append(Line.of(("  ", ""), (finding.figures, "")))
-    if finding.phase is Phase.RESOLVED:
-        lines.append(Line.of(("  ", ""), ("it has resolved by itself: there may be nothing left to fix", "quiet")))
+    if is_resolved:
+        lines.append(Line.of(("  ", ""), ("it is resolved: there may be nothing left to fix", "quiet")))
     elif finding.confidence is Confidence.SUSPECTED:
         lines.append(Line.of(("▲ ", "warning"), ("only suspected", "warning")))
         if finding.settles:
