@@ -10,7 +10,8 @@ import pytest
 
 RUN = """
 from tests.bench.lab import end_by_signals
-import time
+import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 end_by_signals()
 try:
     print("started", flush=True)
