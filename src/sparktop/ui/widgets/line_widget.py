@@ -43,7 +43,10 @@ class LineWidget(Widget):
         """Draw again, and repaint the cells that differ."""
         width, height = self.size
         if not width or not height or not self.is_attached:
-            self._drawn = (0, 0)  # hidden: once it is shown again, perhaps as large as before, its lines are other ones
+            if self._drawn != (0, 0):
+                # Hidden: once it is shown again, perhaps as large as before, each of its lines is another one.
+                self._drawn = (0, 0)
+                self.refresh()
             return
         old_lines, self._lines = self._lines, self._draw(width, height)
         if self._drawn != (width, height):
