@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures
 
+from sparktop.documents.node_figures import gpu_line
 from sparktop.model.fleet import Earlier, NodeView
 from sparktop.model.telemetry import GapReason, Pressure, Series
 from sparktop.text.graph import SESSION
@@ -144,6 +145,16 @@ def test_throttling_is_said_in_words() -> None:
     text = shown(replace(view, gpu=hot))
     assert "▲ throttled: thermal slowdown" in text
     assert "idle" not in text
+
+
+def test_a_narrow_pane_cuts_the_reasons_for_throttling_before_it_leaves_them_out() -> None:
+    view = pictures.decode(clock_of_pictures()).nodes[0]
+    reasons = ("software thermal slowdown", "hardware thermal slowdown")
+    hot = pictures.gpu(busy=96, power=31, clock=1605, heat=83, throttle=reasons)
+    view = replace(view, gpu=hot)
+    assert gpu_line(view, 76).plain == "SM 96 %  31 W  1605 MHz  83 °C  ▲ throttled: software thermal slowdown, har…"
+    assert gpu_line(view, 46).plain.endswith("83 °C  ▲ throttled:…")
+    assert "throttled" not in gpu_line(view, 40).plain
 
 
 @pytest.mark.parametrize(("some", "sign"), [(0.0, ""), (12.0, "▲"), (60.0, "✖")])

@@ -106,9 +106,15 @@ def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
         Line.of((power, "strong")),
         Line.of(clock),
         Line.of((heat, hot)),
-        throttle(gpu),
     ]
-    return fitting(items, width) if _all_fit(items, width) else fitting(short, width, "  ")
+    if _all_fit(items, width):
+        return fitting(items, width)
+    room = width - sum(item.width + 2 for item in short)
+    return fitting([*short, throttle(gpu).cut(max(0, room))] if room >= _LEAST_REASON else short, width, "  ")
+
+
+_LEAST_REASON = len("▲ throttled")
+"""Cells from which the reason for throttling is told, cut where it is longer."""
 
 
 def _all_fit(items: list[Line], width: int) -> bool:
