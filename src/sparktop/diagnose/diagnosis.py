@@ -18,6 +18,8 @@ from sparktop.model.finding import Evidence, Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState
 
 RESOLVED_KEPT_S = 300.0
+_LASTING = (None, "relaunch", "guard", "collect-evidence")
+"""Actions of the remedies of which something is left to do when the problem is gone; None: by hand."""
 RULE_FAILED = Rule(
     id="sparktop.rule-failed",
     kind=RuleKind.LIVE,
@@ -150,7 +152,7 @@ class Diagnosis:
             unseen = replace(history.finding, is_unseen=True)
             self._histories[key] = history._replace(finding=unseen, unseen_s=now_s)
         elif now_s - (history.seen_s if history.rule.by_samples else history.last_s) >= history.rule.clear_s:
-            self._histories[key] = history._replace(resolved_s=now_s)
+            self._histories[key] = history._replace(finding=_resolved(history.finding), resolved_s=now_s)
         elif not history.finding.is_clearing:
             self._histories[key] = history._replace(finding=replace(history.finding, is_clearing=True))
 
@@ -192,6 +194,13 @@ def _is_cause(candidate: Finding, finding: Finding) -> bool:
     is_weighty = candidate.severity is not Severity.INFO or finding.severity is Severity.INFO
     is_apart = candidate.nodes and finding.nodes and set(candidate.nodes).isdisjoint(finding.nodes)
     return is_weighty and candidate is not finding and not is_apart
+
+
+def _resolved(finding: Finding) -> Finding:
+    """The finding without what is no longer true of it, and with those of its remedies that keep it from coming back:
+    nobody should restart or reboot what is well again."""
+    lasting = tuple(remedy for remedy in finding.remedies if remedy.action in _LASTING)
+    return replace(finding, is_unseen=False, remedies=lasting)
 
 
 def _is_unseen(finding: Finding, fleet: FleetState) -> bool:

@@ -14,7 +14,7 @@ from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, MAX_GONE, RESOLVED_KEPT_
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Finding, Phase
+from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
 
 
@@ -107,7 +107,20 @@ def test_what_cannot_be_seen_is_not_resolved() -> None:
     assert (lost.phase, lost.is_unseen) == (Phase.FIRING, True)
     diagnosis.update(picture(61))
     (back,) = diagnosis.update(picture(66))
-    assert back.phase is Phase.RESOLVED
+    assert (back.phase, back.is_unseen) == (Phase.RESOLVED, False)
+
+
+def test_nobody_is_told_to_restart_what_is_well_again() -> None:
+    scripted = Scripted("engine.hung")
+    diagnosis = Diagnosis([scripted.rule])
+    actions = ("safe-restart", "relaunch", None, "reboot", "guard")
+    hung = replace(finding("engine.hung"), remedies=tuple(Remedy(title="t", action=action) for action in actions))
+    scripted.claims = [hung]
+    (firing,) = diagnosis.update(picture(0))
+    scripted.claims = []
+    (resolved,) = diagnosis.update(picture(60))
+    assert [remedy.action for remedy in firing.remedies] == [*actions]
+    assert [remedy.action for remedy in resolved.remedies] == ["relaunch", None, "guard"]
 
 
 @pytest.mark.parametrize(("by_samples", "phase"), [(False, Phase.FIRING), (True, Phase.RESOLVED)])

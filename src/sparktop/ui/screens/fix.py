@@ -56,7 +56,9 @@ def choices(
     """
     offered = finding.remedies if remedies is None else tuple(remedies)
     if not offered:
-        return (Choice(label=Line.of(("No known remedy; d shows all details.", "quiet"))),)
+        is_resolved = finding.phase is Phase.RESOLVED
+        text = "Nothing is left to do." if is_resolved else "No known remedy. Esc, then d, shows what is known."
+        return (Choice(label=Line.of((text, "quiet"))),)
     paired = list(zip(offered, (*doubts, *[""] * len(offered)), strict=False))
     paired.sort(key=lambda pair: bool(pair[1]))
     return tuple(
@@ -216,9 +218,11 @@ def actions(fleet: FleetState, selection: Selection, *, is_read_only: bool = Fal
 
 def _action_choice(action: Action, heading: str, fleet: FleetState, selection: Selection) -> Choice:
     sign, tone, _ = RISKS[action.risk]
-    title = "Disarm the guard" if action.name == "guard" and armed(fleet.node(selection.node)) else action.title
+    is_disarm = action.name == "guard" and armed(fleet.node(selection.node))
+    title = "Disarm the guard" if is_disarm else action.title
+    words = "It kills nothing any more." if is_disarm else action.description
     label = Line.of((f"{sign} ", tone), (f"{title:<23} ", "value"))
-    return Choice(label=label, aside=Line.of((action.description, "quiet")), value=action, heading=heading,
+    return Choice(label=label, aside=Line.of((words, "quiet")), value=action, heading=heading,
                   verb=_VERBS.get(action.name, ""))  # fmt: skip
 
 
