@@ -617,6 +617,8 @@ async def test_the_same_findings_again_paint_nothing() -> None:
         await until(pilot, lambda: app.console_screen.view == "findings")
         await pilot.pause()
         board = app.console_screen
+        app.publish(replace(watch.state, monotonic_s=watch.state.monotonic_s + 1))  # hidden panes settle
+        await until(pilot, lambda: board.fleet.monotonic_s > watch.state.monotonic_s)
         painted: list[object] = []
         for widget in (board.findings, board.verdict):
             widget.refresh = lambda *regions, **_: painted.append(regions)  # type: ignore[method-assign, assignment]

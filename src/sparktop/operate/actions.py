@@ -353,7 +353,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         name="guard",
         title="Guard",
-        description="Kill the engine if memory drops below a limit: the probe does it on the Spark, also unwatched.",
+        description="Kill the engine if memory drops below a limit; the probe on the Spark does it at once.",
         risk=Risk.DISRUPTIVE,
         at_risk="may kill an engine by itself",
         target="engine",

@@ -178,7 +178,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("heads", "p", "Whole lines", "log",
              "Show each line as the engine wrote it, with its process, time and source file, or fold them away.",
              in_palette=False),
-        _row("previous", "b", "Earlier container", "log",
+        _row("previous", "b", "Earlier container", "log console",
              "The log of the container that had this engine's name before a relaunch, or this one's again.",
              in_palette=False),
         _row("raw", "a", "All kernel lines", "kernel",

@@ -508,6 +508,9 @@ class ConsoleScreen(Screen[None]):
     def action_wrap(self) -> None:
         self._act_on_log("wrap")
 
+    def action_previous(self) -> None:
+        self._act_on_log("previous")
+
     def action_save(self) -> None:
         self._act_on_log("save")
 

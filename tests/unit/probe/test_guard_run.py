@@ -76,7 +76,7 @@ def test_it_arms_and_looks_fast(start: Start, docker: FakeDocker, place: Place) 
     assert place.kept("guard")
     assert place.journal.stat().st_mode & 0o777 == 0o700
     probe.send(order("two", id=""))
-    assert phase(probe, GuardPhase.DISARMED).detail == "as asked"
+    assert phase(probe, GuardPhase.DISARMED).detail == "by sparktop"
     assert place.kept("guard") is None
     probe.more_samples(1)
     assert probe.more_samples(2)[-1].interval_s == 1.0

@@ -52,7 +52,8 @@ def low_power_w(node: NodeView) -> float | None:
     return min(cap, idle + 14) if idle is not None else cap
 
 
-USUAL_CAP_MHZ = 2100
+HEAT_CAP_MHZ = 1400
+"""A guess: below most clocks that heat leaves a Spark's GPU, so that it cools. Lower where it leaves less."""
 
 
 def is_pinned(clock_mhz: float | None) -> bool:
@@ -236,7 +237,7 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
                         f"sudo nvidia-smi -lgc 300,{_cap_mhz(gpu.sm_clock_mhz)}   # again after each reboot",
                         "sudo nvidia-smi -rgc   # takes the cap away",
                     ),
-                    cost="some prefill speed; decode is bound by memory and loses little",
+                    cost="part of its speed, as the heat does now; prefill loses most",
                 ),
             ),
             references=_HEAT_SOURCES,
@@ -246,8 +247,8 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
 
 
 def _cap_mhz(clock_mhz: float | None) -> int:
-    """A cap below what the heat leaves: one above it would change nothing."""
-    return min(USUAL_CAP_MHZ, int(clock_mhz * 0.9) // 50 * 50) if clock_mhz is not None else USUAL_CAP_MHZ
+    """A cap below what the heat leaves: one above it would change nothing. It stays while the clock wavers."""
+    return min(HEAT_CAP_MHZ, int(clock_mhz * 0.9) // 100 * 100) if clock_mhz is not None else HEAT_CAP_MHZ
 
 
 def _tokens(node: NodeView) -> Iterable[Evidence]:

@@ -109,7 +109,7 @@ driver_differs = _version_rule(
     "driver",
     Severity.WARNING,
     "The NVIDIA drivers differ",
-    "Both ranks run the same collectives and CUDA graphs, and each driver has its own faults there. 590.x is "
+    "The ranks of a pair run the same collectives and CUDA graphs, where each driver has its own faults. 590.x is "
     "reported to deadlock in CUDA graphs on GB10; 580.x is the supported branch. If a pair hangs or crashes on one "
     "side only, first make the drivers equal.",
     judge_driver_parity.sources,

@@ -129,7 +129,7 @@ class Guard:
         self.order, self.message, self.until, self.has_rival = order, {}, None, False
         self.verified, self.readings, self.fired_kb = False, [], None
         if not order["id"]:
-            self.report("disarmed", "as asked")
+            self.report("disarmed", "by sparktop")
             return
         self.path = b"/containers/" + order["id"].encode()
         self.kill = b"POST %b/kill HTTP/1.1\r\nHost: docker\r\nContent-Length: 0\r\n\r\n" % self.path
