@@ -3,8 +3,10 @@ engine has taken its place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparktop.engines.labels import name_set_aside
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
 from sparktop.model.guard import GuardPhase
@@ -86,9 +88,21 @@ def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Interventio
     return None
 
 
-def is_being_stopped(node: NodeView, engine: Engine, fleet: FleetState) -> bool:
-    """Whether a console's run that goes on has stopped it, or is about to."""
-    return any(one.is_under_way and one.node == node.name and _is_of(one, engine) for one in fleet.interventions)
+def is_being_stopped(team: Sequence[EngineRank], fleet: FleetState) -> bool:
+    """Whether a console's run that goes on has stopped one of these ranks, or is about to: it leaves the others
+    waiting, which is no fault."""
+    return any(
+        one.is_under_way
+        and one.node == rank.node.name
+        and _is_of(one, rank.engine)
+        and not _has_started_since(one, rank.engine, fleet)
+        for one in fleet.interventions
+        for rank in team
+    )
+
+
+def _has_started_since(one: Intervention, engine: Engine, fleet: FleetState) -> bool:
+    return is_alive(engine) and engine.uptime_s is not None and fleet.wall_s - engine.uptime_s > one.began_wall_s
 
 
 def _rebooted_until(reboot: Intervention, node: NodeView, fleet: FleetState) -> float:

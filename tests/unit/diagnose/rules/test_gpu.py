@@ -288,6 +288,21 @@ def test_a_younger_one_is_suspected() -> None:
     assert found.settles
 
 
+def test_no_capture_is_stuck_whose_other_rank_a_console_stops() -> None:
+    fleet = picture(stuck("spark1", 340.0), stuck("spark2", 335.0))
+    (engine,) = fleet.nodes[0].engines
+    stop = Intervention(
+        node="spark1", engine=engine.name, action="relaunch", began_wall_s=WALL_S - 5, is_under_way=True
+    )
+    assert not list(capture_stuck(replace(fleet, interventions=(stop,))))
+    assert only(capture_stuck(replace(fleet, interventions=(replace(stop, is_under_way=False),))))
+    again = tuple(
+        replace(one, engines=tuple(replace(each, uptime_s=400.0) for each in one.engines)) for one in fleet.nodes
+    )
+    earlier = replace(stop, began_wall_s=WALL_S - 460)
+    assert only(capture_stuck(replace(fleet, nodes=again, interventions=(earlier,)))), "the run has started it again"
+
+
 def test_vllm_gets_vllm_s_flag() -> None:
     vllm = capturing(400.0, kind=EngineKind.VLLM, argv=TWO)
     found = only(capture_stuck(picture(stuck("spark1", 0.0, engines=(vllm,)))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.ended_by import is_being_stopped
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import normal_power, spinning
 from sparktop.diagnose.rules.window import GpuStretch, of_engine, seen
@@ -59,7 +60,7 @@ def capture_stuck(fleet: FleetState) -> Iterable[Finding]:
     """
     for team in teams(fleet):
         stalled = [capture for rank in team if (capture := _stalled_capture(rank, fleet)) is not None]
-        if not stalled:
+        if not stalled or is_being_stopped(team, fleet):
             continue
         stretches = {
             rank.node.name: stretch
@@ -122,7 +123,9 @@ def _finding(
         ),
         settles=""
         if is_confirmed
-        else f"Check whether the count moves within {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)}.",
+        else (
+            f"A count that hasn't moved after {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} confirms it."
+        ),
         evidence=(
             *(
                 of_engine(

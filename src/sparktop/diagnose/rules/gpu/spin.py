@@ -92,8 +92,8 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
     engine = team[0].engine
     if any(rank.engine.state is EngineState.CAPTURING for rank in team if is_alive(rank.engine)):
         return None  # a stalled capture has its own rule and remedies
-    if any(is_being_stopped(rank.node, rank.engine, fleet) for rank in team):
-        return None  # a rank that a console stops is no rank that left the others waiting
+    if is_being_stopped(team, fleet):
+        return None
     stretches = {
         rank.node.name: stretch
         for rank in team
