@@ -175,9 +175,12 @@ async def test_more_parameters_unfold() -> None:
         await opened(pilot, QWEN.id, "✔ Fits")
         assert "reasoning_parser" not in screen(pilot)
         await go_to(pilot, "3 more parameters")
+        assert "Enter unfold" in screen(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: "reasoning_parser" in screen(pilot))
         assert "fewer parameters" in screen(pilot)
+        await go_to(pilot, "fewer parameters")
+        assert "Enter fold" in screen(pilot)
     assert len(side.asked) == 1
 
 

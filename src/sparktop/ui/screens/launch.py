@@ -170,7 +170,8 @@ class LaunchScreen(CoveringScreen[Plan | None]):
             return "Enter set   empty: the recipe's value   Esc keep it"
         row = self._selected()
         verb = {
-            "review": "review", "lever": "set it", "node": "take it", "parameter": "edit", "more": "unfold",
+            "review": "review", "lever": "set it", "node": "take it", "parameter": "edit",
+            "more": "fold" if self._is_unfolded else "unfold",
             "model": "take it", "stop": "check", "secret": "type it",
         }.get(row.kind, "")  # fmt: skip
         unset_key = (
