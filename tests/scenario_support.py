@@ -24,6 +24,7 @@ from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rule import shipped
+from sparktop.diagnose.notices import notices
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Container, Containers, EndpointState, EngineState
 from sparktop.model.event import Severity
@@ -32,7 +33,6 @@ from sparktop.model.fleet import Contact, FleetState, Intervention, LinkState, L
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
 from sparktop.observe.followers import Followers
-from sparktop.observe.monitor import notices
 from sparktop.observe.node_state import NodeBook
 from sparktop.sim.reaction.acts import Act
 from sparktop.sim.reaction.play import with_act

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.ui import claims
 
 from sparktop.clock import ManualClock
+from sparktop.diagnose.notices import notices
 from sparktop.model.engine import (
     Container,
     Containers,
@@ -52,7 +53,6 @@ from sparktop.model.telemetry import (
     Series,
 )
 from sparktop.observe.log_ring import LineRing
-from sparktop.observe.monitor import notices
 
 GIB = 1024**3
 TOTAL = 127_600_748 * 1024

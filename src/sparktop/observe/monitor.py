@@ -1,7 +1,4 @@
-"""Watch all nodes: run their supervisors, and publish one picture of the fleet with its notices.
-
-Notices are observations, worst first: they name no cause. Diagnoses come from the live rules.
-"""
+"""Watch all nodes: run their supervisors, and publish one picture of the fleet with its notices."""
 
 from __future__ import annotations
 
@@ -12,16 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sparktop import faults
-from sparktop.checks.identity import identity_of, judge_clones
 from sparktop.clock import SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rule import LogRule, shipped
+from sparktop.diagnose.notices import notices, with_likely_hints
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Endpoint
-from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, NodeView, Notice
+from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, Notice
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
@@ -29,61 +25,9 @@ from sparktop.observe.log_ring import LineRing
 from sparktop.observe.node_state import NodeBook
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
-from sparktop.text.units import gib, memory_rate
 from sparktop.transport.base import Connector, Transport
 from sparktop.transport.forwards import Forwards
 from sparktop.transport.threads import in_thread
-
-_SAME_KEY = "same host key"
-"""A connection's own warning of it; `_twin_notices` names the pair once."""
-
-
-def notices(nodes: Sequence[NodeView]) -> tuple[Notice, ...]:
-    """All notices about these nodes, worst first."""
-    all_notices = [notice for node in nodes for notice in _node_notices(node)] + _twin_notices(nodes)
-    return tuple(sorted(all_notices, key=lambda notice: -notice.severity.weight))
-
-
-def _node_notices(node: NodeView) -> list[Notice]:
-    warnings = [warning for warning in node.warnings if _SAME_KEY not in warning]
-    return _link_notices(node) + [Notice(severity=Severity.WARNING, node=node.name, text=text) for text in warnings]
-
-
-def _link_notices(node: NodeView) -> list[Notice]:
-    link = node.link
-    if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
-        return []
-    severity = Severity.CRITICAL if link.is_tested or link.state is not LinkState.STALE else Severity.WARNING
-    # The state first: a narrow screen cuts the rest of the sentence.
-    text = link.trouble
-    if link.hint and link.state is LinkState.REFUSED:
-        text += f" · {link.hint}"
-    sample = node.sample
-    if sample is not None and link.state is not LinkState.REFUSED:
-        seen = f"last seen with {gib(sample.memory.available_bytes)} available"
-        if node.trend and node.trend.time_to_empty_s is not None:
-            seen += f", falling {memory_rate(-node.trend.bytes_per_s)}"
-        text = f"{link.reach}, {seen} · {link.reason}" if link.is_tested else f"{text} · {seen}"
-    return [Notice(severity=severity, node=node.name, text=text)]
-
-
-def _twin_notices(nodes: Sequence[NodeView]) -> list[Notice]:
-    """Two nodes with the same host key or machine id: seen on shipped units (CVE-2026-24218)."""
-    twins: list[Notice] = []
-    for index, first in enumerate(nodes):
-        for second in nodes[index + 1 :]:
-            names = f"{first.name} and {second.name}"
-            text = {
-                "one-machine": f"{names} are one machine (same boot id): is one of the names wrong?",
-                "host-key": (
-                    f"{names} present the same SSH host key: each can pose as the other; make new host keys on one"
-                ),
-                "machine-id": f"{names} have the same machine id (cloned image): give one a new /etc/machine-id",
-            }.get(judge_clones((identity_of(first), identity_of(second))).case)
-            if text is not None:
-                twins.append(Notice(severity=Severity.WARNING, text=text))
-    return twins
-
 
 AFTER_FAULT_S = 5.0
 """Delay before a node is watched again after a fault of sparktop's own."""
@@ -323,17 +267,20 @@ class Monitor:
             self._contained.add("", "the picture", error)
 
     def _picture(self) -> FleetState:
-        nodes = tuple(line.book.view() for line in self._nodes.values())
+        views = tuple(line.book.view() for line in self._nodes.values())
         own = self._contained
         nothing: tuple[Notice, ...] = ()
-        observed = own.outcome("", "the notices", lambda: notices(nodes), nothing)
+        unread: tuple[Intervention, ...] = ()
+        interventions = own.outcome("", "the audit", self._interventions, unread)
+        nodes = with_likely_hints(views, interventions)
+        observed = own.outcome("", "the notices", lambda: notices(nodes, interventions), nothing)
         picture = FleetState(
             nodes=nodes,
             wall_s=self._clock.wall(),
             monotonic_s=self._clock.monotonic(),
             notices=observed,
             findings=self._findings,
-            interventions=own.outcome("", "the audit", self._interventions, ()),
+            interventions=interventions,
             forwards=self._forwards.shown,
         )
         self._findings = own.outcome("", "the rules", lambda: self._diagnosis.update(picture), self._findings)

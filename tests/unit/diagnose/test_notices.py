@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparktop.model.fleet import Link, LinkState, NodeView, Reach, Trend
+from sparktop.diagnose.notices import notices, with_likely_hints
+from sparktop.model.event import Severity
+from sparktop.model.fleet import Intervention, Link, LinkState, NodeView, Reach, Trend
 from sparktop.model.telemetry import Collector, CollectorState, HostFacts, Memory, Sample
-from sparktop.observe.monitor import notices
 
 GIB = 1024**3
 
@@ -39,6 +40,44 @@ def test_a_lost_node_keeps_its_trajectory() -> None:
     starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
     (text,) = said(starved)
     assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.1 GiB/s · TCP")
+
+
+REBOOT = Intervention(node="spark1", action="reboot", began_wall_s=1.0, is_under_way=True)
+
+
+def silent(name: str, since_s: float, reach: Reach = Reach.NO_HOST) -> NodeView:
+    link = Link(state=LinkState.LOST, since_s=since_s, reach=reach, reason="no answer to TCP", hint="Check its power.")
+    return replace(node(name), link=link)
+
+
+def test_nodes_that_are_lost_at_once_are_not_both_gone() -> None:
+    both = (silent("a", 100.0), silent("b", 104.0, Reach.UNTESTED))
+    assert [notice.text for notice in notices(both)] == [
+        "host gone with all others at once: check this machine's network first · last seen with 50.0 GiB available",
+        "lost with all others at once: check this machine's network first · last seen with 50.0 GiB available",
+    ]
+    assert {view.link.hint for view in with_likely_hints(both, ())} == {
+        "All nodes were lost at the same time: check this machine's network, then the switch."
+    }
+    apart = ((silent("a", 100.0), silent("b", 160.0)), (silent("a", 1.0), node("b")), (silent("a", 1.0),))
+    starved = (silent("a", 100.0), silent("b", 100.0, Reach.STARVED))
+    for nodes in (*apart, starved):
+        assert not any("all others" in notice.text for notice in notices(nodes))
+        assert with_likely_hints(nodes, ()) == nodes
+
+
+def test_a_node_that_a_console_reboots_is_no_outage() -> None:
+    nodes = (silent("spark1", 100.0), silent("spark2", 101.0))
+    first, second = notices(nodes, (REBOOT,))
+    assert (first.node, first.severity) == ("spark2", Severity.CRITICAL)
+    assert first.text.startswith("host gone, last seen"), "only the other one is rebooted"
+    assert second.text == "your reboot is in progress: it doesn't answer until it has booted"
+    assert with_likely_hints(nodes, (REBOOT,))[0].link.hint.startswith("A sparktop console reboots it")
+    over = replace(REBOOT, is_under_way=False)
+    assert "all others" in notices(nodes, (over,))[0].text
+    answering = (node("spark1"),)
+    assert notices(answering, (REBOOT,)) == ()
+    assert with_likely_hints(answering, (REBOOT,)) == answering
 
 
 def test_twins_are_warned_of() -> None:

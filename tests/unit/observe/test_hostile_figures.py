@@ -12,11 +12,11 @@ from tests.wire_messages import MESSAGES
 from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import RULE_FAILED, Diagnosis
+from sparktop.diagnose.notices import notices
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.status import as_data
 from sparktop.model.fleet import FleetState
 from sparktop.model.telemetry import Garbled
-from sparktop.observe.monitor import notices
 from sparktop.observe.node_state import NodeBook
 from sparktop.wire.decode import decode
 

@@ -9,10 +9,10 @@ import pytest
 from tests.operate_support import plan, step
 from tests.pictures_support import NOW_S, WALL_S, container, engine, link, node, picture
 
+from sparktop.diagnose.notices import notices
 from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.operation import Command, DockerCall, Expect
 from sparktop.model.plan import AwaitBack, AwaitGone, AwaitMemory, CollectEvidence, GuardOrder, Plan, Remote, Request
-from sparktop.observe.monitor import notices
 from sparktop.operate.run.gate import is_protected, plan_refusal, request_refusal, unreachable_refusal
 
 BOX = container()

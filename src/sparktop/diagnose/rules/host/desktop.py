@@ -309,7 +309,7 @@ _NO_DESKTOP = Remedy(
 _REBOOT = Remedy(
     title="Reboot",
     steps=("sudo reboot",),
-    cost="a stop of all that runs there, and the time to load the models again",
+    cost="what runs there now, and the time to load the models again",
     action="reboot",
 )
 

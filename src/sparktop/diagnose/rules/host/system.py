@@ -30,7 +30,7 @@ DRIVER_BACK_STEP = "run the update in the DGX Dashboard, or reinstall its nvidia
 _REBOOT = Remedy(
     title="Reboot at the next quiet moment, which stops the engines",
     steps=("sudo reboot",),
-    cost="a stop of all that runs there, and the time to load the models again",
+    cost="what runs there now, and the time to load the models again",
     action="reboot",
 )
 
