@@ -31,7 +31,8 @@ def require_idle(nodes: Iterable[str], picture: FleetState, *, loads_gpu: bool =
     """
     for node in nodes:
         if reason := busy_reason(picture.node(node), node, loads_gpu=loads_gpu):
-            raise Refused(reason, ("measure when nobody uses the nodes: stop the engine, or wait until it is idle",))
+            way_out = "stop the engine" if loads_gpu else "stop the engine, or wait until it is idle"
+            raise Refused(reason, (f"measure when nobody uses the nodes: {way_out}",))
 
 
 def busy_reason(view: NodeView | None, node: str, *, loads_gpu: bool = False) -> str:

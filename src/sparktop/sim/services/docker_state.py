@@ -32,7 +32,13 @@ def layer(live: LiveContainer) -> list[dict[str, Any]]:
     """What an engine has written outside its volumes: compiled kernels and their caches."""
     if not live.started:
         return []
-    paths = [("/root", 0), ("/root/.cache", 0), ("/root/.cache/vllm", 1), ("/root/.cache/vllm/torch_compile_cache", 1)]
+    cache = "flashinfer" if "sglang" in live.script.image else "vllm/torch_compile_cache"
+    paths = [
+        ("/root", 0),
+        ("/root/.cache", 0),
+        (f"/root/.cache/{cache.partition('/')[0]}", 1),
+        (f"/root/.cache/{cache}", 1),
+    ]
     paths += [("/root/.triton", 1), ("/root/.triton/cache", 1), ("/tmp", 0), ("/tmp/torchinductor_root", 1)]  # noqa: S108
     return [{"Path": path, "Kind": kind} for path, kind in paths]
 

@@ -373,7 +373,7 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
             distinction=("The network is up: the node's kernel still completes TCP handshakes.",),
             settles=""
             if is_confirmed
-            else "After it is back, oom-kill or NV_ERR_NO_MEMORY in the kernel log, also in that of the boot before.",
+            else "Once it is back, look for oom-kill or NV_ERR_NO_MEMORY in its kernel log, this boot's or the last.",
             evidence=tuple(trajectory(node)),
             remedies=(
                 Remedy(
