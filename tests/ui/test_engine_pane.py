@@ -126,7 +126,7 @@ def test_a_latency_of_the_whole_life_is_marked() -> None:
 
 
 def test_details_have_what_the_table_has_no_room_for() -> None:
-    text = " ".join(line.plain.strip() for line in details(rows("decode")[0].engine, 110))
+    text = " ".join(line.plain.strip() for line in details(rows("decode")[0], 110))
     for words in (
         "vllm 0.14.1 · MiniMaxAI/MiniMax-M2.7-NVFP4",
         "vllm/vllm-openai:v0.14.1-aarch64  (sha256:9d2f6c1b77aa)",
@@ -137,7 +137,10 @@ def test_details_have_what_the_table_has_no_room_for() -> None:
         "0 preemptions",
     ):
         assert words in text, words
-    killed = " ".join(line.plain.strip() for line in details(rows("loading")[1].engine, 110))
+    assert "as last seen" not in text
+    lost = details(replace(rows("decode")[0], is_old=True), 110)
+    assert lost[0].plain == "▲ as last seen: spark1 doesn't answer"
+    killed = " ".join(line.plain.strip() for line in details(rows("loading")[1], 110))
     assert "exit code 137" in killed
     assert "killed by the kernel for memory" in killed
     assert rows("loading")[1].engine.state is EngineState.EXITED
@@ -146,7 +149,7 @@ def test_details_have_what_the_table_has_no_room_for() -> None:
 @given(st.integers(20, 200))
 def test_details_fit(width: int) -> None:
     for row in rows("hostile") + rows("loading"):
-        assert all(line.width <= width for line in details(row.engine, width))
+        assert all(line.width <= width for line in details(row, width))
 
 
 def test_rows_are_sorted_by_the_column_that_the_heading_marks() -> None:

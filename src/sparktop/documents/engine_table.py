@@ -17,7 +17,7 @@ from sparktop.model.engine import EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.bars import progress
-from sparktop.text.lines import Line, hanging, joined
+from sparktop.text.lines import Line, hanging, joined, wrapped
 from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
 
 STATES: dict[EngineState, tuple[str, str]] = {
@@ -352,8 +352,9 @@ def no_figures(engine: Engine) -> str:
     return f"{NA}: endpoint {endpoint.state}"
 
 
-def details(engine: Engine, width: int) -> list[Line]:
+def details(row: EngineRow, width: int) -> list[Line]:
     """The details of one engine: model, image, container, endpoint, command line, figures."""
+    engine = row.engine
     container = engine.container
     pairs: list[tuple[str, str]] = [("engine", identity(engine))]
     if container is not None:
@@ -375,7 +376,7 @@ def details(engine: Engine, width: int) -> list[Line]:
         pairs.append(("figures", _figures_text(engine)))
     if engine.exit_detail:
         pairs.append(("ended", engine.exit_detail))
-    lines: list[Line] = []
+    lines = wrapped(f"▲ as last seen: {row.node} doesn't answer", width, "warning") if row.is_old else []
     for label, text in pairs:
         lines += hanging(Line.of((label.ljust(11), "quiet")), text, width, limit=4)
     return lines

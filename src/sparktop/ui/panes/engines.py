@@ -60,7 +60,7 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
 
     def detail_lines(self, width: int) -> int:
         """Lines for the selected engine's details in a pane of this width."""
-        return min(MAX_DETAIL_LINES, len(details(self.selected.engine, width - 4))) if self.selected else 0
+        return min(MAX_DETAIL_LINES, len(details(self.selected, width - 4))) if self.selected else 0
 
     def set_details(self, is_open: bool) -> None:
         """Open or close the selected engine's details."""
@@ -118,7 +118,7 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
             line = table_row(self._rows[index], columns)
             lines.append(self.cursor(line, width) if index == self._at else Line.of(" ") + line)
         if self._details and (row := self.selected):
-            lines += [Line.of("   ") + line for line in details(row.engine, width - 4)]
+            lines += [Line.of("   ") + line for line in details(row, width - 4)]
         return lines[:height]
 
     def _nothing(self, width: int) -> Line:
