@@ -13,6 +13,7 @@ from sparktop.sim.reaction.play import with_act
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.scenario.script import FaultKind, Repeat, Scenario
 from sparktop.sim.scenario.tracks import Track
+from sparktop.sim.spark.probe_lines import kernel_rows
 
 
 def available(scenario: Scenario, node: str, second: float) -> float:
@@ -199,6 +200,17 @@ def test_a_reboot_keeps_what_is_on_the_disk() -> None:
     after = moment(with_act(load("healthy"), "spark1", 30.0, acts.Reboot()), "spark1", 160)
     assert before.script.models
     assert (after.script.models, after.script.images) == (before.script.models, before.script.images)
+
+
+def test_a_reboot_is_logged_once_with_the_driver_that_it_loads() -> None:
+    scenario = with_act(load("driver-pending"), "spark1", 30.0, acts.Reboot())
+    after = moment(scenario, "spark1", 400)
+    lines = [str(row[3]) for row in kernel_rows(after.spark, 0.0, after.t) if "NVRM: loading" in str(row[3])]
+    assert [line.partition("aarch64  ")[2].split()[0] for line in lines] == ["580.159"]
+    other = moment(scenario, "spark2", 400)
+    old_lines = [str(row[3]) for row in kernel_rows(other.spark, -1e6, other.t) if "NVRM: loading" in str(row[3])]
+    assert old_lines
+    assert all("580.159" in line for line in old_lines)
 
 
 @pytest.mark.parametrize("second", [251.0, 258.0, 300.0])

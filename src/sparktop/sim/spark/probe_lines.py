@@ -404,7 +404,7 @@ def kernel_messages(rows: list[Row]) -> Iterator[dict[str, Any]]:
 
 def _times(spark: Spark, entry: KernelEntry, after_s: float, until_s: float) -> Iterator[float]:
     length_s = spark.scenario.length_s
-    loops = spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0
+    loops = spark.scenario.repeat is Repeat.LOOP and entry.at_s >= 0 and not spark.script.boots  # it boots once
     first = max(0, int((after_s - entry.at_s - entry.over_s) // length_s)) if loops and after_s > 0 else 0
     base = entry.at_s + first * length_s
     while base <= until_s:

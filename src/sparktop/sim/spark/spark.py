@@ -336,8 +336,8 @@ class Spark:
         return sum(1 for entry in self.script.kernel if entry.at_s <= t and "Killed process" in entry.text)
 
     def kernel_text(self, entry: KernelEntry) -> str:
-        """A kernel line; `<id of NAME>` in it is that container's id."""
-        return self._with_ids(entry.text)
+        """A kernel line; `<id of NAME>` in it is that container's id, `{driver}` the loaded driver."""
+        return self._with_ids(entry.text).replace("{driver}", self.script.machine.driver)
 
     def _with_ids(self, text: str) -> str:
         if "<id of " in text:
