@@ -67,8 +67,8 @@ class Memory:
 
     @property
     def page_cache_bytes(self) -> int:
-        """The most that dropping caches could free: cache and buffers less shared memory."""
-        return max(0, self.cached_bytes + self.buffers_bytes - self.shared_bytes)
+        """The most that dropping caches (3) could free: cache, buffers and reclaimable slab less shared memory."""
+        return max(0, self.cached_bytes + self.buffers_bytes + self.slab_reclaimable_bytes - self.shared_bytes)
 
     @property
     def swap_used_bytes(self) -> int:

@@ -72,7 +72,7 @@ def ledger(
 
 def _with_remainder(memory: Memory, holders: list[Holder], *, is_listed: bool) -> Ledger:
     """Add unaccounted memory, page cache and free memory, and make the parts sum to the total."""
-    cache = memory.page_cache_bytes + memory.slab_reclaimable_bytes
+    cache = memory.page_cache_bytes
     held_bytes = sum(holder.held_bytes for holder in holders)
     unaccounted_bytes = memory.total_bytes - held_bytes - cache - memory.free_bytes
     if unaccounted_bytes < 0 and held_bytes:

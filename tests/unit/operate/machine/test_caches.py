@@ -157,7 +157,7 @@ def test_what_a_log_said_is_not_waited_for() -> None:
 
 
 def test_the_boundary_of_little() -> None:
-    just = memory(60.0, cached_bytes=gib(4.0), shared_bytes=0)
+    just = memory(60.0, cached_bytes=gib(4.0), shared_bytes=0, slab_reclaimable_bytes=0)
     assert just.page_cache_bytes == 4 * GIB
     text = warned(planned(caches, ask(), picture(idle_node("spark1", memory=just)), privileges=FREE))
     assert "will not help" not in text
