@@ -116,7 +116,7 @@ def test_the_words_of_the_real_one(showing: Showing) -> None:
         ("b", {"name": "other"}, GuardPhase.DISARMED, f"now called {name}"),
         ("c", {"floor": 120 * GIB}, GuardPhase.DISARMED, "already below that floor"),
         ("d", {"floor": "x"}, GuardPhase.FAILED, "doesn't understand"),
-        ("e", {"id": ""}, GuardPhase.DISARMED, "as asked"),
+        ("e", {"id": ""}, GuardPhase.DISARMED, "by sparktop"),
         ("f", {}, GuardPhase.ARMED, ""),
         ("f", {}, GuardPhase.ARMED, ""),
     ):
