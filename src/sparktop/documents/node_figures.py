@@ -110,7 +110,7 @@ def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
     if _all_fit(items, width):
         return fitting(items, width)
     room = width - sum(item.width + 2 for item in short)
-    return fitting([*short, throttle(gpu).cut(max(0, room))] if room >= _LEAST_REASON else short, width, "  ")
+    return fitting([*short, throttle(gpu).cut(room)] if room >= _LEAST_REASON else short, width, "  ")
 
 
 _LEAST_REASON = len("▲ throttled")

@@ -74,7 +74,7 @@ def _as_head_tells(team: Sequence[EngineRank]) -> Iterator[EngineRank]:
         engine = rank.engine
         if engine is not head and head.argv and is_ray(team) and is_bare_worker(engine):
             engine = replace(engine, argv=head.argv)
-        if engine.version is None and _image(engine) is not None and _image(engine) == _image(head):
+        if engine.version is None and head.version and _image(engine) is not None and _image(engine) == _image(head):
             engine = replace(engine, version=head.version)
         yield rank if engine is rank.engine else replace(rank, engine=engine)
 
