@@ -126,7 +126,7 @@ def lost_files(rank_change: RankChange, *, uncounted: str, fate: str, tag: str =
     compiled = [path for path in paths if _COMPILED.search(path)]
     if compiled:
         yield f"The new container on {node} has no compiled code yet ({_some(compiled)}): its start takes longer."
-    files = [path for path in paths if path not in compiled]
+    files = [path for path in paths if not _COMPILED.search(path)]
     if files:
         count = f"{len(files)} files" if len(files) > 1 else "1 file"
         yield (
