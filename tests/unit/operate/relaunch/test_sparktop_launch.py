@@ -20,6 +20,7 @@ from tests.relaunch_support import asked, planned
 from sparktop.cmdline.engine_command import joins_ray, of_container
 from sparktop.cmdline.engine_flag_edits import FlagChange
 from sparktop.cmdline.launch_command import changed
+from sparktop.documents.engine_table import EngineRow, details
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.engines import labels
 from sparktop.engines.rank_order import missing, ranks, start_order, stop_order
@@ -39,7 +40,6 @@ from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body as docker_body
 from sparktop.recipe.render.render import render
 from sparktop.text.lines import plain
-from sparktop.ui.panes.engines import details
 
 SECRET = "canary-5f0b7c11d2"
 SAID = {labels.RECIPE: "qwen36", labels.VALUES: '{"max_model_len": "65536"}', labels.RANK: "0", labels.LAUNCH: "l-1"}
@@ -192,7 +192,7 @@ def test_the_operator_s_own_word_for_a_parameter_is_kept() -> None:
 def test_who_launched_it_is_told() -> None:
     picture = alone()
     (engine,) = picture.nodes[0].engines
-    text = " ".join(line.plain for line in details(engine, 110))
+    text = " ".join(line.plain for line in details(EngineRow(node="spark1", engine=engine), 110))
     assert "started by sparktop launch qwen36" in text
     assert "started by sparktop launch qwen36" in plain(snapshot_lines(picture, 100))
     assert "sparktop launch" not in plain(snapshot_lines(made.picture(restarts.spark()), 100))
