@@ -65,7 +65,7 @@ def with_likely_hints(nodes: Sequence[NodeView], interventions: Sequence[Interve
         if _reboot_under_way(node, interventions) is not None:
             hint = "A sparktop console reboots it: it answers again once it has booted."
         elif together:
-            hint = "All nodes were lost at the same time: check this machine's network, then the switch."
+            hint = "All nodes were lost at once: check your own network, then the switch."
         told.append(replace(node, link=replace(node.link, hint=hint)) if hint else node)
     return tuple(told)
 
@@ -87,7 +87,7 @@ def _link_notices(node: NodeView, is_one_of_all: bool) -> list[Notice]:
         text = f"{link.reach}, {seen} · {link.reason}" if link.is_tested else f"{text} · {seen}"
         if is_one_of_all:
             state = link.reach if link.is_tested else link.state
-            text = f"{state} with all others at once: check this machine's network first · {seen}"
+            text = f"{state} like all others: check your own network first · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
 
 

@@ -53,11 +53,11 @@ def silent(name: str, since_s: float, reach: Reach = Reach.NO_HOST) -> NodeView:
 def test_nodes_that_are_lost_at_once_are_not_both_gone() -> None:
     both = (silent("a", 100.0), silent("b", 104.0, Reach.UNTESTED))
     assert [notice.text for notice in notices(both)] == [
-        "host gone with all others at once: check this machine's network first · last seen with 50.0 GiB available",
-        "lost with all others at once: check this machine's network first · last seen with 50.0 GiB available",
+        "host gone like all others: check your own network first · last seen with 50.0 GiB available",
+        "lost like all others: check your own network first · last seen with 50.0 GiB available",
     ]
     assert {view.link.hint for view in with_likely_hints(both, ())} == {
-        "All nodes were lost at the same time: check this machine's network, then the switch."
+        "All nodes were lost at once: check your own network, then the switch."
     }
     apart = ((silent("a", 100.0), silent("b", 160.0)), (silent("a", 1.0), node("b")), (silent("a", 1.0),))
     starved = (silent("a", 100.0), silent("b", 100.0, Reach.STARVED))
