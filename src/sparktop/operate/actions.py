@@ -36,7 +36,7 @@ class Option:
         return "; ".join(filter(None, (self.description, *parts)))
 
 
-REQUESTS_AT_RISK = "interrupts running requests"
+REQUESTS_AT_RISK = "interrupts any running requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
