@@ -19,7 +19,7 @@ from sparktop.model.fleet import FleetState, LinkState
 
 RESOLVED_KEPT_S = 300.0
 _LASTING = (None, "relaunch", "guard", "collect-evidence")
-"""Actions of the remedies of which something is left to do when the problem is gone; None: by hand."""
+"""Actions that keep a problem from coming back, or only look; None: of a remedy by hand."""
 RULE_FAILED = Rule(
     id="sparktop.rule-failed",
     kind=RuleKind.LIVE,

@@ -77,17 +77,17 @@ def _link_notices(node: NodeView, is_one_of_all: bool) -> list[Notice]:
     severity = Severity.CRITICAL if link.is_tested or link.state is not LinkState.STALE else Severity.WARNING
     # The state first: a narrow screen cuts the rest of the sentence.
     text = link.trouble
-    if link.hint and link.state is LinkState.REFUSED:
+    if is_one_of_all:
+        text = f"{link.reach if link.is_tested else link.state} like all others: check your own network first"
+    elif link.hint and link.state is LinkState.REFUSED:
         text += f" · {link.hint}"
     sample = node.sample
     if sample is not None and link.state is not LinkState.REFUSED:
         seen = f"last seen with {gib(sample.memory.available_bytes)} available"
         if node.trend and node.trend.time_to_empty_s is not None:
             seen += f", falling {memory_rate(-node.trend.bytes_per_s)}"
-        text = f"{link.reach}, {seen} · {link.reason}" if link.is_tested else f"{text} · {seen}"
-        if is_one_of_all:
-            state = link.reach if link.is_tested else link.state
-            text = f"{state} like all others: check your own network first · {seen}"
+        is_seen_first = link.is_tested and not is_one_of_all
+        text = f"{link.reach}, {seen} · {link.reason}" if is_seen_first else f"{text} · {seen}"
     return [Notice(severity=severity, node=node.name, text=text)]
 
 

@@ -59,6 +59,8 @@ def test_nodes_that_are_lost_at_once_are_not_both_gone() -> None:
     assert {view.link.hint for view in with_likely_hints(both, ())} == {
         "All nodes were lost at once: check your own network, then the switch."
     }
+    unseen = tuple(replace(view, sample=None) for view in both)  # as where the operator's own network is down
+    assert {notice.text.partition(":")[2] for notice in notices(unseen)} == {" check your own network first"}
     apart = ((silent("a", 100.0), silent("b", 160.0)), (silent("a", 1.0), node("b")), (silent("a", 1.0),))
     starved = (silent("a", 100.0), silent("b", 100.0, Reach.STARVED))
     for nodes in (*apart, starved):

@@ -123,9 +123,7 @@ def _finding(
         ),
         settles=""
         if is_confirmed
-        else (
-            f"A count that hasn't moved after {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} confirms it."
-        ),
+        else f"It is sure once the count has stood for {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)}.",
         evidence=(
             *(
                 of_engine(
