@@ -83,7 +83,7 @@ def test_pressure_is_marked_and_comes_first_when_it_matters() -> None:
 def test_a_lost_node_says_what_is_known_and_how_old_it_is() -> None:
     text = body("lost")
     for words in (
-        "✖ lost · host up but starved · figures as of 44 s ago · next try in 0:12",
+        "✖ lost · host up, SSH silent · figures as of 44 s ago · next try in 0:12",
         "TCP answers on port 22, no SSH banner",
         "→ wait: it may come back by itself",
         "03:12:02 ✖ lost keepalive unanswered",

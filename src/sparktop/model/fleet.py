@@ -45,7 +45,7 @@ class Reach(StrEnum):
     NO_NETWORK = "network gone"
     NO_HOST = "host gone"
     NO_SSHD = "host up, no SSH"
-    STARVED = "host up but starved"
+    STARVED = "host up, SSH silent"
     ANSWERS = "SSH answers"
 
 
@@ -104,7 +104,7 @@ class Link:
 
     @property
     def trouble(self) -> str:
-        """ "host up but starved: no answer to keepalives", "lost: ...": the host's state where it was tested."""
+        """ "host up, SSH silent: no answer to keepalives", "lost: ...": the host's state where it was tested."""
         word = str(self.reach if self.is_tested else self.state)
         return f"{word}: {self.reason}" if self.reason and self.reason != self.state else word
 

@@ -147,7 +147,7 @@ class Supervisor:
             self._book.fault("connection's watchdog", error)
 
     async def _name_slow_attempt(self, state: LinkState, attempt: int) -> None:
-        """While an attempt hangs, report at which stage: a host whose TCP answers but SSH doesn't is starved."""
+        """While an attempt hangs, report at which stage: TCP may answer where SSH doesn't."""
         await asyncio.sleep(STALE_AT_LEAST_S)
         while True:
             if tested := await self._test_reach():

@@ -39,7 +39,7 @@ def test_a_lost_node_keeps_its_trajectory() -> None:
     assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.1 GiB/s"
     starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
     (text,) = said(starved)
-    assert text.startswith("critical: host up but starved, last seen with 0.4 GiB available, falling 5.1 GiB/s · TCP")
+    assert text.startswith("critical: host up, SSH silent, last seen with 0.4 GiB available, falling 5.1 GiB/s · TCP")
 
 
 REBOOT = Intervention(node="spark1", action="reboot", began_wall_s=1.0, is_under_way=True)

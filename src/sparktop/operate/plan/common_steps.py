@@ -83,13 +83,13 @@ def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) 
         return ()
     if len(findings[0].nodes) == 1 and findings[0].nodes[0] in request.nodes:
         (node,) = findings[0].nodes  # of a pair's two findings of one title it is this one
-    problems = (
-        f"the problem is gone: {findings[0].title}" if len(findings) == 1 else f"all {len(findings)} problems are gone"
+    gone = (
+        f"the finding is gone: {findings[0].title}" if len(findings) == 1 else f"all {len(findings)} findings are gone"
     )
     return (
         Step(
             id="resolved",
-            title=f"Check that {problems}",
+            title=f"Check that {gone}",
             node=node,
             act=AwaitResolved(findings=tuple(finding.key for finding in findings)),
             limit_s=RESOLVED_LIMIT_S,

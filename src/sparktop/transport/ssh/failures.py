@@ -97,7 +97,7 @@ def _too_late(address: str, *, heard_banner: bool, via: str | None, waited_s: fl
     if heard_banner:
         return TransportError(
             f"{address} answered SSH and did not finish the login within {waited_s:.0f} s",
-            hint="The host is starved of memory or CPU; sparktop keeps trying, with longer timeouts. " + _through(via),
+            hint="The host may be out of memory or CPU; sparktop keeps trying, with longer timeouts. " + _through(via),
         )
     if via:
         return NoRoute(
