@@ -159,3 +159,14 @@ def test_a_literal_change_is_not_lost_behind_a_remedy_of_the_same_words() -> Non
     root = finding("a.root", words)
     effect = finding("a.effect", literal, again, caused_by="a.root")
     assert with_consequences(root, (root, effect)) == (literal, words)
+
+
+def test_an_empty_list_says_why_it_is_empty() -> None:
+    def told(**more: object) -> str:
+        (row,) = choices(finding("a.b", **more))
+        assert row.value is None
+        return row.label.plain
+
+    assert told() == "No known remedy. Esc, then d, shows what is known."
+    assert told(severity=Severity.INFO) == "A note: there is nothing to fix. Esc, then d, shows what is known."
+    assert told(severity=Severity.INFO, phase=Phase.RESOLVED) == "Nothing is left to do."

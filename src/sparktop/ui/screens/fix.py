@@ -56,9 +56,7 @@ def choices(
     """
     offered = finding.remedies if remedies is None else tuple(remedies)
     if not offered:
-        is_resolved = finding.phase is Phase.RESOLVED
-        text = "Nothing is left to do." if is_resolved else "No known remedy. Esc, then d, shows what is known."
-        return (Choice(label=Line.of((text, "quiet"))),)
+        return (Choice(label=Line.of((_why_none(finding), "quiet"))),)
     paired = list(zip(offered, (*doubts, *[""] * len(offered)), strict=False))
     paired.sort(key=lambda pair: bool(pair[1]))
     return tuple(
@@ -70,6 +68,14 @@ def choices(
         )
         for remedy, doubt in paired
     )
+
+
+def _why_none(finding: Finding) -> str:
+    if finding.phase is Phase.RESOLVED:
+        return "Nothing is left to do."
+    if finding.severity is Severity.INFO:
+        return "A note: there is nothing to fix. Esc, then d, shows what is known."
+    return "No known remedy. Esc, then d, shows what is known."
 
 
 def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
