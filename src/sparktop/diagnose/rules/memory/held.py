@@ -31,21 +31,16 @@ RULE = "memory.held-after-exit"
 
 def lost_memory(fleet: FleetState, node: str) -> Finding | None:
     """The finding that memory of this node is held by nobody, which only a reboot gives back; None without it."""
-    return next(
-        (
-            finding
-            for finding in fleet.findings
-            if finding.rule == RULE
-            and finding.phase is Phase.FIRING
-            and node in finding.nodes
-            and any(remedy.action == "reboot" for remedy in finding.remedies)
-        ),
-        None,
-    )
+    return _held(fleet, node, "reboot")
 
 
 def surviving_process(fleet: FleetState, node: str) -> Finding | None:
     """The finding that a living process of this node holds the memory of a stopped engine; None without it."""
+    return _held(fleet, node, "end-holder")
+
+
+def _held(fleet: FleetState, node: str, action: str) -> Finding | None:
+    """The firing finding of held memory that `action` gives back."""
     return next(
         (
             finding
@@ -53,7 +48,7 @@ def surviving_process(fleet: FleetState, node: str) -> Finding | None:
             if finding.rule == RULE
             and finding.phase is Phase.FIRING
             and node in finding.nodes
-            and any(remedy.action == "end-holder" for remedy in finding.remedies)
+            and any(remedy.action == action for remedy in finding.remedies)
         ),
         None,
     )
