@@ -279,6 +279,11 @@ class NewContainer:
         """Whether the old container is there after its end."""
         return self.old is not None and not self.old.auto_remove
 
+    @property
+    def kept_id(self) -> str:
+        """Id of the old container where it is there after its end; else empty."""
+        return self.old.container_id if self.old is not None and self.keeps_old else ""
+
 
 def is_policy(policy: Mapping[str, Any]) -> bool:
     """Whether Docker restarts a container of this restart policy."""

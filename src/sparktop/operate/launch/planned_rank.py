@@ -78,6 +78,12 @@ class PlannedRank(Starter):
     def is_head(self) -> bool:
         return self.rendered.index == 0
 
+    @property
+    def _replaces_guarded(self) -> bool:
+        """Whether the armed guard is over the container whose name it takes."""
+        old = self.container.old
+        return old is not None and start_steps.is_guarded(self.view, old.container_id)
+
     def clear(self) -> Iterator[Step]:
         """Remove what an interrupted launch has left under its name."""
         if self.leftovers:
@@ -167,7 +173,8 @@ class PlannedRank(Starter):
         )
 
     def restore_guard(self) -> Iterator[Step]:
-        yield start_steps.guard_as_it_was(self.view, self.mark)
+        over = (NEW, self.name) if self._replaces_guarded else None
+        yield start_steps.guard_as_it_was(self.view, self.mark, over=over)
 
     def on_ready(self) -> Iterator[Step]:
         if self.container.has_policy:
@@ -188,7 +195,11 @@ class PlannedRank(Starter):
         )
 
     def restore_guard_first(self) -> Iterator[Step]:
-        yield from (replace(step, id=f"back-guard-launch{self.mark}") for step in self.restore_guard())
+        if self._replaces_guarded:  # it has its name back only when the new container is gone
+            step = start_steps.disarm(self.node, self.mark)
+        else:
+            step = start_steps.guard_as_it_was(self.view, self.mark)
+        yield replace(step, id=f"back-guard-launch{self.mark}")
 
     def undo_change(self) -> Iterator[Step]:
         """Remove the container that this launch created, and give its name back to the one that had it."""

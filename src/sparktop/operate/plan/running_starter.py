@@ -57,6 +57,17 @@ class RunningStarter(Starter):
         return ""
 
     @property
+    def kept_id(self) -> str:
+        """Id of the container that ran before, where the way back finds that one; empty where it's made anew."""
+        return ""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the guard that is armed on its node is over its container."""
+        container = self.rank.container
+        return container is not None and start_steps.is_guarded(self.rank.view, container.container_id)
+
+    @property
     def api_key(self) -> str:
         return self.rank.container.api_key if self.rank.container is not None else ""
 
@@ -105,8 +116,17 @@ class RunningStarter(Starter):
         )
 
     def restore_guard(self) -> Iterator[Step]:
-        if self.rank.container is not None:
+        if self.is_guarded:
+            yield from self._guard_again(self.guarded_id, self.new_name)
+        elif self.rank.container is not None:
             yield start_steps.guard_as_it_was(self.rank.view, self.mark)
+
+    def _guard_again(self, container_id: str, name: str) -> Iterator[Step]:
+        """The guard that was over its container, over the one that it has now; that is looked up where no id is
+        known."""
+        if not container_id:
+            yield replace(start_steps.find_new_container(self.container, self.mark), id=f"anew-guard{self.mark}")
+        yield start_steps.guard_as_it_was(self.rank.view, self.mark, over=(container_id or "{ANEW}", name))
 
     def _ready(self, *, any_run: bool = False) -> Step:
         act = AwaitReady(name=self.new_name, is_worker=not self.is_head, any_run=any_run)
@@ -120,8 +140,20 @@ class RunningStarter(Starter):
 
     # the way back
 
+    def restore_guard_first(self) -> Iterator[Step]:
+        if self.is_guarded:  # its container isn't back yet
+            yield replace(start_steps.disarm(self.node, self.mark), id=f"back-unguard{self.mark}")
+        else:
+            yield from self._restored_guard()
+
+    def settle_old(self) -> Iterator[Step]:
+        if self.is_guarded:
+            yield from self._restored_guard()
+
     def _restored_guard(self) -> Iterator[Step]:
-        yield from (replace(step, id=f"back-guard{self.mark}") for step in self.restore_guard())
+        """The guard as it was: over its own container once that is back."""
+        steps = self._guard_again(self.kept_id, self.name) if self.is_guarded else self.restore_guard()
+        yield from (replace(step, id=step.id.replace("guard-back", "back-guard")) for step in steps)
 
     def _old_memory(self, unless_runs: str) -> Step:
         step = start_steps.memory(
@@ -156,6 +188,10 @@ class Existing(RunningStarter):
         if self.rank.ran:
             yield self._old_ready()
 
+    def restore_guard_first(self) -> Iterator[Step]:
+        """None: the plan's own is over the same container."""
+        return iter(())
+
     def settle_old(self) -> Iterator[Step]:
         yield from self._restored_guard()
         yield from policy_again(self.rank)
@@ -167,6 +203,10 @@ class ExistingContainer(Existing):
 
     @property
     def guarded_id(self) -> str:
+        return self.container.container_id
+
+    @property
+    def kept_id(self) -> str:
         return self.container.container_id
 
     def before_start(self) -> Iterator[Step]:

@@ -153,28 +153,40 @@ def find_new_container(container: Inspected, mark: str) -> Step:
     )
 
 
-def guard_as_it_was(view: NodeView, mark: str) -> Step:
-    """Restore the guard of a node where nothing ran before."""
+def is_guarded(view: NodeView, container_id: str) -> bool:
+    """Whether the guard that is armed on the node is over this container."""
     was = view.guard
-    if was is not None and was.phase is GuardPhase.ARMED:
-        order = GuardOrder(
-            container_id=was.container_id,
-            container_name=was.container_name,
-            floor_bytes=was.floor_bytes,
-            empty_within_s=was.empty_within_s,
-            stay_s=was.stay_s,
-        )
-        title = f"The guard on {view.name} as it was: over {was.container_name}"
-    else:
-        order, title = GuardOrder(container_id=""), f"Disarm the guard on {view.name}"
-    return Step(
-        id=f"guard-back{mark}",
-        title=title,
-        node=view.name,
-        act=order,
-        limit_s=15.0,
-        on_failure=OnFailure.GO_ON,
+    return was is not None and was.phase is GuardPhase.ARMED and was.container_id == container_id
+
+
+def guard_as_it_was(view: NodeView, mark: str, *, over: tuple[str, str] | None = None) -> Step:
+    """Restore the guard of a node that a plan has replaced by its own; disarm it where none was armed.
+
+    Args:
+        over: (id, name) of the container that has taken the place of the one it was over.
+    """
+    was = view.guard
+    if was is None or was.phase is not GuardPhase.ARMED:
+        return disarm(view.name, mark)
+    container_id, container_name = over or (was.container_id, was.container_name)
+    order = GuardOrder(
+        container_id=container_id,
+        container_name=container_name,
+        floor_bytes=was.floor_bytes,
+        empty_within_s=was.empty_within_s,
+        stay_s=was.stay_s,
     )
+    title = f"Arm the guard on {view.name} again as before, on {container_name}"
+    return _guard_back(view.name, mark, order, title)
+
+
+def disarm(node: str, mark: str) -> Step:
+    """Disarm the guard that a plan has armed."""
+    return _guard_back(node, mark, GuardOrder(container_id=""), f"Disarm the guard on {node}")
+
+
+def _guard_back(node: str, mark: str, order: GuardOrder, title: str) -> Step:
+    return Step(id=f"guard-back{mark}", title=title, node=node, act=order, limit_s=15.0, on_failure=OnFailure.GO_ON)
 
 
 def guard_note(view: NodeView) -> Iterator[str]:
@@ -182,7 +194,7 @@ def guard_note(view: NodeView) -> Iterator[str]:
     was = view.guard
     if was is not None and was.phase is GuardPhase.ARMED:
         yield (
-            f"The guard armed on {view.name} over {was.container_name} is replaced, and armed again as it was "
+            f"The guard armed on {view.name} over {was.container_name} is replaced, and armed again as before "
             "at the end; if the console is closed before that, no guard is left."
         )
 

@@ -62,7 +62,7 @@ class Starter(Protocol):
         return ()
 
     def restore_guard_first(self) -> Steps:
-        """The guard as it was, where the container that it watches is gone by now."""
+        """The guard as it was, where the container that the plan's own is over is gone by now."""
         return ()
 
     def undo_change(self) -> Steps:

@@ -173,6 +173,7 @@ class ComposeRelaunch(RankRelaunch):
             yield self._old_ready()
 
     def settle_old(self) -> Iterator[Step]:
+        yield from RankRelaunch.settle_old(self)
         container = self.container
         if container.restarts and not container.loops:
             yield Step(

@@ -47,6 +47,10 @@ class PlainRelaunch(RankRelaunch):
         return NEW
 
     @property
+    def kept_id(self) -> str:
+        return self.new.kept_id
+
+    @property
     def labels(self) -> Mapping[str, str]:
         return sanitise.mapping(self.new.body.get("Labels"))
 

@@ -65,9 +65,6 @@ class RankRelaunch(RunningStarter):
         """At the very end, where the operator asked for it."""
         yield from ()
 
-    def restore_guard_first(self) -> Iterator[Step]:
-        yield from self._restored_guard()
-
     # what the review says
 
     def differences(self) -> Iterator[Difference]:

@@ -113,6 +113,10 @@ class UnitStart(RunningStarter):
     new: NewContainer = field(repr=False)
     """The old container, and its name from now on."""
 
+    @property
+    def kept_id(self) -> str:
+        return self.new.kept_id
+
     def prepare(self) -> Iterator[Step]:
         yield self.file.write()
 
@@ -140,9 +144,6 @@ class UnitStart(RunningStarter):
             verifies="systemd has reloaded its files",
             undoes=(f"write{self.mark}",),
         )
-
-    def restore_guard_first(self) -> Iterator[Step]:
-        yield from self._restored_guard()
 
     def await_old_memory(self) -> Iterator[Step]:
         if self.container.was_running:

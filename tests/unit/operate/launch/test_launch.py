@@ -16,6 +16,7 @@ from tests.unit.operate.launch.launch_support import GIB, IMAGE_ID, Sparks, reci
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.headless.plan_data import plan_data, refusal_data
 from sparktop.model.engine import EngineState
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect, ImagePull, Transfer
 from sparktop.model.plan import (
     AwaitMemory,
@@ -305,6 +306,17 @@ def test_a_stopped_one_of_before_gives_its_name_up_when_the_new_one_starts() -> 
     assert calls(remove) == ["DELETE /containers/{NEW}", f"POST /containers/{before}/rename"]
     guards = ids(plan.steps)
     assert guards.index("guard-load") > guards.index("start"), "before that it has another name"
+
+
+def test_a_guard_on_the_one_of_before_goes_over_to_the_new_one() -> None:
+    spot = Sparks()
+    spot.listed["spark1"] = [row("exited", LABELS)]
+    guard = GuardState(phase=GuardPhase.ARMED, container_id="ef" * 32, container_name="vllm-qwen3-0.6b", floor_bytes=9)
+    spot.views["spark1"] = replace(spot.views["spark1"], guard=guard)
+    plan = planned(spot, order())
+    after, back = step_of(plan, "guard-back").act, step_of(plan, "back-guard-launch").act
+    assert after == GuardOrder(container_id="{NEW}", container_name="vllm-qwen3-0.6b", floor_bytes=9)
+    assert back == GuardOrder(container_id=""), "it has another name until the new one is removed"
 
 
 def test_what_an_interrupted_launch_never_started_is_removed_first() -> None:
