@@ -39,7 +39,7 @@ def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
         by = stopped_by(node, engine, fleet)
         if by is not None and by.is_under_way:
             return doing(by)
-        if is_since_reboot(by, node, ended_s, now_s):
+        if is_since_reboot(by, node, ended_s, fleet):
             words = f"down {since_reboot(by)}"
         elif by is not None:
             words = stopped(by)
@@ -121,16 +121,19 @@ def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
 
 
-def is_since_reboot(by: Intervention | None, node: NodeView, ended_s: float, now_s: float) -> bool:
-    """Whether it ended with the machine, of a console's reboot or of any other; times of the node."""
-    return (by is not None and by.is_reboot) or _ended_with_the_machine(node, ended_s, now_s)
-
-
-def _ended_with_the_machine(node: NodeView, ended_s: float, now_s: float) -> bool:
+def is_since_reboot(by: Intervention | None, node: NodeView, ended_s: float, fleet: FleetState) -> bool:
+    """Whether it ended with the machine, of the console's reboot `by` or of any other; the end in the node's time."""
+    if by is not None and by.is_reboot:
+        return True
     if node.sample is None:
         return False
-    booted_s = now_s - node.sample.boot_s - max(0.0, now_s - node.sample.wall_s)
-    return booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S
+    booted_s = node.sample.wall_s - node.sample.boot_s
+    if not booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S:
+        return False
+    booted_here_s = fleet.wall_s - boot_s_now(node, node.sample, fleet)
+    ordered = (one.began_wall_s for one in fleet.interventions if one.node == node.name and one.is_reboot)
+    # Of a reboot whose beginning is known, what ended before had another end.
+    return not any(began_s - CLOCK_SLACK_S <= booted_here_s <= began_s + REBOOT_LASTS_S for began_s in ordered)
 
 
 def _is_of(intervention: Intervention, engine: Engine) -> bool:

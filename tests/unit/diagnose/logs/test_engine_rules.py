@@ -172,7 +172,7 @@ def test_unbalanced_memory_points_to_the_poorer_node() -> None:
         "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
         "pre_model_load_memory=38.40, local_gpu_memory=103.70, local_gpu_memory * 0.9=93.33"
     )[0]
-    assert finding.title == "SGLang refused to start: 38.40 GB available on one rank, 103.70 GB on this one"
+    assert finding.title == "SGLang refused to start: 38.40 GB available on another rank, 103.70 GB on this one"
     assert "on the other node or another GPU" in finding.explanation
     assert [remedy.action for remedy in finding.remedies] == ["end-holder", "drop-caches", "reboot", None]
 

@@ -158,6 +158,17 @@ def test_an_engine_that_ended_with_the_machine_is_down_since_the_reboot() -> Non
     assert found.title == "vllm-qwen36 is down since your reboot; it had 2 requests"
 
 
+def test_what_failed_before_our_reboot_is_not_down_since_the_reboot() -> None:
+    (node,) = fleet(ended(1, ago_s=100.0, served=replace(SERVED, wall_s=WALL_S - 101))).nodes
+    assert node.sample is not None
+    young = replace(node, sample=replace(node.sample, boot_s=20.0))
+    ours = Intervention(node="spark1", action="reboot", began_wall_s=WALL_S - 60, ended_wall_s=WALL_S - 50)
+    found = only(claims(rules_on("restart", "engine"), picture(young, interventions=(ours,))))
+    assert found.title == "vllm-qwen36 is down: it failed (exit code 1); it had 2 requests"
+    found = only(claims(rules_on("restart", "engine"), picture(young)))
+    assert found.rule == "engine.down", "of another's reboot nobody knows when it began"
+
+
 @pytest.mark.parametrize(
     ("began_ago_s", "up_s", "title"),
     [

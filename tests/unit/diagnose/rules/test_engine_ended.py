@@ -12,7 +12,7 @@ from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.telemetry import GpuProcess, Unit
+from sparktop.model.telemetry import GpuProcess, Series, Unit
 from sparktop.text.units import GIB
 
 
@@ -82,6 +82,20 @@ def test_a_kill_that_does_not_fit_proves_nothing(event: KernelEvent) -> None:
     assert (found.confidence, found.caused_by) == (Confidence.SUSPECTED, None)
     assert found.settles
     assert "another sender is likelier" in found.explanation  # 116 GiB stayed available
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "lowest"), [(10.0, "90.0"), (50.0, "2.0"), (None, "2.0")], ids=["a run since", "a run then", "any run"]
+)
+def test_the_memory_beside_an_end_is_that_of_its_run(ran_s: float | None, lowest: str) -> None:
+    """2 GiB were available 40 s before the end, and 1 GiB 10 s after it."""
+    box = {} if ran_s is None else {"started_wall_s": WALL_S - 20.0 - ran_s}
+    here = idle_node(engines=(ended(**box),))
+    assert here.sample_at_s is not None
+    ago = {60.0: 2, 30.0: 100, 25.0: 90, 10.0: 1}
+    times, gibs = tuple(here.sample_at_s - each for each in ago), tuple(float(each * GIB) for each in ago.values())
+    (found,) = said(picture(replace(here, available_history=Series(times=times, values=gibs))))
+    assert f"at least {lowest} GiB stayed available" in [evidence.text for evidence in found.evidence]
 
 
 def test_what_the_log_said_is_the_cause_of_the_end() -> None:

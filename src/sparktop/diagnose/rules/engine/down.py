@@ -86,7 +86,7 @@ def down(fleet: FleetState) -> Iterator[Down]:
                 ended_s=ended_s,
                 ago_s=ago_s,
                 by=by,
-                is_since_reboot=is_since_reboot(by, node, ended_s, now_s),
+                is_since_reboot=is_since_reboot(by, node, ended_s, fleet),
                 has_served=served is not None or bool(engine.log and engine.log.has_served),
                 requests=(served.requests or 0) if served is not None and is_recent else 0,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,10 @@ RECENT_S = 600.0
 
 KILL_WINDOW_S = 30.0
 """A kernel OOM kill this close to a container's end caused it."""
+
+
+BEFORE_END_S = 120.0
+"""What memory did so long before an end may have led to it."""
 
 
 LOOP_UPTIME_S = 600.0
@@ -74,7 +79,7 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
         evidence.append(Evidence(source=f"{node.name} kernel log", text=kill.text, wall_s=kill.last_wall_s))
         killed = f"The kernel's OOM killer killed it: the kernel's line names {kill.process or 'it'}."
         ending, cause = replace(ending, explanation=killed, settles=""), "kernel.oom-kill"
-    lowest = min((value for value in node.available_history.values[-120:] if value is not None), default=None)
+    lowest = _lowest_available(missing)
     if lowest is not None:
         evidence.append(Evidence(source=f"{node.name} memory", text=f"at least {gib(lowest)} stayed available"))
         if container.exit_code == 137 and kill is None and lowest > 16 * GIB:
@@ -86,6 +91,22 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
         title = f"{missing.name} is down: it {ending.says}{missing.lost}"
         finding = replace(finding, title=title, severity=severity)
     yield replace(finding, nodes=(node.name,), caused_by=cause, since_wall_s=ended_s)
+
+
+def _lowest_available(missing: Down) -> float | None:
+    """The least memory that was available in the last minutes of the run, in bytes; None where nobody saw it."""
+    node, container = missing.node, missing.engine.container
+    if node.sample_at_s is None:
+        return None
+    end_s = node.sample_at_s - missing.ago_s
+    started_s = container.started_wall_s if container is not None else None
+    ran_s = BEFORE_END_S if started_s is None else missing.ended_s - started_s
+    history = node.available_history
+    first, after = (
+        bisect_left(history.times, end_s - min(ran_s, BEFORE_END_S)),
+        bisect_right(history.times, end_s),
+    )
+    return min((value for value in history.values[first:after] if value is not None), default=None)
 
 
 def _lost_process(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
