@@ -228,7 +228,7 @@ async def test_a_daemon_that_restarts_is_found_again(
             engine.made = made
             again = await until(monitor, is_in(GuardPhase.ARMED))
             assert again.guard is not None
-            assert "isn't running" in again.guard.detail  # it went with its daemon
+            assert "not running" in again.guard.detail  # it went with its daemon
     finally:
         engine.remove_all()
         engine.api.close()

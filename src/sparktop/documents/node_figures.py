@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktop.engines.memory_needs import is_loading
+from sparktop.engines.memory_needs import may_load
 from sparktop.model.fleet import NodeView, is_current
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
 from sparktop.text.lines import Line, fitting, wrapped
@@ -16,6 +16,8 @@ GPU_LATE_S = 10.0
 PRESSURE_WARNING = 10.0
 PRESSURE_CRITICAL = 40.0
 """Percent of time that tasks waited for memory over ten seconds (PSI "some")."""
+_COLLECTOR_NAMES = {"processes": "list of processes"}
+"""Where "processes paused" would tell of the host's own."""
 _COLLECTOR_TONES = {
     CollectorState.OK: "quiet",
     CollectorState.MISSING: "quiet",
@@ -44,8 +46,7 @@ def headline_tone(view: NodeView) -> str:
     if view.sample is None:
         return "quiet"
     memory = view.sample.memory
-    empty_s = view.trend.time_to_empty_s if view.trend else None
-    if empty_s is not None and empty_s < SOON_EMPTY_S:
+    if _soon_empty_s(view) is not None:
         return "critical"
     return available_tone(memory.available_bytes, memory.total_bytes) or "strong"
 
@@ -65,11 +66,17 @@ def trend_line(view: NodeView) -> Line:
 
 
 def empty_line(view: NodeView) -> Line:
-    """ "empty in 0:07" while available memory falls; else empty, also while an engine loads: that ends by itself."""
+    """ "empty in 0:07" while available memory falls so fast that it is worth an alarm; else empty."""
+    empty_s = _soon_empty_s(view)
+    return (
+        Line() if empty_s is None or not is_current(view) else Line.of((f"empty in {countdown(empty_s)}", "critical"))
+    )
+
+
+def _soon_empty_s(view: NodeView) -> float | None:
+    """How soon memory would be empty, if within a minute; None while an engine loads: that ends by itself."""
     empty_s = view.trend.time_to_empty_s if view.trend else None
-    if empty_s is None or not is_current(view) or any(map(is_loading, view.engines)):
-        return Line()
-    return Line.of((f"empty in {countdown(empty_s)}", "critical" if empty_s < SOON_EMPTY_S else "warning"))
+    return None if empty_s is None or empty_s >= SOON_EMPTY_S or any(map(may_load, view.engines)) else empty_s
 
 
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
@@ -271,7 +278,8 @@ def collectors(view: NodeView, width: int, lines_each: int = 2) -> list[Line]:
         if collector.state is CollectorState.STUCK and view.sample is not None:
             since = f" for {duration(view.sample.boot_s - collector.since_boot_s)}"
         glyph = "▲ " if tone == "warning" else "• "
-        text = f"{glyph}{collector.name} {collector.state}{since}{': ' + collector.detail if collector.detail else ''}"
+        name = _COLLECTOR_NAMES.get(collector.name, collector.name)
+        text = f"{glyph}{name} {collector.state}{since}{': ' + collector.detail if collector.detail else ''}"
         lines += wrapped(text, width, tone, lines_each)
     if (
         not view.containers.available

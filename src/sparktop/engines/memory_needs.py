@@ -108,6 +108,11 @@ def is_loading(engine: Engine) -> bool:
     return engine.state in _LOADING and (engine.uptime_s or 0.0) < LOAD_AT_MOST_S
 
 
+def may_load(engine: Engine) -> bool:
+    """Whether it loads, or nothing tells its state in its first hour: a worker rank, say, whose head alone logs."""
+    return is_loading(engine) or (engine.state is EngineState.UNKNOWN and (engine.uptime_s or 0.0) < LOAD_AT_MOST_S)
+
+
 def loading(node: NodeView, fleet: FleetState) -> tuple[Engine, ...]:
     """The engines that are loading on the node.
 

@@ -141,7 +141,7 @@ def test_it_can_be_armed_before_a_start(start: Start, docker: FakeDocker, place:
     docker.running = False
     probe = start()
     probe.send(order())
-    assert "isn't running" in phase(probe, GuardPhase.ARMED).detail
+    assert "not running" in phase(probe, GuardPhase.ARMED).detail
     docker.running = True
     place.set_available(3 * GIB)
     phase(probe, GuardPhase.FIRED)

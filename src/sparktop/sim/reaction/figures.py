@@ -26,6 +26,8 @@ from sparktop.sim.scenario.script import (
 from sparktop.sim.scenario.tracks import Track
 from sparktop.sim.spark.spark import FIRMWARE_GIB, KERNEL_GIB, Spark
 
+LEFT_IN_SWAP = 0.25
+"""Share of what lies in swap that nobody reads back when memory is free again."""
 MEMORY_BACK_S = 6.0
 """Time until an ended engine's memory is available again."""
 
@@ -114,8 +116,12 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
         "leaked_gib": [(t, leaked + released_gib), (t + MEMORY_BACK_S, after["leaked"])],
         "available_gib": [(t, script.tracks["available_gib"].at(t)), (t + MEMORY_BACK_S, available)],
         "cache_gib": [(t, before.cached), (t + MEMORY_BACK_S, cached)],
-        "swap_gib": [(t, swap_gib), (t + 15, swap_gib * 0.25)],
+        "swap_gib": [(t, swap_gib), (t + 15, swap_gib * LEFT_IN_SWAP)],
     }
+    processes = tuple(
+        script_of if script_of.pid in ended else _swapped_in(script_of, t) for script_of in script.processes
+    )
+    script = replace(script, processes=processes)
     works_on = any((live.gpu_gib or 0) > 1 and live.script.container for live in remaining)
     if released_gib > 1 or (ended_processes and not works_on):  # also one that was busy before it had allocated memory
         figures |= idle(moment, ended=ended)
@@ -130,6 +136,13 @@ def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) ->
         kernel = tuple(entry for entry in script.kernel if entry.at_s <= t)
         script = replace(script, faults=tuple(fault for fault in faults if fault.start_s < fault.end_s), kernel=kernel)
     return script
+
+
+def _swapped_in(process: ProcessScript, t: float) -> ProcessScript:
+    """A process that lives on, most of it read back from swap as the rest of the node's."""
+    swapped_gib = process.swapped_gib.at(t)
+    points = [(t, swapped_gib), (t + 15, swapped_gib * LEFT_IN_SWAP)]
+    return replace(process, swapped_gib=process.swapped_gib.then(t, Track.of(points)))
 
 
 def available_gib(total: float, *, gpu: float, leaked: float, anonymous: float, cached: float, shared: float) -> float:

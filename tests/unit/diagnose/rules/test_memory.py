@@ -30,6 +30,7 @@ from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
 from sparktop.model.fleet import Baseline, FleetState, Growth, LinkState, NodeView, Reach
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import GpuProcess
 
 falling, first_request_spike = starvation.falling.check, starvation.first_request_spike.check
@@ -249,6 +250,17 @@ def test_no_host_is_starved_in(view: NodeView) -> None:
 def test_low_is_measured_in_available_memory(available: float, severity: Severity | None) -> None:
     found = list(low.low.check(picture(node(available_gib=available))))
     assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+def test_scarce_memory_offers_a_stop_and_no_second_guard() -> None:
+    def actions(**more: Any) -> list[str | None]:
+        (found,) = low.low.check(picture(node(**more)))
+        return [remedy.action for remedy in found.remedies]
+
+    assert actions(available_gib=6.0) == ["relaunch", None, "guard"]
+    assert actions(available_gib=2.0) == ["relaunch", "stop-engine", None, "guard"]
+    assert actions(available_gib=2.0, guard=GuardState(phase=GuardPhase.ARMED)) == ["relaunch", "stop-engine", None]
+    assert actions(available_gib=2.0, guard=GuardState(phase=GuardPhase.FIRED))[-1] == "guard"
 
 
 def test_little_free_and_much_cache_is_not_low() -> None:

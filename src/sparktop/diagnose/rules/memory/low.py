@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.memory.relief import arm_guard, stop_engine
 from sparktop.diagnose.rules.window import newest, seen
 from sparktop.engines.memory_target import share_flags
 from sparktop.engines.ranks import is_alive
@@ -84,16 +85,13 @@ def low(fleet: FleetState) -> Iterable[Finding]:
                     action="relaunch",
                     change=SMALLER_SHARE,
                 ),
+                *(stop_engine(node, cost="its current work") if is_critical else ()),
                 Remedy(
                     title="Stop other programs that hold memory there",
                     steps=("the memory bar of this node names the holders",),
                     cost="their work",
                 ),
-                Remedy(
-                    title="Arm the guard, which stops the engine before the host hangs",
-                    cost="nothing while memory is fine",
-                    action="guard",
-                ),
+                *arm_guard(node, "Arm the guard, which stops the engine before the host hangs"),
             ),
             references=("field report 001", "field report 003"),
             nodes=(node.name,),

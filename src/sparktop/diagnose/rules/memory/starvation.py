@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT
+from sparktop.diagnose.rules.memory.relief import arm_guard, stop_engine
 from sparktop.diagnose.rules.window import newest, of_engine, seen
 from sparktop.engines.memory_needs import floor_bytes, is_loading, loading, most_bytes, settling
 from sparktop.engines.ranks import is_alive
@@ -294,22 +295,15 @@ def _holders(node: NodeView) -> Iterable[Evidence]:
 
 
 def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
-    engines = [engine for engine in node.engines if is_alive(engine)]
-    name = engines[0].name if engines else ""
-    stop = Remedy(
-        title=f"Stop {name} now" if name else "Kill the growing process now",
-        steps=(f"docker stop -t 2 {name}",) if name and engines[0].container else ("kill it by its pid",),
-        cost="its current work; every second counts",
-        action="stop-engine" if name else "end-holder",
-        pid=node.growing[0].pid if node.growing and not name else None,
+    cost = "its current work; every second counts"
+    kill = Remedy(
+        title="Kill the growing process now",
+        steps=("kill it by its pid",),
+        cost=cost,
+        action="end-holder",
+        pid=node.growing[0].pid if node.growing else None,
     )
-    guard = Remedy(
-        title="Arm the guard for the next time",
-        steps=("the guard stops the engine before memory runs out",),
-        cost="nothing while memory is fine",
-        action="guard",
-    )
-    return (stop, guard)
+    return (*(stop_engine(node, cost=cost) or (kill,)), *arm_guard(node, "Arm the guard for the next time"))
 
 
 _LEAVE_MORE = Remedy(

@@ -332,7 +332,7 @@ class Guard:
             return
         self.verified = True
         # It may be armed before the container starts: loading a model is what it guards.
-        self.report("armed", "" if container["running"] else "the container isn't running now")
+        self.report("armed", "" if container["running"] else "not running at the last look")
 
     def on_killed(self, status: int, body: bytes, now: float) -> None:
         """Take the answer to the kill."""

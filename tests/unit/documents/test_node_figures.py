@@ -1,0 +1,39 @@
+"""A node's figures: what counts as an alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.pictures_support import engine, node
+
+from sparktop.documents.node_figures import collectors, empty_line, headline_tone
+from sparktop.model.engine import EngineState
+from sparktop.model.fleet import Trend
+from sparktop.model.telemetry import Collector, CollectorState
+
+
+@pytest.mark.parametrize(
+    ("state", "up_s", "empty_in_s", "words"),
+    [
+        (EngineState.SERVING, 900.0, 7.0, "empty in 0:07"),
+        (EngineState.SERVING, 900.0, 138.0, ""),
+        (EngineState.LOADING, 30.0, 7.0, ""),
+        (EngineState.UNKNOWN, 30.0, 7.0, ""),
+        (EngineState.UNKNOWN, 7200.0, 7.0, "empty in 0:07"),
+    ],
+    ids=["falls fast", "falls slowly", "loads", "a worker that says nothing", "one that can't load any more"],
+)
+def test_memory_that_falls_is_an_alarm_unless_an_engine_may_load(
+    state: EngineState, up_s: float, empty_in_s: float, words: str
+) -> None:
+    trend = Trend(bytes_per_s=-2.4e9, time_to_empty_s=empty_in_s)
+    view = node(available_gib=80.0, engines=(replace(engine(), state=state, uptime_s=up_s),), trend=trend)
+    assert empty_line(view).plain == words
+    assert headline_tone(view) == ("critical" if words else "strong")
+
+
+def test_it_is_sparktops_list_that_is_paused() -> None:
+    paused = Collector(name="processes", state=CollectorState.PAUSED, detail="memory pressure is high")
+    (line,) = collectors(replace(node(), collectors={"processes": paused}), 80)
+    assert line.plain == "• list of processes paused: memory pressure is high"
