@@ -400,7 +400,7 @@ def test_details_say_all_that_is_known(clock: ManualClock) -> None:
     text = plain(details(FindingView(finding=found[0], findings=found, now_wall_s=clock.wall()), 100))
     parts = (
         "critical · confirmed · since 03:10:43, 2 min · spark1 + spark2", "What was seen", "spark1 kernel log:8121",
-        "What to do", "costs the three held requests", "Why this and nothing else", "What follows from it",
+        "What to do", "costs the three held requests", "Why this and nothing else", "What belongs to it",
         "No byte moves", "vllm-project/vllm#46097", "rule gpu.spin-deadlock",
     )  # fmt: skip
     places = [text.find(part) for part in parts]
@@ -408,7 +408,7 @@ def test_details_say_all_that_is_known(clock: ManualClock) -> None:
     assert places == sorted(places)
     other = plain(details(FindingView(finding=found[2], findings=found, now_wall_s=clock.wall()), 100))
     assert "To be sure" in other
-    assert "Follows from\n  ✖ spark1 + spark2  Spin deadlock" in other
+    assert "Belongs to\n  ✖ spark1 + spark2  Spin deadlock" in other
 
 
 def test_evidence_leads_to_its_log(clock: ManualClock) -> None:

@@ -223,11 +223,11 @@ def _relations(view: FindingView, width: int) -> list[Line]:
     """The finding's cause and its consequences."""
     finding, findings = view.finding, view.findings
     cause = cause_of(finding, findings)
-    lines = _section("Follows from", [_named(cause, width - INDENT)] if cause is not None else [])
+    lines = _section("Belongs to", [_named(cause, width - INDENT)] if cause is not None else [])
     if cause is None and finding.caused_by:
-        lines += _section("Follows from", [Line.of((finding.caused_by, "quiet"))])
+        lines += _section("Belongs to", [Line.of((finding.caused_by, "quiet"))])
     consequences = [other for other in findings if other.key != finding.key and cause_of(other, findings) is finding]
-    return lines + _section("What follows from it", [_named(other, width - INDENT) for other in consequences])
+    return lines + _section("What belongs to it", [_named(other, width - INDENT) for other in consequences])
 
 
 def _named(finding: Finding, width: int) -> Line:

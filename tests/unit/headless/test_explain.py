@@ -74,7 +74,7 @@ def test_several_files_are_one_incident(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["explain", str(engine), str(system)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("✖ Out of memory")
-    assert "  Follows from" in lines
+    assert "  Belongs to" in lines
     assert any(line.split() == f"{system}:1  {KILL.strip()}".split() for line in lines)
     assert not any("\x1b" in line for line in lines)
 

@@ -174,7 +174,7 @@ def test_unbalanced_memory_points_to_the_poorer_node() -> None:
     )[0]
     assert finding.title == "SGLang refused to start: 38.40 GB available on another rank, 103.70 GB on this one"
     assert "on the other node or another GPU" in finding.explanation
-    assert [remedy.action for remedy in finding.remedies] == ["end-holder", "drop-caches", "reboot", None]
+    assert not any(remedy.action for remedy in finding.remedies), "they are for the other node"
 
 
 def test_unbalanced_memory_whose_figures_stand_on_the_next_line_is_one_finding() -> None:

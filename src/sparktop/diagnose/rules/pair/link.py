@@ -17,8 +17,8 @@ from sparktop.engines.pair import Cable, Pair, Two, cables, pair_of, said, two_o
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
-from sparktop.model.fleet import FleetState
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
+from sparktop.model.fleet import FleetState, is_current
 from sparktop.model.telemetry import RdmaPort
 
 TOKENS_PER_S = 3.0
@@ -142,7 +142,7 @@ def _one_per_device(ports: Iterable[RdmaPort]) -> list[RdmaPort]:
     return list({port.device: port for port in ports}.values())
 
 
-@check_rule(judge_link, Severity.CRITICAL, hold_s=2.0, follows=("kernel.link-unplugged", "kernel.link-down"))
+@check_rule(judge_link, Severity.CRITICAL, hold_s=2.0)
 def link_down(fleet: FleetState) -> Iterable[Finding]:
     """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up."""
     pair, down = pair_of(fleet), down_ports(fleet)
@@ -155,8 +155,7 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         title=f"{pair.name} lost its link: no port is up on {where}",
         explanation=(
             "Its ranks talk over these ports, and none is up. The next collective can't complete, so the ranks spin "
-            "until a watchdog kills them after ten minutes. The cable is pulled or half seated, a port is disabled, "
-            "or the other machine has no power."
+            f"until a watchdog kills them after ten minutes. {_why_down(pair, fleet)}"
         ),
         evidence=tuple(
             Evidence(
@@ -188,6 +187,22 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         subject=pair.name,
         brief=f"no port on {where} is up",
     )
+
+
+def _why_down(pair: Pair, fleet: FleetState) -> str:
+    unplugged = [
+        finding
+        for finding in fleet.findings
+        if finding.rule == "kernel.link-unplugged"
+        and finding.phase is Phase.FIRING
+        and set(finding.nodes) & {*pair.nodes}
+    ]
+    if unplugged:
+        return "By the kernel log the cable was unplugged."
+    reasons = "The cable is pulled or half seated, or a port is disabled"
+    if all(is_current(rank.node) for rank in pair.ranks):
+        return f"{reasons}."
+    return f"{reasons}, or the other machine has no power."
 
 
 def down_ports(fleet: FleetState) -> list[tuple[EngineRank, list[RdmaPort]]]:

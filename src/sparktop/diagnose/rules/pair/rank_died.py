@@ -65,7 +65,7 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
                 told,
                 title=f"{told.subject} is down: one rank exited, and then the other",
                 explanation=(
-                    "The first rank's end is the cause: the other only waited for it. A rank that restarts alone "
+                    "One rank ended first, and the other waited for it until it ended too. A rank that restarts alone "
                     "doesn't rejoin: start both together."
                 ),
                 distinction=(),
@@ -99,7 +99,7 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
         *([f"holds {pending} request{'s' * (pending != 1)}"] if pending else []),
         *([f"its GPU polls at {gpu.utilisation_percent:.0f} %"] if is_polling and gpu is not None else []),
     ] or ["answers its health check"]
-    role = "the head, which serves requests," if dead is pair.head else "the worker"
+    role = "the head, which serves requests," if dead is pair.head else "the worker,"
     detail = dead.engine.exit_detail or "reason unknown"
     evidence = [said(dead, f"exited {span(age_s)} ago: {detail}")]
     if dead.engine.log is not None and dead.engine.log.failure:
