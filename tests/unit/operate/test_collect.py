@@ -17,6 +17,7 @@ from tests.plan_golden import compare_plan
 from tests.planner_support import plan_of
 
 from sparktop.errors import LinkLost, SparktopError
+from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import CollectEvidence, Plan, Refusal, Request, Risk
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges, Survey
@@ -241,6 +242,15 @@ async def test_a_driver_that_hangs_is_not_asked_once_more(tmp_path: Path) -> Non
     _, files = await collected(tmp_path, spark, view=view)
     assert not any(isinstance(ask, Output) and ask.argv[0] == "nvidia-smi" for ask in spark.asked)
     assert "gpu/nvidia-smi.txt: left out: the driver" in files["README.txt"]
+
+
+async def test_a_gpu_that_is_gone_is_not_asked_either(tmp_path: Path) -> None:
+    xid = KernelEvent(kind="xid", severity=Severity.CRITICAL, title="Xid 119", text="NVRM: Xid", code=119)
+    view = picture(replace(fleet("spark1").nodes[0], kernel_events=(xid,)))
+    spark = Node("spark1")
+    _, files = await collected(tmp_path, spark, view=view)
+    assert not any(isinstance(ask, Output) and ask.argv[0] == "nvidia-smi" for ask in spark.asked)
+    assert "gpu/nvidia-smi.txt: left out: by the kernel log" in files["README.txt"]
 
 
 async def test_what_cannot_be_redacted_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,10 @@ def findings(events: Sequence[KernelEvent], *, source: str, nodes: tuple[str, ..
     return tuple(_finding(case, present, source, nodes) for case in cases)
 
 
+GPU_GONE = ("kernel.xid-79", "kernel.xid-119", "kernel.xid-120", "kernel.nvrm-gsp")
+"""Rules of kernel lines that say that the GPU, or its firmware, doesn't answer the driver any more."""
+
+
 def rule_of(event: KernelEvent) -> str | None:
     """The rule an event belongs to; None for events that report nothing wrong."""
     known = knowledge_of(event)

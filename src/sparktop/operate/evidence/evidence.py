@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.kernel.findings import GPU_GONE, rule_of
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, LinkState, NodeView
@@ -171,11 +172,13 @@ def own_log_file(node: str, engine: Engine) -> Question | None:
 
 
 def _nvidia_question(node: str, view: NodeView | None) -> Question:
-    """nvidia-smi, unless the driver hangs: one more client of it would hang too, and could not be killed."""
+    """nvidia-smi, unless the driver or the GPU hangs: one more client would hang too, and could not be killed."""
     name = "gpu/nvidia-smi.txt"
     nvml = view.collectors.get("nvml") if view is not None else None
     if nvml is not None and nvml.state is CollectorState.STUCK:
         return Question(name=name, ways=(), note="left out: the driver already leaves another question unanswered")
+    if view is not None and any(rule_of(event) in GPU_GONE for event in view.kernel_events):
+        return Question(name=name, ways=(), note="left out: by the kernel log the GPU doesn't answer its driver")
     return Question(name=name, ways=(Output(node=node, argv=("nvidia-smi", "-q"), limit_s=10.0),))
 
 

@@ -15,6 +15,7 @@ from sparktop import sanitise
 from sparktop.checks.host import LingerFacts, judge_linger
 from sparktop.checks.node_facts import engine_user_id
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.kernel.findings import GPU_GONE
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege, Signal
@@ -39,7 +40,6 @@ MANAGER = "display-manager.service"
 RESTART_LIMIT_S = 120.0
 """systemd itself gives a hanging session 90 s before it kills it."""
 ISOLATE_LIMIT_S = 120.0
-_GPU_GONE = ("kernel.xid-79", "kernel.xid-119", "kernel.xid-120", "kernel.nvrm-gsp")
 _UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
 _SYSTEMCTL = program("systemctl")
 
@@ -324,7 +324,7 @@ def _session_engines(node: NodeView) -> Iterator[str]:
 
 def _gpu_gone(node: NodeView, picture: FleetState) -> Iterator[str]:
     firing = [finding for finding in picture.findings if finding.phase is Phase.FIRING and node.name in finding.nodes]
-    gpu_finding = next((finding for finding in firing if finding.rule in _GPU_GONE), None)
+    gpu_finding = next((finding for finding in firing if finding.rule in GPU_GONE), None)
     is_ranked = any(finding.rule == "desktop.frozen" and finding.needs_reboot for finding in firing)
     if gpu_finding is not None or is_ranked:
         rule = f" ({gpu_finding.rule})" if gpu_finding is not None else ""

@@ -137,7 +137,7 @@ def test_every_row_of_field_report_000_is_in_what_it_says() -> None:
     assert "load 1.60, 53.0 GiB available, GPU 0 % at 11 W" in finding.explanation
     assert "SSH" in finding.explanation
     assert any("do_sys_poll" in evidence.text for evidence in finding.evidence)
-    assert "(suspected)" in finding.explanation
+    assert "A suspected trigger" in finding.explanation
     assert "--performance-mode throughput" in finding.explanation
     assert "VLLM_FLASHINFER_MOE_BACKEND=latency" in finding.explanation
     assert "changes nothing on this GPU" in finding.explanation
@@ -189,7 +189,7 @@ ON_PATH = ("vllm", "serve", "m/Qwen3-30B-A3B", "--performance-mode=throughput")
 )
 def test_the_likely_trigger_is_named_as_a_suspicion(one: Engine, words: str) -> None:
     (finding,) = claims(RULES, picture(desk(silent(), engines=(one,))))
-    assert ("likely trigger" in finding.explanation) == bool(words)
+    assert ("suspected trigger" in finding.explanation) == bool(words)
     assert words in finding.explanation
     assert finding.severity is Severity.CRITICAL
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.kernel.findings import knowledge_of
+from sparktop.diagnose.kernel.findings import GPU_GONE, knowledge_of
 from sparktop.diagnose.kernel.incident import counted, describe, victim_text
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.host.kernel_log import Relevance, relevance_of
@@ -81,7 +81,7 @@ class _Signs:
 
 @live_rule(
     FROZEN,
-    "The desktop is frozen while all other figures look fine",
+    "The desktop is frozen while memory and load look fine",
     Severity.CRITICAL,
     scope=(
         "machines with a graphical session; sparktop asks on its bus if it may, else it reads its state and the "
@@ -89,7 +89,7 @@ class _Signs:
     ),
     sources=("field report 000", "field log of a DGX Spark", "vLLM sources 0.11-0.27"),
     clear_s=4.0,
-    follows=("kernel.xid-79", "kernel.xid-119", "kernel.xid-120", "kernel.nvrm-gsp"),
+    follows=GPU_GONE,
 )
 def frozen(fleet: FleetState) -> Iterable[Finding]:
     """desktop.frozen: the compositor is silent twice, waits in the driver, or can't draw because the GPU is gone.
@@ -155,7 +155,7 @@ def _finding(node: NodeView, sample: Sample, signs: _Signs, fleet: FleetState) -
         explanation=" ".join(filter(None, (_observations(signs), _context_sentence(node), _suspect_sentence(likely)))),
         distinction=(
             "Not a host out of memory: memory and load are normal, and SSH answers.",
-            "Not a dead engine: it may keep serving; only what needs the display waits.",
+            *(() if signs.gpu else ("Not a dead engine: it may keep serving; only what needs the display waits.",)),
         ),
         settles="" if is_confirmed else _settles(desktop),
         evidence=tuple(_evidence(node, signs, likely)),
@@ -210,7 +210,7 @@ def _observations(signs: _Signs) -> str:
 
 def _context_sentence(node: NodeView) -> str:
     return (
-        f"All other figures look fine: {_figures(node)}. Compute and display share one GPU, one driver and one "
+        f"Memory and load look fine: {_figures(node)}. Compute and display share one GPU, one driver and one "
         "memory here. GPU work that never finishes freezes the screen too, while SSH and the engines' network side "
         "keep working."
     )
@@ -232,10 +232,10 @@ def _suspect_sentence(likely: tuple[Suspect, ...]) -> str:
         return ""
     first = likely[0]
     return (
-        f"The likely trigger (suspected): {first.engine.name} runs vLLM with `{first.sign}`. Field report 000 traced "
-        "such freezes to its throughput kernels for mixture-of-experts layers on SM 12.1. That report solved them "
-        f"with `VLLM_FLASHINFER_MOE_BACKEND=latency`; {first.about_variable}. So choose the kernels with "
-        f"`--moe-backend {first.backend}` first."
+        f"A suspected trigger: {first.engine.name} runs vLLM with `{first.sign}`. Field report 000 blames FlashInfer's "
+        "throughput kernels for mixture-of-experts layers on SM 12.1. It ended such freezes by several changes at "
+        f"once, among them `VLLM_FLASHINFER_MOE_BACKEND=latency`; {first.about_variable}. So set `--moe-backend "
+        f"{first.backend}` too: it chooses other kernels."
     )
 
 
