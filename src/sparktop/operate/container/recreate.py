@@ -100,7 +100,9 @@ def recreation(
     if hostname == container_id[:12] or network_mode.startswith("container:") or host_config.get("UTSMode") == "host":
         config["Hostname"] = ""
     if network_mode == "host" and str(mapping(inspect.get("HostConfig")).get("NetworkMode") or "") != "host":
-        notes.append("on the host's network its published ports mean nothing: it listens on its own")
+        if host_config.get("PortBindings"):
+            name = _name(inspect)
+            notes.append(f"On the host's network Docker publishes no ports: {name} listens on the host's own.")
         host_config["PortBindings"] = {}
     if network_mode.startswith("container:"):
         config["ExposedPorts"] = None
@@ -138,6 +140,10 @@ def anonymous_volumes(inspect: Json) -> tuple[Json, ...]:
     )
 
 
+def _name(inspect: Json) -> str:
+    return str(inspect.get("Name") or "").lstrip("/")
+
+
 def _name_volumes(inspect: Json, host_config: dict[str, Any], notes: list[str]) -> None:
     volumes = anonymous_volumes(inspect)
     if not volumes:
@@ -145,7 +151,10 @@ def _name_volumes(inspect: Json, host_config: dict[str, Any], notes: list[str]) 
     if host_config.get("AutoRemove"):
         # removed with the old container: binding their names would only create empty volumes
         where = ", ".join(str(volume.get("Destination")) for volume in volumes)
-        notes.append(f"its anonymous volumes ({where}) go with the old container: the new one gets empty ones")
+        notes.append(
+            f"The anonymous volumes of {_name(inspect)} ({where}) go with the old container: the new one gets empty "
+            "ones."
+        )
         return
     mounts = [mapping(volume) for volume in items(host_config.get("Mounts"))]
     binds = [str(bind) for bind in items(host_config.get("Binds"))]
