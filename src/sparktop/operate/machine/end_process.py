@@ -24,6 +24,7 @@ from sparktop.operate.plan.common_steps import (
     stays_note,
     the_node,
 )
+from sparktop.operate.plan.origin import service_of_process
 from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
@@ -230,6 +231,11 @@ def _warnings(node: NodeView, pid: int, process: Process | None, stat: ProcessSt
         running = engine.metrics.running if engine.metrics else None
         requests_text = f" with {requests(running)} running" if running else ""
         yield f"It is part of {engine.name}{requests_text}. `stop-engine` stops the whole engine in order."
+    service = service_of_process(process) if process is not None and process.container_id is None else None
+    if service is not None:
+        unit, is_own = service
+        stop = f"{'systemctl --user' if is_own else 'sudo systemctl'} stop {unit}"
+        yield f"It is part of {unit}, and systemd may start it again. To keep it down instead: {stop}"
     container = _container_of(node, process)
     if (
         container is not None

@@ -21,6 +21,7 @@ from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import NodeView
 from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.telemetry import Process
 from sparktop.operate.container.inspected import Inspected
 from sparktop.probe.remote.installed import unit_of
 
@@ -138,11 +139,16 @@ def _unit_of_container(engine: Engine, node: NodeView, survey: Survey) -> tuple[
 def unit_of_process(engine: Engine, node: NodeView) -> tuple[str, bool] | None:
     """(service, whether it is the user's own) that the engine's first process runs in; None outside of services."""
     table = {process.pid: process for process in (node.processes.processes if node.processes else ())}
-    for pid in engine.pids:
-        unit = unit_of(table[pid].cgroup) if pid in table else None
-        if unit is not None and SERVICE_NAME.fullmatch(unit[0]) and not _NOT_AN_ENGINE.match(unit[0]):
-            return unit
-    return None
+    units = (service_of_process(table[pid]) for pid in engine.pids if pid in table)
+    return next((unit for unit in units if unit is not None), None)
+
+
+def service_of_process(process: Process) -> tuple[str, bool] | None:
+    """(service, whether it is the user's own) that a process runs in; None outside of services, and in a session."""
+    unit = unit_of(process.cgroup)
+    if unit is None or not SERVICE_NAME.fullmatch(unit[0]) or _NOT_AN_ENGINE.match(unit[0]):
+        return None
+    return unit
 
 
 def _candidates(node: NodeView) -> tuple[str, ...]:

@@ -136,6 +136,23 @@ def test_an_engine_that_serves_and_would_come_back() -> None:
     assert "in container vllm-qwen36" in getattr(plan, "effect", "")
 
 
+@pytest.mark.parametrize(
+    ("cgroup", "stop"),
+    [
+        ("/system.slice/parakeet-asr.service", "sudo systemctl stop parakeet-asr.service"),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/asr.service",
+            "systemctl --user stop asr.service",
+        ),
+        ("/user.slice/user-1000.slice/session-3.scope", ""),
+    ],
+)
+def test_what_systemd_would_start_again(cgroup: str, stop: str) -> None:
+    text = warned(planned(end_process, ask(), wedged(cgroup=cgroup), files=files()))
+    assert ("systemd may start it again" in text) == bool(stop)
+    assert stop in text
+
+
 def test_a_process_that_hangs_in_the_driver() -> None:
     fleet = wedged(state="D", wait_channel="nv_wait")
     assert "(state D) in nv_wait" in warned(planned(end_process, ask(), fleet, files=files(state="D")))

@@ -52,7 +52,7 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
         explanation=(
             "The smaller end drops the larger end's full packets. Short messages pass and long ones stall: ping and "
             "ssh work, but a transfer or a rank's start hangs. RDMA falls back to the smaller size. 1500 at both "
-            "ends works; 9000 at both gave 2 to 8 % more."
+            "ends works; 9000 at both was 2 to 8 % faster."
         ),
         evidence=tuple(
             Evidence(source=f"{node} {interface.name}", text=f"mtu {interface.mtu}, network {cable.network}")
@@ -84,7 +84,7 @@ def _raise_mtu(two: Two, differing: Sequence[Cable]) -> Remedy:
     return Remedy(
         title=f"Set MTU {mtu} on {places}",
         steps=(*set_now, keep, f"on {two.names[0]}: {ping}   # needs MTU {mtu} at both ends"),
-        cost="the link pauses for a moment; restart an engine that hangs",
+        cost="a moment's pause of the link; an engine that hangs needs a restart",
     )
 
 

@@ -122,7 +122,7 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
     rich, poor = gap.rich.name, gap.poor.name
     reasons = _why(gap)
     first_s = (
-        f"Most of the difference: {'; '.join(reasons)}. " if reasons else "The cause of the difference is unknown. "
+        f"Where they differ most: {'; '.join(reasons)}. " if reasons else "The cause of the difference is unknown. "
     )
     return Finding(
         rule=judge_memory_parity.id,
@@ -209,7 +209,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
     )
     closes_gap = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
     yield Remedy(
-        title=f"Free memory on {name}: stop what runs there besides the engine{process_text}",
+        title=f"Free memory on {name}: stop what runs there{' besides the engine' if gap.pair else ''}{process_text}",
         steps=(
             *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
             "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
