@@ -28,7 +28,7 @@ from tests.pictures_support import (
 from sparktop.diagnose.rules.memory import held, low, starvation
 from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Finding
+from sparktop.model.finding import Confidence, Finding, Remedy
 from sparktop.model.fleet import Baseline, FleetState, Growth, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import GpuProcess
@@ -379,6 +379,22 @@ def test_what_was_accounted_for_while_the_engine_ran_confirms_it(baseline: Basel
 def test_a_console_that_came_after_the_loss_only_suspects_it() -> None:
     late = Baseline(least_unaccounted_bytes=gib(43.0))
     assert only(held_after_exit(picture(after(74.0, 90.0, baseline=late)))).confidence is Confidence.SUSPECTED
+
+
+@pytest.mark.parametrize(("first_ago_s", "second_ago_s"), [(90.0, 20.0), (4000.0, 3000.0)], ids=["soon", "an hour on"])
+def test_what_is_told_as_lost_stays_with_the_engine_that_lost_it(first_ago_s: float, second_ago_s: float) -> None:
+    """Another one that ends meanwhile, as it finds too little memory, lost nothing."""
+    first = replace(ended(first_ago_s), name="first")
+    one = picture(after(74.0, 90.0, engines=(first,)))
+    told = Finding(
+        rule=held.RULE, severity=Severity.CRITICAL, title="told", nodes=("spark2",),
+        remedies=(Remedy(title="Reboot", action="reboot"),), since_wall_s=one.wall_s - first_ago_s + 20.0,
+    )  # fmt: skip
+    both = replace(one.nodes[0], engines=(first, replace(ended(second_ago_s), name="second")))
+    found = only(held_after_exit(replace(one, nodes=(both,), findings=(told,))))
+    assert found.title == "spark2: 34.0 GiB lost since first stopped: no process holds them"
+    assert found.brief == "34.0 GiB lost, 74.0 GiB available"
+    assert found.remedies[0].title.startswith("Wait until five minutes") == (first_ago_s < 300)
 
 
 def test_a_living_process_is_named() -> None:

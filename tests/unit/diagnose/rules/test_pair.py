@@ -27,7 +27,7 @@ from tests.unit.diagnose.rules.pair_support import (
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence
+from sparktop.model.finding import Confidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, Trend
 from sparktop.model.telemetry import GpuProcess, ProcessTable
 
@@ -241,6 +241,19 @@ def test_the_poorer_nodes_holders_are_named() -> None:
     assert "parakeet-asr of spark2 holds 8.0 GiB more" in finding.explanation
     assert finding.brief == "107 against 98 GiB before load"
     assert not any(remedy.action == "drop-caches" for remedy in finding.remedies)
+
+
+def test_what_only_a_reboot_gives_back_is_not_asked_of_a_service() -> None:
+    asr = GpuProcess(pid=5120, name="/opt/parakeet-asr", used_bytes=gib(8))
+    rows = (process(5120, "parakeet-asr", 0.4),)
+    fleet = picture(bare(1, available_gib=107.0), bare(2, available_gib=68.0, processes=rows, gpu_processes=(asr,)))
+    reboot = Remedy(title="Reboot", action="reboot")
+    lost = Finding(
+        rule="memory.held-after-exit", severity=Severity.CRITICAL, title="lost", nodes=("spark2",), remedies=(reboot,)
+    )
+    assert "Free memory on spark2" in found(fleet)["memory-apart"].remedies[0].title
+    remedies = found(replace(fleet, findings=(lost,)))["memory-apart"].remedies
+    assert not any("Free memory" in remedy.title for remedy in remedies)
 
 
 def test_dropping_the_cache_is_offered_where_there_is_one() -> None:

@@ -124,23 +124,27 @@ def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
         if (orphan_finding := orphan(node)) is not None:
             yield orphan_finding
             continue
-        lost = _still_lost(lost_memory(fleet, node.name), node, sample)
+        told = lost_memory(fleet, node.name)
+        lost = _still_lost(told, node, sample, fleet)
         if any(is_alive(engine) for engine in node.engines):
             finding = lost
         else:
-            after = _after_exit(node, sample, fleet)
+            after = _after_exit(node, sample, fleet, told)
             finding = _trapped(after) or lost or _rising(after) or _cache(after)
         if finding is not None:
             yield finding
 
 
-def _after_exit(node: NodeView, sample: Sample, fleet: FleetState) -> _AfterExit:
+def _after_exit(node: NodeView, sample: Sample, fleet: FleetState, told: Finding | None) -> _AfterExit:
+    """`told` is what was found to be lost: of the engines that ended since, none lost it."""
     now_s = node_wall_s(node, fleet)
+    told_ago_s = fleet.wall_s - told.since_wall_s if told is not None and told.since_wall_s is not None else None
     ended = [
         (now_s - engine.exited_wall_s, engine)
         for engine in node.engines
-        if engine.exited_wall_s is not None and now_s is not None and now_s - engine.exited_wall_s < RECENT_S
+        if engine.exited_wall_s is not None and now_s is not None
     ]
+    ended = [row for row in ended if (row[0] < RECENT_S if told_ago_s is None else row[0] >= told_ago_s)]
     ended.sort(key=lambda row: row[0])
     baseline = node.baseline
     return _AfterExit(
@@ -236,8 +240,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
         settles = "Its available memory after a reboot: sparktop hasn't seen it without an engine yet."
     if trapped < limit:
         return None
-    name = after.engine.name if after.engine else "an engine that stopped"
-    since = f" {name} stopped {span(after.ended_s)} ago." if after.ended_s is not None and after.engine else ""
+    name = after.engine.name if after.engine else "an engine"
     is_severe = trapped >= TRAPPED_BADLY_BYTES or (after.ended_s is not None and after.ended_s > WAIT_AT_MOST_S)
     return Finding(
         rule=RULE,
@@ -247,7 +250,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
         title=f"{node.name}: {gib(trapped)} lost since {name} stopped: no process holds them",
         explanation=(
             f"{comparison}{gib(trapped)} are missing. No process, GPU process, cache or kernel table accounts for "
-            f"them.{since} Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
+            "them. Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
             "driver kept the allocations of a dead process. `docker rm`, dropping caches and killing processes "
             "haven't released them; a reboot has. The next engine gets only the rest."
         ),
@@ -272,20 +275,22 @@ def _trapped(after: _AfterExit) -> Finding | None:
     )
 
 
-def _still_lost(lost: Finding | None, node: NodeView, sample: Sample) -> Finding | None:
+def _still_lost(lost: Finding | None, node: NodeView, sample: Sample, fleet: FleetState) -> Finding | None:
     """What was told as lost, while as much belongs to nobody: an engine that starts doesn't give it back."""
     unaccounted = node.ledger.unaccounted_bytes if node.ledger else None
     least = (node.baseline.least_unaccounted_bytes if node.baseline else None) or 0
     if lost is None or unaccounted is None or unaccounted - least < TRAPPED_BYTES:
         return None
-    remedies = tuple(dropwhile(lambda remedy: remedy.action != "reboot", lost.remedies))
+    remedies = lost.remedies
+    if lost.since_wall_s is None or fleet.wall_s - lost.since_wall_s >= WAIT_AT_MOST_S:
+        remedies = tuple(dropwhile(lambda remedy: remedy.action != "reboot", remedies))
     return replace(
         lost, is_unseen=False, remedies=remedies, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
     )
 
 
 def _lost_brief(lost: int, available: int) -> str:
-    return f"{gib(lost)} unaccounted, {gib(available)} available"
+    return f"{gib(lost)} lost, {gib(available)} available"
 
 
 def _cache(after: _AfterExit) -> Finding | None:
@@ -353,7 +358,7 @@ def _ended_evidence(engine: Engine, node: NodeView) -> Evidence:
 
 def _reboot(after: _AfterExit, trapped: int) -> tuple[Remedy, ...]:
     remedies = []
-    if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S / 2:
+    if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S:
         remedies.append(
             Remedy(
                 title="Wait until five minutes after it stopped, in case memory starts to rise",

@@ -11,7 +11,7 @@ from sparktop.checks.judgement import Judgement
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import SEVERITY, check_rule
-from sparktop.diagnose.rules.memory.held import largest_of_no_engine
+from sparktop.diagnose.rules.memory.held import largest_of_no_engine, lost_memory
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.memory_target import share_flags
 from sparktop.engines.pair import Pair, Two, two_of
@@ -59,7 +59,7 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
         return
     judgement = _judged(gap)
     if judgement.is_problem:
-        yield _finding(two, gap, judgement)
+        yield _finding(two, gap, judgement, fleet)
 
 
 def _judged(gap: _Gap, *, freed_bytes: int = 0) -> Judgement:
@@ -118,7 +118,7 @@ def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Ga
     return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, pair=pair)
 
 
-def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
+def _finding(two: Two, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
     rich, poor = gap.rich.name, gap.poor.name
     reasons = _why(gap)
     first_s = (
@@ -135,7 +135,7 @@ def _finding(two: Two, gap: _Gap, judgement: Judgement) -> Finding:
         ),
         distinction=("An engine's own share may differ while it serves; this compares the memory without the engine.",),
         evidence=tuple(_evidence(gap)),
-        remedies=tuple(_remedies(gap)),
+        remedies=tuple(_remedies(gap, lost_memory(fleet, poor))),
         references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
         nodes=two.names,
         subject=poor,
@@ -198,7 +198,7 @@ def _evidence(gap: _Gap) -> Iterable[Evidence]:
         yield seen(gap.poor, "ledger", text)
 
 
-def _remedies(gap: _Gap) -> Iterable[Remedy]:
+def _freed(gap: _Gap) -> Remedy:
     name = gap.poor.name
     other_process = largest_of_no_engine(gap.poor, WORTH_NAMING_BYTES)
     unit = _unit_of(gap.poor, other_process) if other_process is not None else ""
@@ -208,7 +208,7 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         else ""
     )
     closes_gap = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
-    yield Remedy(
+    return Remedy(
         title=f"Free memory on {name}: stop what runs there{' besides the engine' if gap.pair else ''}{process_text}",
         steps=(
             *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
@@ -218,6 +218,13 @@ def _remedies(gap: _Gap) -> Iterable[Remedy]:
         action="end-holder" if closes_gap else None,
         pid=other_process.pid if other_process is not None and closes_gap else None,
     )
+
+
+def _remedies(gap: _Gap, lost: Finding | None) -> Iterable[Remedy]:
+    """`lost`: what was found to be held by nobody on the node with less; that finding says what gives it back."""
+    name = gap.poor.name
+    if lost is None:
+        yield _freed(gap)
     kinds = _kinds(gap)
     sglang = kinds == {EngineKind.SGLANG}
     share = share_flags(kinds)
