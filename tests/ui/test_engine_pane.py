@@ -83,6 +83,21 @@ def test_states() -> None:
     assert state_cell(replace(silent, is_old=True)).plain == "◌ was serving"
 
 
+@pytest.mark.parametrize(
+    ("code", "told", "tone"),
+    [(0, "– exited 0", "quiet"), (143, "– exited 143", "quiet"), (1, "✖ exited 1", "critical")],
+)
+def test_an_ordinary_stop_is_no_failure(code: int, told: str, tone: str) -> None:
+    """Whether it is missed the findings say; of a load that somebody stopped there is none."""
+    _, killed, _ = rows("loading")
+    box = killed.engine.container
+    assert box is not None
+    ended = replace(killed, engine=replace(killed.engine, container=replace(box, oom_killed=False, exit_code=code)))
+    cell = state_cell(ended)
+    assert cell.plain == told
+    assert cell.runs[0][1] == tone
+
+
 def test_one_whose_container_was_removed_is_no_alarm() -> None:
     _, killed, _ = rows("loading")
     box = killed.engine.container

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.container_exit import ending_of
 from sparktop.diagnose.ended_by import known_ending, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
@@ -87,7 +88,7 @@ class Column:
 
 
 def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
-    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– stopped", "– removed", "◌ was serving"."""
+    """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– exited 143", "– stopped", "◌ was serving"."""
     engine = row.engine
     if row.is_old:
         return Line.of((f"◌ was {engine.state}", "quiet"))
@@ -107,8 +108,8 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
         why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
         if engine.container.is_gone:
             runs, why = Line.of(("– removed", "quiet")), "" if code == 0 else why
-        elif code == 0 and not engine.container.oom_killed:
-            runs = Line.of((f"{glyph} {engine.state}", "quiet"))
+        elif code is not None and ending_of(code, oom_killed=engine.container.oom_killed) is None:
+            runs = Line.of((f"– {engine.state}", "quiet"))  # an ordinary stop: whether it is missed the findings say
         return runs + Line.of((f" {why}", "value")) if why else runs
     return runs
 

@@ -105,7 +105,7 @@ def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
     return Remedy(
         title=f"Fix {count} in one relaunch",
         steps=tuple(other.title for other in mended),
-        cost="one load instead of one for each",
+        cost="the time to load, once for all",
         action="relaunch",
         change=change,
         also_fixes=tuple(other.key for other in mended if other.key != finding.key),
