@@ -104,6 +104,18 @@ def test_a_stop_under_way_says_when_it_is_killed_and_afterwards_that_it_was() ->
 FIGURES = {"spark1": {"available_gib": 96.4, "cache_gib": 1.2}}
 
 
+def test_the_steps_of_a_rollback_are_counted_for_themselves() -> None:
+    run = a_run(RunState.FAILED)
+    done = [replace(step, state=StepState.DONE) for step in run.steps]
+    failed = replace(done[3], state=StepState.FAILED)
+    own = (*done[:3], failed, *(replace(step, state=StepState.SKIPPED) for step in done[4:]))
+    (head, *_) = head_lines(replace(run, steps=(*own, done[0], failed)), 76, WALL_S, limit=9)
+    assert head.plain.endswith("   3 of 8 steps done, 1 of 2 of the rollback")
+    under_way = replace(run, state=RunState.ROLLING_BACK, steps=(*own, replace(done[0], state=StepState.RUNNING)))
+    assert "   step 1 of 1   " in head_lines(under_way, 76, WALL_S, limit=9)[0].plain
+    assert step_line(9, under_way).plain.startswith("▸ rollback 1/1 ")
+
+
 def test_its_end_says_how_long_it_took_and_what_came_of_it_before_its_steps() -> None:
     run = a_run(RunState.DONE, message=f"{restart(REQUEST).title}: done in 1:12.", brief="", after=FIGURES)
     (head,) = head_lines(run, 76, WALL_S, limit=9)

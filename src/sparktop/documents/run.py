@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
@@ -77,10 +77,13 @@ def state_line(run: Run, now_wall_s: float) -> Line:
         line += Line.of((_spent_text(run), tone))
         if len(run.steps) == 1:
             return line
-        done_count = sum(step.state is StepState.DONE for step in run.steps)
-        return line + Line.of((f"   {done_count} of {len(run.steps)} steps done", "quiet"))
+        own, rollback = _phases(run)
+        line += Line.of((f"   {_done_count(own)} of {len(own)} steps done", "quiet"))
+        return line + Line.of(
+            (f", {_done_count(rollback)} of {len(rollback)} of the rollback" if rollback else "", "quiet")
+        )
     if (step_run := current(run)) is not None:
-        line += Line.of((f"   step {run.steps.index(step_run) + 1} of {len(run.steps)}", "quiet"))
+        line += Line.of((f"   step {' of '.join(_place(run.steps.index(step_run), run))}", "quiet"))
     return line if spent is None else line + Line.of((f"   {countdown(spent)}", "quiet"))
 
 
@@ -105,7 +108,7 @@ def summary(run: Run, width: int) -> Line:
             # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
             is_title = isinstance(step.step.act, Remote) or not step.detail
             text = _title(step, run) if is_title else _with_node(step.detail, step, run)
-            end += Line.of((f"  {run.steps.index(step) + 1}/{len(run.steps)} ", "quiet"), (text, ""))
+            end += Line.of((f"  {'/'.join(_place(run.steps.index(step), run))} ", "quiet"), (text, ""))
     head = Line.of((f"{sign} ", tone))
     return head + title.cut(max(0, width - head.width - min(end.width, LEAST_END))) + end
 
@@ -245,8 +248,26 @@ def step_line(number: int, run: Run) -> Line:
     step = run.steps[number - 1]
     sign, tone = STEP_SIGNS[step.state]
     detail = short_detail(step)
-    text = f"{number}/{len(run.steps)} {_title(step, run)}{': ' if detail else ''}{detail}"
+    phase = "rollback " if number > len(run.plan.steps) else ""
+    text = f"{phase}{'/'.join(_place(number - 1, run))} {_title(step, run)}{': ' if detail else ''}{detail}"
     return Line.of((f"{sign} ", tone), (text, ""))
+
+
+def _phases(run: Run) -> tuple[Sequence[StepRun], Sequence[StepRun]]:
+    """(the steps of the plan, those of its rollback)."""
+    count = len(run.plan.steps)
+    return run.steps[:count], run.steps[count:]
+
+
+def _place(index: int, run: Run) -> tuple[str, str]:
+    """(number, count) of a step among those of its phase."""
+    own, rollback = _phases(run)
+    place = (index + 1, len(own)) if index < len(own) else (index - len(own) + 1, len(rollback))
+    return str(place[0]), str(place[1])
+
+
+def _done_count(steps: Sequence[StepRun]) -> int:
+    return sum(step.state is StepState.DONE for step in steps)
 
 
 def _title(step: StepRun, run: Run) -> str:
