@@ -108,10 +108,12 @@ def test_one_relaunch_names_what_it_leaves() -> None:
         finding("a.version", READ, caused_by="a.image"),
         finding("a.effect", READ, caused_by="a.second"),
         finding("a.note", READ, severity=Severity.INFO),
+        finding("a.wish", relaunch(flags={"--share": "0.7"}), severity=Severity.INFO),
     )
     some = all_in_one(first, fleet(first, second, image, *others))
     assert some is not None
     assert (some.title, some.leaves) == ("Fix 2 faults in one relaunch", ("a.image",))
+    assert some.change == both.change, "nobody asked for what a note would change"
     notes = "\n".join(line.plain for line in choices(first, (some,))[0].notes)
     assert "not fixed: a.image" in notes
 

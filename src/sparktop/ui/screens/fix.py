@@ -79,13 +79,15 @@ def _why_none(finding: Finding) -> str:
 
 
 def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
-    """One relaunch that fixes every firing finding of this server that a change fixes; None where that is only one.
+    """One relaunch that fixes every firing problem of this server that a change fixes; None where that is only one.
 
     A finding whose change contradicts an earlier one's is left out: the order is that of the top line. The remedy names
     it, like every other finding that neither a change nor a restart fixes.
     """
     change, mended, left = Change(), list[Finding](), list[Finding]()
     for other in _of_server(finding, fleet):
+        if other.severity is Severity.INFO and other.key != finding.key:
+            continue  # a note is no fault: nobody asked for its change
         first = next((remedy for remedy in other.remedies if remedy.action), Remedy(title=""))
         own_change = first.change if first.action == "relaunch" else None
         merged = change.joined(own_change) if own_change is not None else None
@@ -96,11 +98,7 @@ def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
             left.append(other)
     if len(mended) < 2 or all(other.key != finding.key for other in mended):
         return None
-    left = [
-        other
-        for other in left
-        if other.severity is not Severity.INFO and cause_of(other, fleet.findings) not in (*mended, *left)
-    ]
+    left = [other for other in left if cause_of(other, fleet.findings) not in (*mended, *left)]
     count = f"{len(mended)} faults" if left else f"all {len(mended)}"
     return Remedy(
         title=f"Fix {count} in one relaunch",
