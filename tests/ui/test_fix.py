@@ -12,7 +12,14 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.ui.dialogs.dialog import ChooseScreen
-from sparktop.ui.screens.fix import all_in_one, choices, first_mending, other_finding_choices, with_consequences
+from sparktop.ui.screens.fix import (
+    all_in_one,
+    choices,
+    first_mending,
+    introduction,
+    other_finding_choices,
+    with_consequences,
+)
 
 RESTART = Remedy(title="Restart it", action="safe-restart")
 BREAK = Remedy(title="Break the loop", action="break-restart-loop")
@@ -172,3 +179,12 @@ def test_an_empty_list_says_why_it_is_empty() -> None:
     assert told() == "No known remedy. Esc, then d, shows what is known."
     assert told(severity=Severity.INFO) == "A note: there is nothing to fix. Esc, then d, shows what is known."
     assert told(severity=Severity.INFO, phase=Phase.RESOLVED) == "Nothing is left to do."
+
+
+def test_a_problem_whose_signs_are_gone_may_be_over() -> None:
+    def told(**more: object) -> str:
+        return "\n".join(line.plain for line in introduction(finding("a.b", **more)))
+
+    assert "its signs are gone: it is over if they stay away" in told(is_clearing=True)
+    assert "it is resolved" in told(is_clearing=True, phase=Phase.RESOLVED)
+    assert "gone" not in told()

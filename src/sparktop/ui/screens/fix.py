@@ -30,6 +30,8 @@ def introduction(finding: Finding, fleet: Sequence[str] = ()) -> tuple[Line, ...
         lines.append(Line.of(("  ", ""), (finding.figures, "")))
     if is_resolved:
         lines.append(Line.of(("  ", ""), ("it is resolved: there may be nothing left to fix", "quiet")))
+    elif finding.is_clearing:
+        lines.append(Line.of(("  ", ""), ("its signs are gone: it is over if they stay away", "quiet")))
     elif finding.confidence is Confidence.SUSPECTED:
         lines.append(Line.of(("▲ ", "warning"), ("only suspected", "warning")))
         if finding.settles:

@@ -136,6 +136,15 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
     ("fleet", "expected"),
     [
         (picture(node(engines=(loading(),), available_gib=[(-40, 44), (-30, 44), (0, 100)])), ["restart.too-soon"]),
+        (
+            picture(
+                node(
+                    engines=(loading(log=LogFacts(has_come_further=True)),),
+                    available_gib=[(-40, 44), (-30, 44), (0, 100)],
+                )
+            ),
+            [],
+        ),
         (picture(node(engines=(loading(),), available_gib=[(-40, 110), (-30, 110), (0, 60)])), []),
         (picture(node(engines=(loading(box={"finished_wall_s": WALL_S - 400}),), available_gib=44)), []),
         (picture(node(engines=(loading(argv=("vllm", "serve", "m")),), available_gib=44)), []),

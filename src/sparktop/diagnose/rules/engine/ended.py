@@ -239,6 +239,8 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
             container = engine.container
             if memory is None or container is None or engine.state not in STARTING or not container.started_wall_s:
                 continue
+            if engine.log is not None and engine.log.has_come_further:
+                continue  # it has got past what memory it found
             gap_s = container.started_wall_s - (container.finished_wall_s or 0.0)
             needed_bytes = _requested_bytes(engine, memory.total_bytes)
             available_bytes = _available_at(node, container.started_wall_s)
