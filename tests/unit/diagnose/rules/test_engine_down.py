@@ -189,6 +189,14 @@ def test_a_reboot_of_ours_ends_only_what_ended_with_it(began_ago_s: float, up_s:
     assert only(claims(rules_on("restart", "engine"), picture(node, interventions=(ours,)))).title == title
 
 
+def test_a_kill_of_ours_has_a_known_sender() -> None:
+    killed = replace(ended(137), exit_detail="killed by SIGKILL, sender unknown (exit code 137)")
+    (told,) = only(said(killed)).evidence[:1]
+    ours = only(claims(rules_on("restart", "engine"), fleet(killed, interventions=(stop(),))))
+    assert "exit code 137" in told.text
+    assert ours.evidence[0].text.startswith("vllm-qwen36: exit code 137, restart policy")
+
+
 def test_what_a_running_engine_replaces_is_not_missed() -> None:
     again = engine(container=container(container_id="a" * 64))
     assert not said(ended(137), again), "of the same name"

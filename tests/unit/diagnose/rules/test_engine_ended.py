@@ -173,6 +173,7 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
     ],
     ids=[
         "too little back",
+        "past its memory check",
         "enough back",
         "waited",
         "asks for nothing we know",

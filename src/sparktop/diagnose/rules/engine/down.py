@@ -229,7 +229,7 @@ def _finding(missing: Down, fleet: FleetState) -> Finding:
         evidence=(
             Evidence(
                 source=f"docker @ {node.name}" if container is not None else f"{node.name} processes",
-                text=f"{engine.name}: {engine.exit_detail or 'ended'}{policy}",
+                text=f"{engine.name}: {_how_it_ended(missing)}{policy}",
                 wall_s=missing.ended_s,
             ),
         ),
@@ -240,6 +240,13 @@ def _finding(missing: Down, fleet: FleetState) -> Finding:
         brief=_brief(missing),
         since_wall_s=fleet.wall_s - missing.ago_s,
     )
+
+
+def _how_it_ended(missing: Down) -> str:
+    container = missing.engine.container
+    if missing.by is not None and container is not None and container.exit_code is not None:
+        return f"exit code {container.exit_code}"  # who sent its signal is known
+    return missing.engine.exit_detail or "ended"
 
 
 def _brief(missing: Down) -> str:

@@ -144,8 +144,8 @@ def pressure(fleet: FleetState) -> Iterable[Finding]:
             ),
             remedies=(
                 Remedy(
-                    title="Free memory: stop what you don't need, or reduce the engine's share",
-                    steps=(f"lower {_share_flags(node)}, and relaunch",),
+                    title=f"Reduce the engine's share: {_share_flags(node)}",
+                    steps=("lower it and relaunch, or stop what you don't need",),
                     cost="part of the KV cache; the time to load",
                     action="relaunch",
                     change=SMALLER_SHARE,
