@@ -359,13 +359,16 @@ ACTIONS: tuple[Action, ...] = (
         target="engine",
         planner="machine.guard",
         options=(
-            Option(name="floor_gib", description="kills it below so much available memory; else 4, or 3 % of all"),
+            Option(
+                name="floor_gib",
+                description="kills it when less than this is available; by default 4, less where memory is short",
+            ),
             Option(
                 name="empty_within_s",
-                description="also kills it when memory would run out within so many seconds, 0: never; else 2, and "
+                description="also kills it when memory would run out within this time, 0: never; by default 2, and "
                 "never while it loads",
             ),
-            Option(name="stay_minutes", description="stays armed so long after the console has gone", default="0"),
+            Option(name="stay_minutes", description="stays armed this long after the console has closed", default="0"),
             Option(name="off", description="disarm", default="no", choices=("yes", "no")),
         ),
     ),

@@ -66,7 +66,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=tuple(_step(node, order, len(orders)) for node, order in orders),
         way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
         effect=_effect(orders),
-        warnings=tuple(dict.fromkeys(_warnings(team, orders))),
+        warnings=tuple(dict.fromkeys(_warnings(request, team, orders))),
         equivalent=tuple(f"on {node}, when it fires: docker kill {order.container_name}" for node, order in orders),
         seen_monotonic_s=picture.monotonic_s,
     )
@@ -186,17 +186,17 @@ def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
         else ""
     )
     how_long = (
-        f"It stays armed for {span(order.stay_s)} after this console has gone."
+        f"It stays armed for {span(order.stay_s)} after this console has closed."
         if order.stay_s
-        else "It is disarmed when this console goes, and with a command when that ends: stay_minutes keeps it."
+        else "It is disarmed when this console closes, or the command that armed it ends; stay_minutes keeps it longer."
     )
     return (
-        f"Nothing now. When less than {gib(order.floor_bytes)} are available{rate_text}, the probe on the Spark kills "
-        f"{order.container_name} itself, once, without waiting for the network. {how_long}"
+        f"It kills nothing now. When less than {gib(order.floor_bytes)} are available{rate_text}, the probe on the "
+        f"Spark kills {order.container_name} itself, once, without waiting for the network. {how_long}"
     )
 
 
-def _warnings(team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]) -> Iterator[str]:
+def _warnings(request: Request, team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]) -> Iterator[str]:
     yield "It kills the container by SIGKILL: its running requests are lost, and it can save nothing."
     for rank in team:
         container = rank.engine.container
@@ -210,6 +210,12 @@ def _warnings(team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]
                 f"Docker or {node} restarts."
             )
         available = view.sample.memory.available_bytes
+        usual = default_floor_bytes(view.sample.memory.total_bytes)
+        if order.floor_bytes < usual and "floor_gib" not in request.options:
+            yield (
+                f"{node} has only {gib(available)} available: the limit is half of that, "
+                f"{gib(order.floor_bytes)}, not the usual {gib(usual)}."
+            )
         if available < order.floor_bytes * NARROW:
             margin = gib(available - order.floor_bytes)
             yield f"{node} has {gib(available)} available: {margin} more in use, and {container.name} is killed."

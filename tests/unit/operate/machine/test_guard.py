@@ -66,7 +66,7 @@ def test_it_orders_one_container_and_nothing_else() -> None:
     assert (plan.risk, len(plan.steps), plan.steps[0].node) == (Risk.DISRUPTIVE, 1, "spark1")
     assert "vllm-qwen36 < 4.0 GiB, or 2 s from empty" in plan.steps[0].title
     assert "SIGKILL" in plan.warnings[0]
-    assert "when this console goes" in plan.effect
+    assert "when this console closes" in plan.effect
     assert guard.asks(request(), picture(node()), Survey()) == (AskPrivileges(node="spark1"),)
 
 
@@ -90,6 +90,10 @@ def test_while_it_loads_only_the_floor_counts() -> None:
 def test_the_floor_is_computed_for_the_machine(available_gib: float, floor_gib: float) -> None:
     plan = planned(request(), picture(node(available_gib=available_gib)))
     assert order_of(plan).floor_bytes == pytest.approx(gib(floor_gib), rel=0.01)
+    told = [warning for warning in plan.warnings if "not the usual 4.0 GiB" in warning]
+    assert bool(told) == (floor_gib < 4.0)
+    low = planned(request(floor_gib="2"), picture(node(available_gib=available_gib)))
+    assert not any("usual" in warning for warning in low.warnings), "who sets it knows"
 
 
 def test_a_small_machine_has_a_small_floor() -> None:
