@@ -5,7 +5,7 @@ The only clock is the fleet state's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -97,7 +97,7 @@ class Diagnosis:
                 claimed.add(key)
                 self._claim(key, rule, claim, fleet)
         for key in [key for key in self._histories if key not in claimed]:
-            self._unclaimed(key, fleet)
+            self._unclaimed(key, claimed, fleet)
         gone = sorted(self._histories.keys() - claimed, key=lambda key: -self._histories[key].last_s)
         for key in gone[MAX_GONE:]:
             del self._histories[key]
@@ -135,9 +135,10 @@ class Diagnosis:
         has_fired = history.has_fired or now_s - history.first_s >= rule.hold_s
         self._histories[key] = _History(history.rule, claim, history.first_s, first_wall_s, now_s, has_fired)
 
-    def _unclaimed(self, key: Key, fleet: FleetState) -> None:
+    def _unclaimed(self, key: Key, claimed: Collection[Key], fleet: FleetState) -> None:
         """Handle a finding that is no longer claimed: drop it if pending, resolve it after `clear_s` if it fired.
 
+        A note that goes is no news, and what is claimed of more or fewer of its nodes now isn't resolved: both go.
         While one of its nodes is out of reach it stays as it was, marked as unseen. Then it has `clear_s` from the
         first sample on, as other data comes later; but not where the samples settle it.
         """
@@ -146,13 +147,16 @@ class Diagnosis:
         if history.resolved_s is not None:
             if now_s - history.resolved_s > RESOLVED_KEPT_S:
                 del self._histories[key]
-        elif not history.has_fired:
+        elif not history.has_fired or any(_is_of_other_nodes(key, other) for other in claimed):
             del self._histories[key]
         elif _is_unseen(history.finding, fleet):
             unseen = replace(history.finding, is_unseen=True)
             self._histories[key] = history._replace(finding=unseen, unseen_s=now_s)
         elif now_s - (history.seen_s if history.rule.by_samples else history.last_s) >= history.rule.clear_s:
-            self._histories[key] = history._replace(finding=_resolved(history.finding), resolved_s=now_s)
+            if history.finding.severity is Severity.INFO:
+                del self._histories[key]
+            else:
+                self._histories[key] = history._replace(finding=_resolved(history.finding), resolved_s=now_s)
         elif not history.finding.is_clearing:
             self._histories[key] = history._replace(finding=replace(history.finding, is_clearing=True))
 
@@ -201,6 +205,12 @@ def _resolved(finding: Finding) -> Finding:
     nobody should restart or reboot what is well again."""
     lasting = tuple(remedy for remedy in finding.remedies if remedy.action in _LASTING)
     return replace(finding, is_unseen=False, remedies=lasting)
+
+
+def _is_of_other_nodes(key: Key, other: Key) -> bool:
+    """Whether another finding's key is that of the same problem, on more or fewer of its nodes."""
+    (rule, nodes, subject), (other_rule, other_nodes, other_subject) = key, other
+    return (rule, subject) == (other_rule, other_subject) and not set(nodes).isdisjoint(other_nodes)
 
 
 def _is_unseen(finding: Finding, fleet: FleetState) -> bool:

@@ -97,6 +97,39 @@ def test_one_that_comes_back_after_being_resolved_is_a_new_one() -> None:
     assert (again.phase, again.since_wall_s) == (Phase.FIRING, 1_000_060)
 
 
+def test_a_note_that_goes_is_no_news() -> None:
+    scripted = Scripted("engine.kv")
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [replace(finding("engine.kv"), severity=Severity.INFO)]
+    diagnosis.update(picture(0))
+    scripted.claims = []
+    (clearing,) = diagnosis.update(picture(3))
+    assert clearing.is_clearing
+    assert diagnosis.update(picture(9)) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "phases"),
+    [
+        (("spark2",), ("spark1", "spark2"), [Phase.FIRING]),
+        (("spark1", "spark2"), ("spark2",), [Phase.FIRING]),
+        (("spark2",), ("spark1",), [Phase.FIRING, Phase.RESOLVED]),
+    ],
+    ids=["on both now", "on one of them now", "on the other one"],
+)
+def test_what_is_found_on_more_or_fewer_nodes_is_not_resolved(
+    before: tuple[str, ...], after: tuple[str, ...], phases: list[Phase]
+) -> None:
+    scripted = Scripted("link.down")
+    diagnosis = Diagnosis([scripted.rule])
+    scripted.claims = [replace(finding("link.down"), nodes=before)]
+    diagnosis.update(picture(0))
+    scripted.claims = [replace(finding("link.down"), nodes=after)]
+    for at_s in range(1, 12):
+        shown = diagnosis.update(picture(at_s))
+    assert sorted(one.phase for one in shown) == phases
+
+
 def test_what_cannot_be_seen_is_not_resolved() -> None:
     scripted = Scripted("memory.falling")
     diagnosis = Diagnosis([scripted.rule])
