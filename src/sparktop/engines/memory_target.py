@@ -104,8 +104,8 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
         )
     else:
         warning = (
-            f"{needs}; of the {gib(most)} that can become free there, {gib(SLACK_BYTES)} come and go. sparktop waits "
-            f"for {gib(target)}; once the engine is loaded, the host has little left."
+            f"{needs}; of the {gib(most)} that can become free there, {gib(SLACK_BYTES)} can't be counted on. sparktop "
+            f"waits for {gib(target)}; once the engine is loaded, the host has little left."
         )
     return Target(
         target_bytes=target,

@@ -300,7 +300,9 @@ class VerdictPane(LineWidget):
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
         last_run = Line.of(("o", "key"), (" last run ", "quiet")) if self._has_run else Line()
-        return spread(width, line, _counts_line(count_texts) + last_run)
+        counts_line = _counts_line(count_texts)
+        gap = Line.of(" ") if counts_line.runs and last_run.runs else Line()
+        return spread(width, line, counts_line + gap + last_run)
 
 
 def blindness(nodes: Sequence[NodeView]) -> str:

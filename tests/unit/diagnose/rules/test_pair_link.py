@@ -204,7 +204,7 @@ def test_the_gid_index(index: str, up: bool, severity: Severity | None) -> None:
     assert (finding.severity if finding else None) is severity
     if finding is not None:
         assert finding.nodes == ("spark2",)
-        assert "rocep1s0f0 5" in finding.explanation
+        assert "5 for rocep1s0f0" in finding.explanation
 
 
 def test_one_gid_index_for_two_different_cards() -> None:

@@ -155,15 +155,15 @@ def _gid_facts(pair: Pair, rank: EngineRank) -> GidFacts:
 def _gid_finding(pair: Pair, rank: EngineRank, facts: GidFacts, judgement: Judgement) -> Finding:
     node, value, wrong = rank.node.name, facts.value, ports_without_gid(facts)
     right = {port.device: [str(index) for index, _ in port.roce_v2_gids] for port in wrong}
-    fitting = ", ".join(f"{device} {' or '.join(indices)}" for device, indices in right.items())
+    fitting = ", ".join(f"{' or '.join(indices) or 'none'} for {device}" for device, indices in right.items())
     return Finding(
         rule=judge_gid.id,
         severity=SEVERITY[judgement.state],
         title=f"NCCL_IB_GID_INDEX={value} isn't a RoCE v2 address of {node}",
         explanation=(
-            f"On {node} the RoCE v2 IPv4 entries are: {fitting}. The index differs between cards and changes after a "
-            "reboot or a change of addresses. A wrong one hangs silently at NCCL's initialisation. If it isn't set, "
-            "NCCL finds the right one by itself."
+            f"On {node} the index of a RoCE v2 IPv4 address is {fitting}. The index differs between cards and changes "
+            "after a reboot or a change of addresses. A wrong one hangs silently at NCCL's initialisation. If it isn't "
+            "set, NCCL finds the right one by itself."
             + (" It started this time; the next start may not." if pair.is_up else "")
         ),
         evidence=(
@@ -187,7 +187,7 @@ def _gid_finding(pair: Pair, rank: EngineRank, facts: GidFacts, judgement: Judge
         references=("NVIDIA/nccl: NCCL_IB_GID_INDEX (default -1, chosen by NCCL)", "field report 002"),
         nodes=(node,),
         subject=rank.engine.name,
-        brief=f"index {value}; there: {fitting}",
+        brief=f"index {value}; right there: {fitting}",
     )
 
 
