@@ -204,12 +204,13 @@ def test_no_tick_stands_over_an_engine_that_does_not_serve_yet(clock: ManualCloc
     assert line.startswith(f" nothing wrong so far; {loading[0].name} is starting, 58 rules watching")
 
 
-def test_no_tick_stands_before_the_containers_were_read(clock: ManualClock) -> None:
+@pytest.mark.parametrize("more", [{"containers": NOT_ASKED}, {"has_looked_for_engines": False}])
+def test_no_tick_stands_before_the_engines_were_looked_for(clock: ManualClock, more: dict[str, object]) -> None:
     well = pictures.well(clock)
-    unread = replace(well, nodes=tuple(replace(view, containers=NOT_ASKED) for view in well.nodes))
+    unread = replace(well, nodes=tuple(replace(view, **more) for view in well.nodes))
     names = " and ".join(view.name for view in well.nodes)
     assert verdict(clock, unread)[0].strip() == (
-        f"nothing wrong so far; the containers of {names} are still being read"
+        f"nothing wrong so far; the engines of {names} are still being looked for"
     )
 
 

@@ -130,6 +130,8 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
             return Line.of((" engines: waiting for the nodes", "quiet"))
         if unread := [view.name for view in blind if not view.containers.is_asked]:
             return Line.of((f" engines: reading the containers of {' and '.join(unread)}…", "quiet")).cut(width)
+        if looking := [v.name for v in self._fleet.nodes if v.sample is not None and not v.has_looked_for_engines]:
+            return Line.of((f" engines: looking for those of {' and '.join(looking)}…", "quiet")).cut(width)
         if blind:
             reason = blind[0].containers.detail
             text += f"; containers of {', '.join(view.name for view in blind)} can't be read: {reason}"

@@ -271,10 +271,14 @@ class VerdictPane(LineWidget):
         if states & {LinkState.CONNECTING}:
             waiting = ", ".join(v.name for v in self._fleet.nodes if v.link.state is LinkState.CONNECTING)
             return Line.of((f" nothing wrong on the node that answers; {waiting} is still connecting", "quiet"))
-        unread = [v.name for v in self._fleet.nodes if v.sample is not None and not v.containers.is_asked]
+        unread = [
+            v.name
+            for v in self._fleet.nodes
+            if v.sample is not None and not (v.containers.is_asked and v.has_looked_for_engines)
+        ]
         if unread:
             names = " and ".join(unread)
-            return Line.of((f" nothing wrong so far; the containers of {names} are still being read", "quiet"))
+            return Line.of((f" nothing wrong so far; the engines of {names} are still being looked for", "quiet"))
         count = self._fleet.rules_watching
         has_hidden = any(
             finding.phase is Phase.FIRING
