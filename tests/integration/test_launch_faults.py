@@ -201,7 +201,7 @@ async def test_a_measurement_that_fails_is_told_and_no_more(
     async with at_desk() as at:
         run = await at.finished(at.begin(await made(at, free_port(), ENGINE_TOKENS_S="2")))
     assert run.state is RunState.DONE, told(run)
-    assert "Measure vllm-tiny: 40 tokens failed: no answer within 2 s" in run.message
+    assert "“Measure vllm-tiny: 40 tokens” failed: no answer within 2 s" in run.message
     assert boxes(dockerd) == {OLD: "exited", NAME: "running"}
 
 

@@ -29,7 +29,7 @@ def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
 
 def failed(step_run: StepRun) -> str:
     """A failed step, with its reason."""
-    return f"{step_run.step.title} failed{': ' + step_run.detail if step_run.detail else ''}"
+    return f"“{step_run.step.title}” failed{': ' + step_run.detail if step_run.detail else ''}"
 
 
 def hint(run: Run, *, can_go_back: bool) -> str:

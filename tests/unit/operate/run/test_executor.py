@@ -155,7 +155,7 @@ async def test_each_kind_of_failure(tmp_path: Path, kind: str, state: RunState, 
     assert "it would not" in run.message
     assert run.can_go_back is (kind == "stop")
     if kind == "stop":
-        assert run.message == "Do stop failed: it would not. Done: Do policy. Not started: Do start."
+        assert run.message == "“Do stop” failed: it would not. Done: Do policy. Not started: Do start."
         assert run.hint == "You can roll back: Do old; Do policy."
 
 

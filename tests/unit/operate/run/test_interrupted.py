@@ -262,7 +262,7 @@ async def test_a_step_that_fails_leads_back(tmp_path: Path, name: str, step_id: 
         assert run.state is RunState.DONE
     elif step.on_failure is OnFailure.FAIL_AT_END:
         assert run.state is RunState.FAILED, "it serves, and not as promised"
-        assert run.message.startswith(f"{step.title} failed")
+        assert run.message.startswith(f"“{step.title}” failed")
         assert f"What failed, by hand: {step.by_hand}." in run.hint
         assert stage.serves()
     else:
