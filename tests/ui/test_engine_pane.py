@@ -23,6 +23,7 @@ from sparktop.documents.engine_table import (
     table_row,
 )
 from sparktop.model.engine import Endpoint, EndpointState, EngineState
+from sparktop.model.event import Severity
 from sparktop.ui.panes.engines import details
 
 
@@ -81,6 +82,7 @@ def test_states() -> None:
     assert state_cell(killed).plain == "✖ exited OOM"
     assert state_cell(silent).plain == "● serving"
     assert state_cell(replace(silent, is_old=True)).plain == "◌ was serving"
+    assert state_cell(replace(silent, is_old=True, stalled=Severity.WARNING)).plain == "◌ was stalled"
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
     """ "● serving", "◑ capturing 20/36 ▰▰▱▱", "✖ exited 137", "– exited 143", "– stopped", "◌ was serving"."""
     engine = row.engine
     if row.is_old:
-        return Line.of((f"◌ was {engine.state}", "quiet"))
+        return Line.of((f"◌ was {engine.state if row.stalled is None else STALLED}", "quiet"))
     glyph, tone = STATES[engine.state]
     word = str(engine.state)
     if row.stalled is not None:

@@ -80,6 +80,8 @@ TONES = {
 
 
 NAME_CELLS = 24
+DISARMED_SHOWN_S = 120.0
+"""How long a node's pane tells that its guard was disarmed."""
 
 
 def guard_brief(fleet: FleetState) -> Line:
@@ -125,10 +127,16 @@ def _brief(node: str, guard: GuardState) -> str:
     return f"{guard.phase} on {node}"
 
 
+def _is_long_disarmed(guard: GuardState, view: NodeView) -> bool:
+    if guard.phase is not GuardPhase.DISARMED or guard.since_wall_s is None or view.sample is None:
+        return False
+    return view.sample.wall_s - guard.since_wall_s > DISARMED_SHOWN_S
+
+
 def guard_line(view: NodeView, width: int) -> list[Line]:
-    """The node's guard as one line; empty where none was ever armed."""
+    """The node's guard as one line; empty where none was ever armed, and some time after it was disarmed."""
     guard = view.guard
-    if guard is None:
+    if guard is None or _is_long_disarmed(guard, view):
         return []
     since = f" {clock_time(guard.since_wall_s)}" if guard.since_wall_s is not None else ""
     tone = TONES[guard.phase]

@@ -142,7 +142,8 @@ class KernelPane(Filtered, LogFrame):
             return
         nodes_text = "both" if len(names) == 2 else ", ".join(names)
         title = Line.of(("kernel", "quiet"), ("  ", ""), (nodes_text, "title"))
-        status = summary(self.event_list.rows)
+        has_read = self.event_list.rows or any(node.kernel_source for node in self._fleet.nodes)
+        status = summary(self.event_list.rows) if has_read else Line.of(("not read", "quiet"))
         if self.filter_query is not None:
             status = Line.of((f"{len(self.event_list.rows)} found", "warning"))
         elif not self.event_list.is_following:

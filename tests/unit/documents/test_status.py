@@ -1,0 +1,23 @@
+"""The line of a node's guard."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pictures_support import WALL_S, node
+
+from sparktop.documents.status import guard_line
+from sparktop.model.guard import GuardPhase, GuardState
+
+
+@pytest.mark.parametrize(
+    ("phase", "ago_s", "is_told"),
+    [
+        (GuardPhase.DISARMED, 30.0, True),
+        (GuardPhase.DISARMED, 600.0, False),
+        (GuardPhase.FIRED, 600.0, True),
+        (GuardPhase.FAILED, 600.0, True),
+    ],
+)
+def test_a_guard_that_was_disarmed_long_ago_takes_no_line(phase: GuardPhase, ago_s: float, is_told: bool) -> None:
+    guard = GuardState(phase=phase, container_name="vllm", since_wall_s=WALL_S - ago_s, detail="by sparktop")
+    assert bool(guard_line(node(guard=guard), 80)) is is_told
