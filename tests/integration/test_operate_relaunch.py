@@ -7,13 +7,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import desk, relaunched, told
+from tests.integration.desk import NODE, desk, relaunched, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
+from sparktop.model.guard import GuardPhase
 from sparktop.model.run import RunState, StepState
+from sparktop.text.units import GIB
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 __all__ = ["sshd"]
@@ -84,6 +86,32 @@ async def test_one_that_fails_to_load_brings_the_old_one_back(
         assert (now["Id"], now["State"]["Running"]) == (old["Id"], True)
         assert now["HostConfig"]["RestartPolicy"]["Name"] == "always"
         assert engine.answers() is not None
+
+
+async def test_the_operators_guard_goes_over_to_the_new_one_and_comes_back_with_the_old_one(
+    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines.start("vllm-watched", env={"ENGINE_LOAD_S": "0.5"})
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+
+        def armed() -> tuple[object, str, int]:
+            node = at.monitor.state.node(NODE)
+            assert node is not None
+            assert node.guard is not None
+            return node.guard.phase, node.guard.container_id, node.guard.floor_bytes
+
+        await at.serves("vllm-watched")
+        run = await at.do("guard", "vllm-watched", floor_gib="0.2")
+        assert run.state is RunState.DONE, told(run)
+        assert armed() == (GuardPhase.ARMED, engine.inspect("vllm-watched")["Id"], GIB // 5)
+        run = await relaunched(at, "vllm-watched", Change(flags={"--served-model-name": "changed"}))
+        assert run.state is RunState.DONE, (run.message, told(run))
+        new_id = engine.inspect("vllm-watched")["Id"]
+        assert armed() == (GuardPhase.ARMED, new_id, GIB // 5), told(run)
+        run = await relaunched(at, "vllm-watched", Change(environment={"ENGINE_FAILS": "load"}))
+        assert run.state is RunState.ROLLED_BACK, (run.message, told(run))
+        assert engine.inspect("vllm-watched")["Id"] == new_id
+        assert armed() == (GuardPhase.ARMED, new_id, GIB // 5), told(run)
 
 
 async def test_one_that_loads_and_does_not_serve_offers_the_way_back(
