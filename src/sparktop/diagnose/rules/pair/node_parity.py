@@ -153,7 +153,7 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
             (f"Both are called {first.image}, but that name means another image on each node: " if same_name else "")
             + (
                 "the image ids differ, so engine, NCCL, PyTorch and kernels may differ too. Ranks of different "
-                "builds disagree about the next step: they hang in a collective, or fail with errors that name no "
+                "builds may disagree about the next step, hang in a collective, or fail with errors that name no "
                 "cause. Usually the reason is a tag such as `latest`, or a separate build on each node."
             )
         ),
