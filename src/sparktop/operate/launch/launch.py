@@ -26,7 +26,7 @@ from sparktop.operate.launch.planned_rank import PlannedRank, keep_log, start_or
 from sparktop.operate.launch.prospect import LaunchInputs
 from sparktop.operate.plan.running_rank import with_owed_guard
 from sparktop.operate.plan.sequence import sequence, way_back
-from sparktop.operate.plan.start_steps import with_rollback
+from sparktop.operate.plan.start_steps import is_guarded, with_rollback
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.masking import secrets_of
 from sparktop.operate.secrets.sudo import require_docker
@@ -136,10 +136,12 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
     if holder is not None and holder.container_id in {leftover.container_id for leftover in interrupted}:
         holder = None
     name = rank.container.name
+    guarded = with_owed_guard(view, survey)
+    stopped_ranks = [one for engine in inputs.engines_to_stop for one in engine.ranks if one.node == rank.node]
     return PlannedRank(
         rendered=rank,
         recipe=inputs.order.recipe,
-        view=with_owed_guard(view, survey),
+        view=guarded,
         container=NewContainer(
             node=rank.node,
             mark=f"@{rank.node}" if len(rendered.ranks) > 1 else "",
@@ -165,6 +167,9 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
         share_bytes=share_bytes,
         freed_bytes=sum(engine.held_bytes_on(rank.node) for engine in inputs.engines_to_stop),
         floor_bytes=floor_of(budget),
+        stops_guarded=any(
+            one.container is not None and is_guarded(guarded, one.container.container_id) for one in stopped_ranks
+        ),
         api_key=api_key,
     )
 

@@ -17,7 +17,7 @@ from sparktop.operate.container import lifecycle
 from sparktop.operate.launch import make_room
 from sparktop.operate.launch.planned_rank import PlannedRank
 from sparktop.operate.launch.prospect import LaunchInputs
-from sparktop.operate.plan.start_steps import guard_note, typed_memory
+from sparktop.operate.plan.start_steps import typed_memory
 from sparktop.operate.secrets.sudo import sudo_notes
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.operator_secrets import ENGINE_KEY
@@ -55,7 +55,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
         if gate.state is GateState.WARNED and gate.name != "memory":
             yield gate.sentence
     for rank in ranks:
-        yield from guard_note(rank.view)
+        yield from rank.guard_notes()
         if rank.container.old is not None:
             yield (
                 f"The container that is called {rank.name} on {rank.node} now is kept as "

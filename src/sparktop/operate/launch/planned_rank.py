@@ -59,6 +59,8 @@ class PlannedRank(Starter):
     """Memory that the engines to stop hold on the node."""
     floor_bytes: int = 0
     """The guard's limit."""
+    stops_guarded: bool = False
+    """The armed guard is over an engine that is stopped for this one: once it serves there is nothing to guard."""
     api_key: str = field(default="", repr=False)
     """For sparktop's own requests."""
 
@@ -173,8 +175,21 @@ class PlannedRank(Starter):
         )
 
     def restore_guard(self) -> Iterator[Step]:
+        if self.stops_guarded and not self._replaces_guarded:
+            yield start_steps.disarm(self.node, self.mark)
+            return
         over = (NEW, self.name) if self._replaces_guarded else None
         yield start_steps.guard_as_it_was(self.view, self.mark, over=over)
+
+    def guard_notes(self) -> Iterator[str]:
+        """What becomes of the operator's guard, for the review."""
+        if self.stops_guarded and not self._replaces_guarded and self.view.guard is not None:
+            yield (
+                f"The guard armed on {self.node} over {self.view.guard.container_name} goes with it: M arms one on "
+                f"{self.name} once that serves."
+            )
+        else:
+            yield from start_steps.guard_note(self.view)
 
     def on_ready(self) -> Iterator[Step]:
         if self.container.has_policy:

@@ -216,6 +216,23 @@ def test_what_is_agreed_is_stopped_after_the_containers_are_made_and_comes_back(
     assert any("docker stop -t 20 vllm-old" in one for one in plan.equivalent)
 
 
+def test_a_guard_on_what_is_stopped_goes_with_it() -> None:
+    old = made.engine("vllm-old", gpu_bytes=60 * GIB)
+    assert old.container is not None
+    spot = Sparks(old)
+    guard = GuardState(
+        phase=GuardPhase.ARMED, container_id=old.container.container_id, container_name="vllm-old", floor_bytes=9
+    )
+    spot.views["spark1"] = replace(spot.views["spark1"], guard=guard)
+    plan = planned(spot, order(QWEN, stops=(("spark1", "vllm-old"),)))
+    assert step_of(plan, "guard-back").act == GuardOrder(container_id="")
+    assert sum("guard armed on spark1" in one for one in plan.warnings) == 1
+    assert any("over vllm-old goes with it: M arms one on vllm-qwen3" in one for one in plan.warnings)
+    back = step_of(plan, "back-guard-1@spark1").act
+    assert isinstance(back, GuardOrder)
+    assert back.container_id == old.container.container_id, "and comes back with it"
+
+
 def test_an_engine_over_two_nodes_goes_with_both_ranks() -> None:
     spot = Sparks(head(), nodes=BOTH)
     rank = worker()
