@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparktop.diagnose.rules.memory.starvation import fall_of, threatens
 from sparktop.engines.memory_needs import may_load
 from sparktop.model.fleet import NodeView, is_current
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
@@ -10,7 +11,6 @@ from sparktop.text.units import GIB, NA, bare_gib, countdown, duration, memory_r
 
 LOW_BYTES = 8 * GIB
 """Available memory below which GB10 machines were seen to hang (docs/facts/gb10.md section 2)."""
-SOON_EMPTY_S = 60.0
 GPU_LATE_S = 10.0
 """GPU figures that lag behind by this are outdated: NVML hangs or is slow."""
 PRESSURE_WARNING = 10.0
@@ -74,9 +74,11 @@ def empty_line(view: NodeView) -> Line:
 
 
 def _soon_empty_s(view: NodeView) -> float | None:
-    """How soon memory would be empty, if within a minute; None while an engine loads: that ends by itself."""
-    empty_s = view.trend.time_to_empty_s if view.trend else None
-    return None if empty_s is None or empty_s >= SOON_EMPTY_S or any(map(may_load, view.engines)) else empty_s
+    """How soon memory would be empty, where that is a finding too; None while an engine loads: that ends by itself."""
+    fall = fall_of(view)
+    if fall is None or not threatens(view, fall) or any(map(may_load, view.engines)):
+        return None
+    return fall.empty_in_s
 
 
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:

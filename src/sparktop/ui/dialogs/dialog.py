@@ -385,7 +385,7 @@ _UNITS = {"gib": "GiB", "s": "seconds", "minutes": "minutes"}
 def _unit(option: Option) -> str:
     """The option's unit, where its description doesn't name it."""
     unit = _UNITS.get(option.name.rpartition("_")[2], "")
-    return f", {unit}" if unit and unit not in option.description else ""
+    return f" ({unit})" if unit and unit not in option.description else ""
 
 
 class WaitScreen(Dialog[bool]):

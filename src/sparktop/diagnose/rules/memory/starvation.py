@@ -90,11 +90,14 @@ def is_dangerous(node: NodeView, fall: Fall, fleet: FleetState) -> bool:
     floor = floor_bytes(node, fleet)
     if floor is not None:  # a load takes what its command says: only more is a danger
         return fall.available_bytes < min(floor, LOW_BYTES) and fall.empty_in_s < SPIKE_WITHIN_S
+    return threatens(node, fall) and not _is_the_end_of_a_load(node, fall, fleet)
+
+
+def threatens(node: NodeView, fall: Fall) -> bool:
+    """Whether this fall would starve the host if nothing loads there."""
     if fall.fallen_bytes < FALLEN_BYTES:
         return False
     total = node.sample.memory.total_bytes if node.sample else 0
-    if _is_the_end_of_a_load(node, fall, fleet):
-        return False
     if any(is_alive(engine) for engine in node.engines):  # it holds what it reserved and takes no more by design
         return fall.available_bytes <= ROOMY_SHARE * total
     # An unknown job mostly takes what it needs: a danger only near the end.
