@@ -13,7 +13,7 @@ from sparktop.dataclass import dataclass
 from sparktop.diagnose import rule_file
 from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, names
 from sparktop.diagnose.rule import Rule, RuleKind
-from sparktop.model.engine import Container
+from sparktop.model.engine import ORDINARY_EXITS, Container
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 
@@ -74,7 +74,7 @@ def ending_of(
     Args:
         called: the container and its image, for the remedies' commands (`diagnose.logs.names`).
     """
-    if not oom_killed and exit_code in (None, 0, 130, 143):
+    if not oom_killed and (exit_code is None or exit_code in ORDINARY_EXITS):
         return None
     by_code = endings()
     ending = by_code["oom"] if oom_killed else by_code.get(str(exit_code), by_code["other"])

@@ -7,14 +7,13 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.container_exit import ending_of
 from sparktop.diagnose.ended_by import known_ending, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import pair_of, state_of
 from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
-from sparktop.model.engine import EndpointState, Engine, EngineState
+from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.bars import progress
@@ -108,7 +107,7 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
         why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
         if engine.container.is_gone:
             runs, why = Line.of(("– removed", "quiet")), "" if code == 0 else why
-        elif code is not None and ending_of(code, oom_killed=engine.container.oom_killed) is None:
+        elif code in ORDINARY_EXITS and not engine.container.oom_killed:
             runs = Line.of((f"– {engine.state}", "quiet"))  # an ordinary stop: whether it is missed the findings say
         return runs + Line.of((f" {why}", "value")) if why else runs
     return runs

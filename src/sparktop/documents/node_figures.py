@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sparktop.diagnose.rules.memory.starvation import fall_of, threatens
 from sparktop.engines.memory_needs import may_load
 from sparktop.model.fleet import NodeView, is_current
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
@@ -75,10 +74,12 @@ def empty_line(view: NodeView) -> Line:
 
 def _soon_empty_s(view: NodeView) -> float | None:
     """How soon memory would be empty, where that is a finding too; None while an engine loads: that ends by itself."""
-    fall = fall_of(view)
-    if fall is None or not threatens(view, fall) or any(map(may_load, view.engines)):
+    if view.trend is None or view.trend.time_to_empty_s is None or any(map(may_load, view.engines)):
         return None
-    return fall.empty_in_s
+    from sparktop.diagnose.rules.memory.starvation import fall_of, threatens  # not needed for the first paint
+
+    fall = fall_of(view)
+    return fall.empty_in_s if fall is not None and threatens(view, fall) else None
 
 
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:

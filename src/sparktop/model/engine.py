@@ -11,6 +11,10 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import GapReason, no_gaps
 
+STOPPED_EXITS = (130, 143)
+"""Exit codes after SIGINT and SIGTERM."""
+ORDINARY_EXITS = (0, *STOPPED_EXITS)
+"""Exit codes of a clean end and of an ordinary stop."""
 RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
 """Docker's restart policies by which a container starts again."""
 EQUAL_MEMORY_GIB = 5.0

@@ -129,7 +129,12 @@ def test_what_served_is_missed_whoever_stopped_it() -> None:
     )  # fmt: skip
     by_log = replace(ended(0, served=None), log=LogFacts(has_served=True))
     assert only(said(by_log)).severity is Severity.WARNING
-    assert not said(ended(143, served=None)), "it never served: nobody misses it"
+    early = only(said(ended(143, served=None)))
+    assert (early.severity, early.title) == (
+        Severity.INFO, "vllm-qwen36 is down: stopped from outside before it served",
+    )  # fmt: skip
+    assert not said(ended(143, served=None, ago_s=700.0)), "it never served: nobody misses it"
+    assert not said(ended(0, served=None))
     assert only(said(ended(143, ago_s=7200.0, served=replace(SERVED, wall_s=WALL_S - 7201)))).rule == "engine.down"
 
 

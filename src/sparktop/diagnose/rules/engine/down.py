@@ -23,7 +23,7 @@ from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive, other_ranks, rank_of
-from sparktop.model.engine import Container, Engine
+from sparktop.model.engine import STOPPED_EXITS, Container, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
@@ -31,6 +31,8 @@ from sparktop.text.units import span
 
 LAST_FIGURES_S = 15.0
 """Requests that were counted this long before the end were lost with it."""
+RECENT_S = 600.0
+"""How long the end of an engine that never served is told; after that only the engine table shows it."""
 RELATED_S = 120.0
 """A problem that was resolved this long before is what the engine was stopped for."""
 HEAD_SEEN_S = 15.0
@@ -197,8 +199,16 @@ def engine_down(fleet: FleetState) -> Iterator[Finding]:
     for missing in down(fleet):
         if is_reported_elsewhere(missing, fleet):
             continue
-        if missing.by is not None or missing.is_since_reboot or (missing.has_served and not ended_badly(missing)):
+        is_meant = missing.by is not None or missing.is_since_reboot
+        if is_meant or (missing.has_served and not ended_badly(missing)) or _is_stopped_early(missing):
             yield _finding(missing, fleet)
+
+
+def _is_stopped_early(missing: Down) -> bool:
+    """Whether somebody stopped its load, lately; a worker's is told with its head's."""
+    container, is_head = missing.engine.container, rank_of(missing.engine, missing.node).is_head
+    code = container.exit_code if container is not None and _has_exit_code(container) else None
+    return not missing.has_served and is_head and code in STOPPED_EXITS and missing.ago_s < RECENT_S
 
 
 def ended_badly(missing: Down) -> bool:
@@ -276,6 +286,9 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
     if by is not None:
         text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
         return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
+    if not missing.has_served:
+        text = "It was still loading, and stopped without a sign of a failure. No sparktop console stopped it."
+        return Severity.INFO, ": stopped from outside before it served", text
     container = missing.engine.container
     code = container.exit_code if container is not None and _has_exit_code(container) else None
     how = {None: "its process exited", 0: "it exited, or was stopped (exit code 0)"}.get(code, "stopped from outside")

@@ -10,7 +10,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop, restart_count
 from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.down import Down, down, ended_badly, is_reported_elsewhere, remedies
+from sparktop.diagnose.rules.engine.down import RECENT_S, Down, down, ended_badly, is_reported_elsewhere, remedies
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES
 from sparktop.diagnose.rules.window import of_engine
 from sparktop.model.engine import Container, Engine, EngineState
@@ -19,10 +19,6 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import Unit
 from sparktop.text.units import GIB, gib
-
-RECENT_S = 600.0
-"""How long the end of an engine that never served is reported; after that only the engine table shows it."""
-
 
 KILL_WINDOW_S = 30.0
 """A kernel OOM kill this close to a container's end caused it."""
