@@ -248,12 +248,12 @@ def engine(
 
 
 def link(state: LinkState = LinkState.LIVE, *, since_s: float = 3600.0, **more: Any) -> Link:
-    """A link that has been so for `since_s` seconds; `reach=Reach.STARVED` says what TCP told."""
+    """A link that has been so for `since_s` seconds; `reach=Reach.SSH_SILENT` says what TCP told."""
     made = Link(state=state, since_s=NOW_S - since_s, since_wall_s=WALL_S - since_s)
     return replace(made, **more)
 
 
-STARVED = link(LinkState.LOST, since_s=12.0, reach=Reach.STARVED, reason="TCP answers, SSH does not")
+STARVED = link(LinkState.LOST, since_s=12.0, reach=Reach.SSH_SILENT, reason="TCP answers, SSH does not")
 
 
 def network(mtu: int = 9000, **more: Any) -> NetworkReading:

@@ -54,7 +54,7 @@ STALE_AFTER_S = 3.0
 REACH_TAKES_S = 3.0
 REACHES = {
     FaultKind.NO_ROUTE: Reach.NO_HOST,
-    FaultKind.STARVED: Reach.STARVED,
+    FaultKind.STARVED: Reach.SSH_SILENT,
     FaultKind.REFUSED: Reach.NO_SSHD,
     FaultKind.RESET: Reach.ANSWERS,
 }

@@ -329,7 +329,7 @@ async def test_a_stopped_sshd_gives_no_banner_and_the_same_attempt_succeeds_when
     with sshd.frozen():
         with pytest.raises(NoBanner, match="SSH sent nothing within 1 s"):
             await connector("spark1").connect(patience_s=1)
-        assert (await connector("spark1").reach())[0] == Reach.STARVED
+        assert (await connector("spark1").reach())[0] == Reach.SSH_SILENT
         attempt = asyncio.create_task(connector("spark1").connect(patience_s=30))
         done, _ = await asyncio.wait([attempt], timeout=1)
         assert not done

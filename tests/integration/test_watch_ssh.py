@@ -105,7 +105,7 @@ async def test_a_frozen_host_is_called_starved_and_thaws(sshd: Sshd) -> None:
         try:
             stale = await until(monitor, lambda node: node.link.state is LinkState.STALE)
             assert stale.sample is not None
-            named = await until(monitor, lambda node: node.link.reach is Reach.STARVED)
+            named = await until(monitor, lambda node: node.link.reach is Reach.SSH_SILENT)
             assert "answers TCP" in named.link.reason
             await until(monitor, lambda node: node.link.state is LinkState.LOST)
         finally:

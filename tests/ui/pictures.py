@@ -447,7 +447,7 @@ def lost(clock: ManualClock) -> FleetState:
         since_wall_s=wall_s - 42,
         reason="TCP answers on port 22, no SSH banner within 5 s: the host is up, its user space gets no turn",
         hint="wait: it may come back by itself; a power cycle loses what the kernel logged",
-        reach=Reach.STARVED,
+        reach=Reach.SSH_SILENT,
         attempt=3,
         next_attempt_s=clock.monotonic() + 12,
     )

@@ -66,10 +66,8 @@ def trend_line(view: NodeView) -> Line:
 
 def empty_line(view: NodeView) -> Line:
     """ "empty in 0:07" while available memory falls so fast that it is worth an alarm; else empty."""
-    empty_s = _soon_empty_s(view)
-    return (
-        Line() if empty_s is None or not is_current(view) else Line.of((f"empty in {countdown(empty_s)}", "critical"))
-    )
+    empty_s = _soon_empty_s(view) if is_current(view) else None
+    return Line() if empty_s is None else Line.of((f"empty in {countdown(empty_s)}", "critical"))
 
 
 def _soon_empty_s(view: NodeView) -> float | None:

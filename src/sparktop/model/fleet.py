@@ -45,7 +45,7 @@ class Reach(StrEnum):
     NO_NETWORK = "network gone"
     NO_HOST = "host gone"
     NO_SSHD = "host up, no SSH"
-    STARVED = "host up, SSH silent"
+    SSH_SILENT = "host up, SSH silent"
     ANSWERS = "SSH answers"
 
 

@@ -41,7 +41,7 @@ SUSPEND_JUMP_S = 5.0
 _QUICK_S = (0.3, 0.5, 0.5, 1.0)
 _PATIENT_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _REACHES: tuple[tuple[type[TransportError], Reach], ...] = (
-    (NoBanner, Reach.STARVED),
+    (NoBanner, Reach.SSH_SILENT),
     (PortClosed, Reach.NO_SSHD),
     (TurnedAway, Reach.NO_SSHD),
     (UnknownName, Reach.UNTESTED),

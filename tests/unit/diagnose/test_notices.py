@@ -37,7 +37,7 @@ def test_a_lost_node_keeps_its_trajectory() -> None:
     lost = replace(node(available_gib=0.4, state=LinkState.LOST), trend=Trend(bytes_per_s=-5.5e9, time_to_empty_s=0.1))
     (text,) = said(lost)
     assert text == "critical: lost: no answer to TCP · last seen with 0.4 GiB available, falling 5.1 GiB/s"
-    starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.STARVED, reason="TCP answers, SSH doesn't"))
+    starved = replace(lost, link=Link(state=LinkState.STALE, reach=Reach.SSH_SILENT, reason="TCP answers, SSH doesn't"))
     (text,) = said(starved)
     assert text.startswith("critical: host up, SSH silent, last seen with 0.4 GiB available, falling 5.1 GiB/s · TCP")
 
@@ -62,7 +62,7 @@ def test_nodes_that_are_lost_at_once_are_not_both_gone() -> None:
     unseen = tuple(replace(view, sample=None) for view in both)  # as where the operator's own network is down
     assert {notice.text.partition(":")[2] for notice in notices(unseen)} == {" check your own network first"}
     apart = ((silent("a", 100.0), silent("b", 160.0)), (silent("a", 1.0), node("b")), (silent("a", 1.0),))
-    starved = (silent("a", 100.0), silent("b", 100.0, Reach.STARVED))
+    starved = (silent("a", 100.0), silent("b", 100.0, Reach.SSH_SILENT))
     for nodes in (*apart, starved):
         assert not any("all others" in notice.text for notice in notices(nodes))
         assert with_likely_hints(nodes, ()) == nodes

@@ -42,7 +42,7 @@ def test_other_failures_back_off_to_half_a_minute(kind: type[TransportError]) ->
 @pytest.mark.parametrize(
     ("error", "reach"),
     [
-        (NoBanner("x"), Reach.STARVED),
+        (NoBanner("x"), Reach.SSH_SILENT),
         (PortClosed("x"), Reach.NO_SSHD),
         (TurnedAway("x"), Reach.NO_SSHD),
         (NoRoute("x"), Reach.NO_HOST),

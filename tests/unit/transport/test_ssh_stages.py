@@ -33,7 +33,7 @@ async def _server(words: list[bytes], *, hang_up: bool) -> asyncio.Server:
     [
         ([b"SSH-2.0-OpenSSH_9.6\r\n"], False, Reach.ANSWERS, "SSH-2.0-OpenSSH_9.6"),
         ([b"Authorised use only\r\nSSH", b"-2.0-x\x1b[31m\r\n"], False, Reach.ANSWERS, "SSH-2.0-x"),
-        ([], False, Reach.STARVED, "SSH sent nothing"),
+        ([], False, Reach.SSH_SILENT, "SSH sent nothing"),
         ([], True, Reach.NO_SSHD, "closes the connection at once"),
         ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], True, Reach.NO_SSHD, "not SSH"),
     ],

@@ -188,7 +188,7 @@ async def reach_banner(line: socket.socket, address: str) -> tuple[Reach, str]:
                 heard += piece
     except TimeoutError:
         if not heard:
-            return Reach.STARVED, f"{address} answers TCP, but SSH sent nothing within {BANNER_LIMIT_S:.0f} s"
+            return Reach.SSH_SILENT, f"{address} answers TCP, but SSH sent nothing within {BANNER_LIMIT_S:.0f} s"
     except OSError as error:
         return Reach.NO_SSHD, f"{address} answered TCP and closed the connection ({os.strerror(error.errno or 0)})"
     if (banner := _banner(heard)) is not None:

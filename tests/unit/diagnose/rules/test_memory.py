@@ -233,7 +233,7 @@ def test_without_a_trajectory_it_is_suspected() -> None:
     [
         pytest.param(node(link=link(LinkState.LOST, reach=Reach.NO_HOST)), id="the host is gone"),
         pytest.param(node(link=link(LinkState.STALE)), id="nothing was asked yet"),
-        pytest.param(node(link=link(reach=Reach.STARVED)), id="it is back"),
+        pytest.param(node(link=link(reach=Reach.SSH_SILENT)), id="it is back"),
         pytest.param(node(available_gib=0.5), id="low, and answering"),
     ],
 )

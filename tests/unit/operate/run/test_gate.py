@@ -93,7 +93,7 @@ def test_a_node_whose_connection_is_gone_is_asked_nothing_for_a_plan(state: Link
 
 
 def test_a_node_that_cant_be_reached_is_told_as_the_test_of_the_host_told() -> None:
-    starved = link(LinkState.LOST, reason="no answer to keepalives for 6 s", reach=Reach.STARVED)
+    starved = link(LinkState.LOST, reason="no answer to keepalives for 6 s", reach=Reach.SSH_SILENT)
     told = "(host up, SSH silent: no answer to keepalives for 6 s)"
     request = Request(action="stop-engine", nodes=("spark1",), target="vllm")
     found = unreachable_refusal(request, picture(node("spark1", link=starved)))

@@ -199,8 +199,8 @@ def engine_down(fleet: FleetState) -> Iterator[Finding]:
     for missing in down(fleet):
         if is_reported_elsewhere(missing, fleet):
             continue
-        is_meant = missing.by is not None or missing.is_since_reboot
-        if is_meant or (missing.has_served and not ended_badly(missing)) or _is_stopped_early(missing):
+        is_explained = missing.by is not None or missing.is_since_reboot
+        if is_explained or (missing.has_served and not ended_badly(missing)) or _is_stopped_early(missing):
             yield _finding(missing, fleet)
 
 

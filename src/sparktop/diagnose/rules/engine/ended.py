@@ -97,12 +97,9 @@ def _lowest_available(missing: Down) -> float | None:
     end_s = node.sample_at_s - missing.ago_s
     started_s = container.started_wall_s if container is not None else None
     ran_s = BEFORE_END_S if started_s is None else missing.ended_s - started_s
-    history = node.available_history
-    first, after = (
-        bisect_left(history.times, end_s - min(ran_s, BEFORE_END_S)),
-        bisect_right(history.times, end_s),
-    )
-    return min((value for value in history.values[first:after] if value is not None), default=None)
+    times, values = node.available_history.times, node.available_history.values
+    first, after = bisect_left(times, end_s - min(ran_s, BEFORE_END_S)), bisect_right(times, end_s)
+    return min((value for value in values[first:after] if value is not None), default=None)
 
 
 def _lost_process(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:

@@ -334,7 +334,7 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
     Confirmed if memory was low or falling when last seen, else suspected.
     """
     for node in fleet.nodes:
-        if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.STARVED:
+        if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.SSH_SILENT:
             continue
         last = node.available_history.values[-1] if node.available_history.values else None
         trend = node.trend
